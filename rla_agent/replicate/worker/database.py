@@ -86,6 +86,7 @@ _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
+LONG_S: Final = 5.0  # a batch that takes longer holds up what else the last sender does
 MOVED_S: Final = 60.0  # between two looks whether item folders that were gone are back
 MOVED_ALONE_S: Final = 600.0  # the same where a session would have to be opened for that alone
 MOVED_A_BATCH: Final = 64
@@ -136,6 +137,7 @@ class Database:
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
+        self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
         self._moved_looked = -math.inf
         self._moved_after = b""  # the item folder that was looked for last
@@ -389,7 +391,8 @@ class Database:
     def _give(self, number: int, now: float) -> None:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
-        syncs = self.confirmations.take_syncs(now) if not urgent_only or not self._flying else ()
+        waits = urgent_only and self._flying and not self._is_held_up(now)
+        syncs = () if waits else self.confirmations.take_syncs(now)
         checks = self._take_checks(number, now)
         jobs: list[SendJob] = []
         if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
@@ -424,11 +427,20 @@ class Database:
             *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
             *(self.confirms, syncs, checks, moved),
         )
+        self._given_at[number] = now
         self.link.give(number, batch)
 
+    def _is_held_up(self, now: float) -> bool:
+        """Whether the last sender has been busy with one batch for long: a large file."""
+        last = self.link.connections - 1
+        return last in self.link.busy and now - self._given_at.get(last, now) > LONG_S
+
     def _take_checks(self, number: int, now: float) -> tuple[Unconfirmed, ...]:
-        """Files to look at, for every other batch of the last sender while there is something to send."""
-        if number != self.link.connections - 1:  # the first one is for what is urgent
+        """Files to look at, for every other batch of a sender while there is something to send.
+
+        That is the last one, for the first one is for what is urgent; while that is held up, any.
+        """
+        if number != self.link.connections - 1 and not self._is_held_up(now):
             return ()
         if self._checked and self.ledger.any_due(self.number):
             self._checked = False
