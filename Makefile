@@ -52,7 +52,8 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	echo "  $$run/"; (cd "$$run" && find . -type f | sort | sed 's;^\./;      ;'); \
 	index=$${run#$(DEMO)/data/log/}; \
 	for kind in checkpoint code results; do \
-	    echo "  $(DEMO)/data/$$kind/$$index/: $$(find "$(DEMO)/data/$$kind/$$index" -type f | wc -l) files"; \
+	    count=$$(find "$(DEMO)/data/$$kind/$$index" -type f | wc -l); \
+	    [ "$$count" = 0 ] || echo "  $(DEMO)/data/$$kind/$$index/: $$count files"; \
 	done; echo; \
 	$(DEMO_ENV) $(BIN)/rla plot perf/return -r @last -d $(DEMO)/data -o $(DEMO)/learning_curve.png || status=$$?; \
 	echo; echo "Next: look at $(DEMO)/learning_curve.png, then try"; \

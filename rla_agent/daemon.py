@@ -53,6 +53,7 @@ from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_rep
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE, tight_limits
 from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
+from rla_client.contract.filesystem.trusted_paths import check_entries
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import MessageKind
 from rla_client.contract.spool.segments import spool_bytes, stream_names
@@ -350,10 +351,8 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     os.umask(0)  # a run's folder says how open is what is made in it (`contract.filesystem.modes`)
     try:
         places.create()
-        places, elsewhere = places.serving()
+        check_entries(places.state)
         process_setup.set_up_logging(places, to_console=to_console)
-        if elsewhere:
-            _log.warning("%s; the sockets are in %s", elsewhere, places.runtime)
         settings = settings_in_force(config, autostarted=idle_exit)
         lock = agent_lock.take_lock(places, notifier.kind)
     except ConfigError as error:
@@ -368,8 +367,10 @@ def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     process_setup.raise_limits()
     process_setup.spare_collections()
     while True:
+        if lock.elsewhere:
+            _log.warning("%s; the sockets are in %s", lock.elsewhere, lock.places.runtime)
         code, idled, writing = serve_once(
-            places, settings, notifier, lock, idle_exit=idle_exit, config=config
+            lock.places, settings, notifier, lock, idle_exit=idle_exit, config=config
         )
         if writing:
             return code

@@ -285,8 +285,10 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
     return row
 
 
-def flat(values: object, prefix: str = "", depth: int = 0) -> list[tuple[str, Any]]:
-    """Names and values of a dict, those of nested dicts as `group/name`; below `MAX_DEPTH` dicts stay values.
+def flat(values: object, prefix: str = "", around: tuple[int, ...] = ()) -> list[tuple[str, Any]]:
+    """Names and values of a dict, those of nested dicts as `group/name`.
+
+    Dicts below `MAX_DEPTH`, or that contain themselves, stay values. `around`: identities of those around it.
 
     Raises:
         ArgumentError: it is no dict.
@@ -295,9 +297,11 @@ def flat(values: object, prefix: str = "", depth: int = 0) -> list[tuple[str, An
         what = type(values).__name__
         raise ArgumentError(f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}")
     found: list[tuple[str, Any]] = []
+    inside = (*around, id(values))
     for name, value in values.items():
-        if type(value) not in _NO_GROUPS and isinstance(value, Mapping) and depth < MAX_DEPTH:
-            found += flat(value, f"{prefix}{name}/", depth + 1)
+        is_group = type(value) not in _NO_GROUPS and isinstance(value, Mapping)
+        if is_group and len(around) < MAX_DEPTH and id(value) not in inside:
+            found += flat(value, f"{prefix}{name}/", inside)
         else:
             found.append((f"{prefix}{name}", value))
     return found

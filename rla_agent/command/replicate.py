@@ -121,7 +121,7 @@ def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> No
         typer.echo(json.dumps(found, indent=1))
         return
     for target, machines in found.items():
-        typer.echo(f"{target}\n{fleet.machines_text(machines)}")
+        typer.echo(f"{status_text.shown_target(target)}\n{fleet.machines_text(machines)}")
 
 
 @replicate_app.command(

@@ -4,8 +4,10 @@ It is written into a run's logs once the master has all of it. Files that grew w
 each is read once as a whole, and so is one that was written since it was sent: if it is no longer what was
 sent (somebody rewrote it in place, a moment before the run ended perhaps), it is sent anew. The sums are
 replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that folder checks every file
-of the run, of all kinds. On the way back (`damaged`), a file that was changed after the sums were made says
-nothing. Any other whose content differs was damaged, on the master or on the way.
+of the run, of all kinds. Where one changes later (a tag, a note), they are made anew.
+
+On the way back (`damaged`), a file that was changed after the sums were made says nothing. Any other whose
+content differs was damaged, on the master or on the way.
 """
 
 from __future__ import annotations

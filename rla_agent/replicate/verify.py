@@ -2,7 +2,8 @@
 
 By size or by content (`verify_ledger`); what is wrong is sent again (`repair`). Where content is compared,
 a file that lies here as it was when it was last sent is read, too: if it is not what went then, the fault
-is `source`. One that has changed since waits to be sent, and says nothing. A file or folder that is more
+is `source`. One that has changed since waits to be sent, and says nothing; so does one that is sent while
+it is looked at, and what was sent since is not sent again for it. A file or folder that is more
 open there than here is a fault of its own, `mode`; where it is here no more, than it was when it was sent.
 A master that keeps it less open (its server refused to set modes) is none.
 """
@@ -46,12 +47,14 @@ class Fault:
     """One difference that `verify` found.
 
     `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
+    `sent_at`: when the copy that was looked at was sent; 0 of a folder.
     """
 
     path: str
     what: FaultKind
     key: Key
     untouched: bool
+    sent_at: float = 0.0
 
 
 def verify_ledger(
@@ -73,22 +76,41 @@ def verify_ledger(
     row = db.execute("SELECT root FROM databases WHERE id = ?", (number,)).fetchone()
     root = row[0] if row is not None else b"/"
     faults = [*_open_folders(session, db, number, root)]
-    for folder, name, path, size, mtime_s, crc, sha, mode, *local in _sent_files(db, number):
+    for row in _sent_files(db, number):
         count += 1
         deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
-        full = path + b"/" + name
-        found = session.stat(full)
-        what = _compare(session, full, found, size, (crc, sha) if deep else None)
-        if what is not None:
-            untouched = same(found, RemoteStat(size, mtime_s))
-            faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
-        elif deep and _other_here(root, full, Local(*local), size, (crc, sha)):
-            faults.append(Fault(os.fsdecode(full), "source", Key(folder, name), untouched=True))
-        elif _more_open(
-            found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
-        ):
-            faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
+        fault = _look(session, root, row, deep=deep)
+        if fault is not None and (fault.what == "mode" or _is_as_it_was(db, row)):
+            faults.append(fault)
     return count, faults
+
+
+def _look(session: Session, root: bytes, row: tuple[Any, ...], *, deep: bool) -> Fault | None:
+    folder, name, path, size, mtime_s, crc, sha, mode, sent_at, *local = row
+    full = path + b"/" + name
+    found = session.stat(full)
+    what = _compare(session, full, found, size, (crc, sha) if deep else None)
+    untouched = True
+    if what is not None:
+        untouched = same(found, RemoteStat(size, mtime_s))
+    elif deep and _other_here(root, full, Local(*local), size, (crc, sha)):
+        what = "source"
+    elif _more_open(
+        found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
+    ):
+        what = "mode"
+    return None if what is None else Fault(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+
+
+def _is_as_it_was(db: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
+    """Whether nothing of a file was sent since its row was read, or is on its way."""
+    folder, name, _, acked, *_ = row
+    sent_at = row[8]
+    unchanged = (
+        "SELECT 1 FROM files WHERE folder = ? AND name = ? AND acked = ? AND COALESCE(sent_at, 0.0) = ? "
+        "AND state IN (0, 3, 5)"
+    )
+    return db.execute(unchanged, (folder, name, acked, sent_at)).fetchone() is not None
 
 
 def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]]:
@@ -97,7 +119,7 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
     while True:
         rows = db.execute(
             "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256, f.mode, "
-            "f.ino, f.size, f.mtime_ns, f.ctime_ns FROM files f "
+            "COALESCE(f.sent_at, 0.0), f.ino, f.size, f.mtime_ns, f.ctime_ns FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE (f.folder, f.name) > (?, ?) AND f.db = ? "
             "AND f.acked IS NOT NULL AND f.state IN (0, 3, 5) ORDER BY f.folder, f.name LIMIT ?",
             (*last, number, VERIFY_ROWS),
@@ -189,8 +211,9 @@ def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
         left = "" if fault.untouched else "acked = NULL, ino = NULL, "
         cursor = db.execute(
             "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
-            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
-            fault.key,
+            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0 "
+            "AND COALESCE(sent_at, 0.0) = ?",
+            (*fault.key, fault.sent_at),
         )
         count += cursor.rowcount
     db.commit()

@@ -1,10 +1,11 @@
 """Lock of the one agent of a spool.
 
-An agent locks two things for life, before it binds its sockets. `agent.lock` names it for others, and
+An agent locks three things for life, before it binds its sockets. `agent.lock` names it for others, and
 clients ask that lock whether there is an agent. The spool's folder itself is what must have one owner: it
 is the same folder by whatever path it is reached, and nobody can delete it while it is in use, so its lock
 holds where `agent.lock` was removed, or a link or a bind mount leads around it. (A cleaner such as
-systemd-tmpfiles leaves a locked folder alone.)
+systemd-tmpfiles leaves a locked folder alone.) The folder of the sockets is the third: two agents with
+different state, but the same RLA_RUNTIME_DIR, would take each other's clients and commands.
 
 A path may come to lead elsewhere under an agent: the state folder deleted, renamed, or mounted over, and
 made anew by a client. `AgentLock.lost` says so, and the agent ends at once: another one may serve what the
@@ -19,7 +20,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.service.lock_holder import HolderProcess, describe_holder, identity_of, read_holder
+from rla_agent.service.lock_holder import (
+    DRAIN_HOLDER,
+    HolderProcess,
+    describe_holder,
+    identity_of,
+    read_holder,
+)
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
 from rla_client.contract.agent.agent_process import RAW_BLOBS, shared_memory_device
 from rla_client.contract.agent.places import Places
@@ -29,6 +36,7 @@ from rla_client.contract.process.locks import holder_pid, lock_record, try_lock
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION
 
 TAKE_OVER_S = 25.0  # an agent that drains ends within 20
+CLAIM_S = 0.2  # the locks of a process that ends go one after another
 LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends
 POLL_S = 0.02
 
@@ -37,11 +45,12 @@ class AgentLock:
     """Holds the locks until `release` or the end of the process."""
 
     def __init__(self, places: Places, service: str = "", *, spool: Path | None = None) -> None:
-        """Take both locks.
+        """Take the locks, and choose the folder of the sockets: `places` says which, `elsewhere` why.
 
         Args:
             places: whose lock.
-            service: `user` or `system` when a systemd unit runs this agent.
+            service: `user` or `system` when a systemd unit runs this agent; DRAIN_HOLDER for one without
+                sockets.
             spool: folder of the streams, where it is not that of `places`.
 
         Raises:
@@ -58,6 +67,9 @@ class AgentLock:
             raise AgentRunningError(describe_holder(places)) from error
         try:
             self._take_folder(places.spool if spool is None else spool)
+            self.places, self.elsewhere = (
+                (places, "") if service == DRAIN_HOLDER else places.serving(self._claim)
+            )
         except BaseException:
             self.release()
             raise
@@ -66,7 +78,7 @@ class AgentLock:
             "pid": os.getpid(),
             "since": time.time(),
             "host": os.uname().nodename,
-            "runtime": str(places.runtime),
+            "runtime": str(self.places.runtime),
             "service": service,
             "protocol": PROTOCOL_VERSION,
             "shm": shared_memory_device(),
@@ -92,6 +104,18 @@ class AgentLock:
                 raise AgentRunningError(f"{holder}, which serves the spool {folder}")
         self._kept[folder] = identity_of(os.fstat(descriptor))
 
+    def _claim(self, folder: Path) -> bool:
+        """Lock a folder for sockets; False where another agent has it."""
+        descriptor = open_root(folder)
+        free = True
+        with suppress(OSError):  # a file system without such locks
+            free = try_lock(descriptor, timeout_s=CLAIM_S)
+        if free:
+            self._descriptors.append(descriptor)
+        else:
+            os.close(descriptor)
+        return free
+
     def keep(self, path: Path) -> None:
         """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
         with suppress(FileNotFoundError):
@@ -111,8 +135,8 @@ class AgentLock:
         return ""
 
     def release(self) -> None:
-        """Let go."""
-        for descriptor in self._descriptors:
+        """Let go; of agent.lock last, so that the next one finds the others free."""
+        for descriptor in reversed(self._descriptors):
             os.close(descriptor)
         self._descriptors = []
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_PAGE_BYTES: Final = 64 << 20  # 5,000 keys of 1,024 bytes, escaped, with their properties
 ANSWER_S: Final = 25.0
+_LOOPBACK: Final = "127.0.0.1"
+_PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+_NO_PROXIES: Final = ("no_proxy", "NO_PROXY")
 _GOOGLE: Final = "https://storage.googleapis.com"
 _ODD: Final = re.compile(r"(^|/)(\.{0,2})(/|$)|[\x00-\x1f\x7f]")
 _ENTRIES: Final = {"Contents": "Key", "CommonPrefixes": "Prefix", "Blob": "Name", "BlobPrefix": "Name"}
@@ -57,19 +60,32 @@ def filtered(store: ObjectStore, odd: Callable[[str], None]) -> Iterator[ObjectS
         UnfilteredError: the store is another one, or a proxy for HTTP stands before loopback.
     """
     url = urlsplit(_address_of(store))
-    if "http" in urllib.request.getproxies() and not urllib.request.proxy_bypass("127.0.0.1"):
+    if _passes_a_proxy():
         raise UnfilteredError("a proxy for HTTP is set also for this machine itself: set no_proxy=127.0.0.1")
     handler = type(
         "Handler", (_Handler,), {"upstream": f"{url.scheme}://{url.netloc}", "odd": staticmethod(odd)}
     )
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ThreadingHTTPServer((_LOOPBACK, 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="bucket-list", daemon=True)
         thread.start()
         try:
-            yield _twin(store, f"http://127.0.0.1:{server.server_address[1]}{url.path}")  # the path is signed
+            yield _twin(
+                store, f"http://{_LOOPBACK}:{server.server_address[1]}{url.path}"
+            )  # the path is signed
         finally:
             server.shutdown()
             thread.join()
+
+
+def _passes_a_proxy() -> bool:
+    """Whether the library might send what is for loopback to a proxy, and its credentials with it.
+
+    It reads more variables than urllib, prefers others, and takes `*` for names, not for addresses.
+    """
+    if not any(os.environ.get(name) for name in _PROXIES):
+        return False
+    direct = [os.environ[name] for name in _NO_PROXIES if os.environ.get(name)]
+    return not direct or any(_LOOPBACK not in re.split(r"[,\s]+", hosts) for hosts in direct)
 
 
 def _address_of(store: Any) -> str:  # noqa: ANN401 - its class is what is asked for
@@ -187,7 +203,9 @@ def without_odd(text: bytes, odd: Callable[[str], None]) -> bytes:
                 chr(ord(char) - _PRIVATE) if 0 <= ord(char) - _PRIVATE < 32 else char  # noqa: PLR2004
                 for char in name.text or ""
             )
-            if escaped or name.attrib.pop("Encoded", "") == "true":
+            if escaped:
+                key = unquote_plus(key)
+            elif name.attrib.pop("Encoded", "") == "true":
                 key = unquote(key)
             if is_odd(key.removesuffix("/")):
                 odd(key)

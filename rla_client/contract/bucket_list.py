@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree as ET
 
 from rla_client.contract.bucket_filter import UnfilteredError, filtered, is_odd
@@ -208,7 +208,7 @@ def _parsed(text: bytes, key: str) -> ET.Element:
     if answer.findtext("EncodingType") == "url":
         for element in answer.iter():
             if element.tag in {"Key", "Prefix"}:
-                element.text = unquote(element.text or "", errors="surrogateescape")
+                element.text = unquote_plus(element.text or "", errors="surrogateescape")  # as AWS writes
     return answer
 
 

@@ -18,7 +18,7 @@ from rla_client.stream import scope as scopes
 def entered(data: RunData) -> Iterator[None]:
     """A run is opened: it becomes the current one; what was so before is, where that fails."""
     data.enter()
-    _opened.add(data)
+    _opened[id(data)] = data
     try:
         yield
     except BaseException:
@@ -27,7 +27,7 @@ def entered(data: RunData) -> Iterator[None]:
         raise
 
 
-_opened: weakref.WeakSet[RunData] = weakref.WeakSet()
+_opened: weakref.WeakValueDictionary[int, RunData] = weakref.WeakValueDictionary()  # by identity
 given_up: deque[RunData] = deque()  # other runs have taken the place of these, and nobody has their handles
 
 
@@ -56,10 +56,12 @@ def end_given_up() -> None:
 def end_left() -> None:
     """End the runs that were given up, and those of threads that have ended, to which nobody can write."""
     end_given_up()
-    for data in list(_opened):
-        run, place = data.run, data.scope
-        if run is None or run.pid != os.getpid() or data.is_held:
+    for ref in _opened.valuerefs():  # at one blow: other threads open runs meanwhile
+        data = ref()
+        run = None if data is None else data.run
+        if data is None or run is None or run.pid != os.getpid() or data.is_held:
             continue
+        place = data.scope
         if place is not scopes.process() and place.is_left():
             end_run(data, "finished", "")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -67,7 +68,8 @@ CHECKPOINT_NAME = "checkpoint"
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
 CustomDataMode: TypeAlias = Literal["append", "replace"]
-_recently_ended: deque[tuple[Run, dict[str, Any]]] = deque(maxlen=8)  # with their custom data
+# Custom data of runs that have ended, as long as somebody has the run, to open it once more.
+_of_ended: weakref.WeakKeyDictionary[Run, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def _copied(setup: RunSetup) -> RunSetup:
@@ -148,7 +150,7 @@ class RunData:
         run, self.run = self.run, None
         self.resumed, self.resumed_from, self.resume_state, self._saved_before = False, None, {}, 0
         if run is not None:
-            _recently_ended.append((run, self.custom_data))
+            _of_ended[run] = self.custom_data
             self.take_custom_data({})
             self._close_saver()
         return run
@@ -243,7 +245,7 @@ class RunData:
 
         The agent writes these behind us: what ended a moment ago is not there yet, but in memory.
         """
-        kept = next((custom for run, custom in list(_recently_ended) if run is ended), None)
+        kept = _of_ended.get(ended)
         self.take_custom_data(read() if kept is None else kept)
 
     def add_custom_data(

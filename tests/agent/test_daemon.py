@@ -24,7 +24,7 @@ from rla_agent.service.control_client import ask_status
 from rla_agent.service.unit_files import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.agent_process import agent_alive
-from rla_client.contract.agent.places import Places
+from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.job.arena_layout import ARENA_FOLDER
 from rla_client.contract.spool.protocol import FrameKind, pack
@@ -83,6 +83,26 @@ def test_who_asks_for_the_status_makes_no_database(
         assert "agent.db cannot be read now" in str(ask_status(places)["problems"])
     wait_until(lambda: not agent_alive(places), what="its end")
     assert not places.database.exists()
+
+
+def test_two_agents_that_were_given_one_runtime_folder(
+    agent: Any, new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """RLA_RUNTIME_DIR is set for all, RLA_STATE_DIR for each: nobody reaches the other one's agent."""
+    second = new_agent()
+    second.places = Places(tmp_path / "second", agent.places.runtime)
+    with monkeypatch.context() as there:
+        there.setenv(STATE_VARIABLE, str(second.places.state))
+        second.start()
+        assert second.status()["agent"]["pid"] == second.pid
+        first = ask_status(agent.places)
+        assert first is not None
+        assert first["agent"]["pid"] == agent.pid
+        assert second.command("stop").returncode == 0
+        wait_until(lambda: not second.alive, what="the end of the second")
+    assert f"another agent serves in {agent.places.runtime}" in second.log.read_text()
+    assert agent.stop() == 0
 
 
 @pytest.mark.slow

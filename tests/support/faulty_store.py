@@ -3,7 +3,7 @@
 Faults: `cut` (nothing was done), `lost` (done, but the answer is cut), `half request`, `half answer`,
 `delay`, `500`, `503` (SlowDown; nothing was done), `late 500` (done, and answered with 500).
 Beside them, `unconditional`: conditions are ignored, as s3rver does; `bare etags`: `If-Match` holds for an
-etag without its quotes only, as in Ceph 16.2.
+etag without its quotes only, as in Ceph 16.2; `plus`: lists write a space as `+`, as AWS and MinIO do.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Handler(ProxyHandler):
         elif fault == "half answer":
             self._answer(status, headers, data, part=len(data) // 2)
         else:
-            self._answer(status, headers, data)
+            self._answer(status, headers, data.replace(b"%20", b"+") if fault == "plus" else data)
 
     def _pass(self, body: bytes, without: frozenset[str] = frozenset()) -> Answer:
         dropped = {"connection", "content-length", *without}

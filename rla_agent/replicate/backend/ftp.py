@@ -72,7 +72,8 @@ def open_ftp(remote: RemoteSetting) -> FtpSession:
         ) from error
     except (OSError, EOFError, ftplib.Error) as error:
         link.close()
-        raise LinkError("connect", b"", f"{remote.ftp_server}: {error}", "is the FTP server up?") from error
+        why = f"{remote.ftp_server}: {getattr(error, 'strerror', None) or error}"
+        raise LinkError("connect", b"", why, "is the FTP server up?") from error
     return FtpSession(link, remote.remote_data_root)
 
 

@@ -185,7 +185,8 @@ def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
 
 
 def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    told = error.strerror if isinstance(error, OSError) else ""
+    return told or str(error) or type(error).__name__
 
 
 def server_key(login: Login) -> tuple[str, bytes]:

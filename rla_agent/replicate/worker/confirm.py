@@ -51,11 +51,15 @@ What: TypeAlias = Literal["there", "missing", "differs", "unknown"]
 
 
 class Sessions(Protocol):
-    """When a target's sessions began and ended: the last one of each, 0 before the first (Unix seconds)."""
+    """When a target's sessions began and ended: the last one of each, 0 before the first.
+
+    In monotonic seconds; `ended_on` in Unix seconds.
+    """
 
     begun_at: float
     ended_at: float
     broken_at: float
+    ended_on: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Confirmations:
     def doubt(self) -> None:
         """Look at all that is not confirmed: a session has ended, or somebody asks for it."""
         self._ledger.doubt(self._number)
-        self._doubted = time.time()
+        self._doubted = time.monotonic()
 
     def is_checked(self, key: Key) -> bool:
         """Whether somebody looks at a file just now: nothing of it may be sent."""
@@ -164,7 +168,7 @@ class Confirmations:
             self.doubt()
         if now >= self._due:
             self._due = now + CONFIRM_EVERY_S
-            self._ledger.confirm_synced(self._number, time.time(), sessions.ended_at)
+            self._ledger.confirm_synced(self._number, time.time(), sessions.ended_on)
         taken: list[Unconfirmed] = []
         size = 0
         rows = self._ledger.unconfirmed(self._number, time.time(), CHECKS_A_BATCH + len(self._checking))

@@ -61,7 +61,14 @@ from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
 from rla_client.contract.checkpoint.checkpoint_retention import dropped
 from rla_client.contract.filesystem.safe_paths import open_root
-from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, CODE, FOLDER_KINDS, LOG
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    CHECKPOINT,
+    CODE,
+    FOLDER_KINDS,
+    LOG,
+)
 from rla_client.contract.text.terminal_text import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
@@ -78,6 +85,7 @@ _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
+LONG_S: Final = 5.0  # a batch that takes longer holds up what else the last sender does
 MOVED_S: Final = 60.0  # between two looks whether item folders that were gone are back
 MOVED_ALONE_S: Final = 600.0  # the same where a session would have to be opened for that alone
 MOVED_A_BATCH: Final = 64
@@ -128,6 +136,7 @@ class Database:
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
+        self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
         self._moved_looked = -math.inf
         self._moved_after = b""  # the item folder that was looked for last
@@ -191,6 +200,8 @@ class Database:
         record = self.ledger.record(key)
         same_file = record is not None and record.local.ino == local.ino
         self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
+        if record is not None and record.local.version != local.version:
+            self._see_late_change(folder, name)
         if whole:
             self._ready.add(key)  # until it is sent, or there is nothing to send
 
@@ -232,6 +243,14 @@ class Database:
         just_ended = folder.item in self._live
         self._live.discard(folder.item)
         if run is not None and (SUMS_NAME not in folder.files or just_ended):
+            self._ended.add(item)
+
+    def _see_late_change(self, folder: Folder, name: bytes) -> None:
+        """A file has changed (a tag, a note): sums of its run that were made before are made anew."""
+        if folder.live or folder.kind == ARCHIVE_TESTER or name == SUMS_NAME:
+            return
+        item = _name(folder.item)
+        if os.path.lexists(os.path.join(self.scanner.root, _LOGS, os.fsencode(item), SUMS_NAME)):
             self._ended.add(item)
 
     def _note_end(self, item: str, ended_ns: int) -> None:
@@ -291,6 +310,8 @@ class Database:
             elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
                 acked = row[5] or 0 if row and row[1] == local.ino else 0
                 self._mark(key, folder.kind, local, acked, now)
+                if row is not None:
+                    self._see_late_change(folder, name)
         if folder.partial:
             return  # who is not seen may be there
         for name, row in known.items():
@@ -361,7 +382,8 @@ class Database:
     def _give(self, number: int, now: float) -> None:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
-        syncs = self.confirmations.take_syncs(now) if not urgent_only or not self._flying else ()
+        waits = urgent_only and self._flying and not self._is_held_up(now)
+        syncs = () if waits else self.confirmations.take_syncs(now)
         checks = self._take_checks(number, now)
         jobs: list[SendJob] = []
         if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
@@ -396,11 +418,20 @@ class Database:
             *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
             *(self.confirms, syncs, checks, moved),
         )
+        self._given_at[number] = now
         self.link.give(number, batch)
 
+    def _is_held_up(self, now: float) -> bool:
+        """Whether the last sender has been busy with one batch for long: a large file."""
+        last = self.link.connections - 1
+        return last in self.link.busy and now - self._given_at.get(last, now) > LONG_S
+
     def _take_checks(self, number: int, now: float) -> tuple[Unconfirmed, ...]:
-        """Files to look at, for every other batch of the last sender while there is something to send."""
-        if number != self.link.connections - 1:  # the first one is for what is urgent
+        """Files to look at, for every other batch of a sender while there is something to send.
+
+        That is the last one, for the first one is for what is urgent; while that is held up, any.
+        """
+        if number != self.link.connections - 1 and not self._is_held_up(now):
             return ()
         if self._checked and self.ledger.any_due(self.number):
             self._checked = False

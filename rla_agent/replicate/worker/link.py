@@ -76,8 +76,9 @@ class Link:
         connections: number of threads.
         rate: bytes per second over all of them, 0 for no limit.
         host, machine: this machine's name and `fleet.fleet_id`, for its status file on the master.
-        begun_at, ended_at, broken_at: when a session last began, ended, ended by itself; Unix seconds. Those
-            of an earlier process have ended when this one began.
+        begun_at, ended_at, broken_at: when a session last began, ended, ended by itself; monotonic seconds.
+            Those of an earlier process have ended when this one began.
+        ended_on: when one last ended, in Unix seconds.
     """
 
     open_session: Callable[[], Session]
@@ -90,8 +91,9 @@ class Link:
     passed_bytes: int = 0
     busy: set[int] = field(default_factory=set)
     begun_at: float = 0.0
-    ended_at: float = field(default_factory=time.time)
+    ended_at: float = field(default_factory=time.monotonic)
     broken_at: float = 0.0
+    ended_on: float = field(default_factory=time.time)
     _renewed: dict[int, int] = field(default_factory=dict)
     _renewals: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -162,7 +164,10 @@ class Link:
             if batch is None or self._stop.is_set():
                 self._drop(number)
                 return
-            self.outcomes.put(self._send(number, batch))
+            outcome = self._send(number, batch)
+            self.outcomes.put(outcome)
+            if outcome.error is not None:  # after it, for what it acknowledged is doubted with the rest
+                self._drop(number, broken=True)
             self.wake()
             if batch.works:
                 used = time.monotonic()
@@ -208,8 +213,6 @@ class Link:
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")
         written = session.written_bytes - before if session is not None else 0
         can_sync = session is not None and session.syncs
-        if error is not None:
-            self._drop(number, broken=True)
         return BatchOutcome(
             *(number, batch, tuple(results), removed, error, written),
             *(tuple(dropped), synced, tuple(checked), back, can_sync, unsound),
@@ -227,7 +230,7 @@ class Link:
                     check_mounted(session)
                 refused.pop_all()
             self._sessions[number] = session
-            self.begun_at = time.time()
+            self.begun_at = time.monotonic()
         return self._sessions[number]
 
     def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
@@ -258,7 +261,7 @@ class Link:
     def _drop(self, number: int, *, broken: bool = False) -> None:
         session = self._sessions.pop(number, None)
         if session is not None:
-            self.ended_at = time.time()
+            self.ended_on, self.ended_at = time.time(), time.monotonic()
             if broken:
                 self.broken_at = self.ended_at  # others do this, too: never put back what one has read before
             session.close()

@@ -7,15 +7,15 @@ folder that bears its id. Sockets: `RLA_RUNTIME_DIR`, else below `$XDG_RUNTIME_D
 ours, else below `/tmp/rla-agent-<uid>`, a folder for each state folder, so that agents with different state
 never meet on a socket. Both are 0700 and belong to the caller.
 
-Rows need the state folder only. The agent serves in the first folder for sockets that can be had
-(`Places.serving`) and names it in its lock file; clients follow that (`Places.sockets`).
+Rows need the state folder only. The agent serves in the first folder for sockets that can be had and that
+no other agent has (`Places.serving`), and names it in its lock file; clients follow that (`Places.sockets`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +25,6 @@ from rla_client.contract.errors import PlaceError
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.trusted_paths import (
     TrustedWalk,
-    check_entries,
     check_ours,
     folder_problem,
     make_private,
@@ -122,25 +121,27 @@ class Places:
         with suppress(PlaceError):
             make_private(self.runtime)
 
-    def serving(self) -> tuple[Places, str]:
+    def serving(self, claim: Callable[[Path], bool] = lambda _: True) -> tuple[Places, str]:
         """These places with a folder in which sockets can be bound, for the agent; made and tried.
 
         That is `runtime`; where it cannot be had, `sockets` in the state folder; where that path is too
         long, a folder of ours in one that everybody may write to; NOWHERE at last: the agent then takes
         rows in by looking at the spool, and answers nobody.
 
+        Args:
+            claim: makes a folder the caller's; False where it is another agent's, which has another state.
+
         Returns:
             The places, and why they are not these; empty if they are.
-
-        Raises:
-            PlaceError: something in the state folder belongs to somebody else.
         """
-        check_entries(self.state)
         why = ""
         for folder in self._folders_for_sockets():
             try:
                 make_private(folder)
                 _try_socket(folder)
+                if not claim(folder):
+                    message = f"another agent serves in {folder}"
+                    raise PlaceError(message, f"set {RUNTIME_VARIABLE} to a folder for this one")  # noqa: TRY301
             except PlaceError as error:
                 why = why or str(error)
             else:

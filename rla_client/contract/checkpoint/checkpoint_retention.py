@@ -51,7 +51,6 @@ def badness(mode: Mode, value: float) -> float:
     return value if mode == "min" else -value
 
 
-# Of a resume state, plain data and arrays each; arrays beyond lie beside it, plain data in the archive only.
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 
 

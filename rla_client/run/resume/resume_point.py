@@ -124,6 +124,11 @@ def prepare(
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
     order = None if stamp is None else stamp.order
+    if order is not None and state.get("order", order) != order:
+        warn(
+            "random generators, moving averages and custom data are those of a later save of time-step "
+            f"{step}, whose checkpoint was lost: the run does not continue exactly as it was"
+        )
     return ResumePoint(
         item, content["run_id"], epoch, step, order, newest_order(folder), name, state, continues
     )

@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
 from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.job.checkpoint_job import final_name
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.text.bounded_parsing import parse_json
@@ -55,14 +58,15 @@ def cut_worker_tables(point: ResumePoint) -> None:
         if found is not None:
             try:
                 cut_table(folder / name, folder / point.continues.abandoned, limit, moment)
-            except OSError as error:
+            except (OSError, BrokenFileError) as error:
                 warn(f"{name} keeps its rows after the checkpoint: {error}")
     for path in sorted(folder.glob("tb/*/*")):
-        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name) and path.is_file():
+        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name):
             aside = folder / point.continues.abandoned / "tb" / path.parent.name
             try:
-                cut_events(path, aside, limit, moment)
-            except OSError as error:
+                with held_folder(folder, f"tb/{path.parent.name}") as held:
+                    cut_events(held / path.name, aside, limit, moment)
+            except (OSError, BrokenFileError) as error:
                 warn(f"{path} keeps its events after the checkpoint: {error}")
 
 
@@ -77,10 +81,11 @@ def cut_events(path: Path, abandoned: Path, limit: float, moment: float) -> None
 
     Raises:
         OSError: it cannot be read or written.
+        BrokenFileError: it is a link, or no file.
     """
     from rla_client.contract.event_records import records_until  # noqa: PLC0415 - rarely needed
 
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         keep = records_until(iter(partial(file.read, 1 << 20), b""), limit, moment)
         if keep is None:
             return
@@ -104,8 +109,9 @@ def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
 
     Raises:
         OSError: it cannot be read or written.
+        BrokenFileError: it is a link, or no file.
     """
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         records = iter(file) if path.suffix == ".json" else _records(file)
         head, place = (b"", _place_in_line) if path.suffix == ".json" else _table(next(records, b""))
         keep = len(head)

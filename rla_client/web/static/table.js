@@ -9,6 +9,7 @@ const ROW = 26;  // pixels; the style sheet has the same
 const BESIDE = 12;  // rows that are made above and below those that are seen
 const CH = 7.6;  // pixels a character, about
 const SAMPLED = 300;  // rows that a column's width is taken from
+const SAMPLED_GROUPS = 50;  // likewise; a mean takes all runs of its group
 
 function cellText(name, value) {
   if (name === "took") return durationText(value);
@@ -45,11 +46,12 @@ export class Table {
   show() {
     this.list = this.view.list();
     this.columns = this.view.columns();
-    const grouped = this.list.some((one) => !one.row);
+    const groups = this.list.filter((one) => !one.row).slice(0, SAMPLED_GROUPS);
+    const means = groups.map((one) => this.means(one));
     const rows = this.view.rows().slice(0, SAMPLED);
-    const widths = this.columns.map((name) => {
+    const widths = this.columns.map((name, at) => {
       const own = Math.max(name.length + 2, ...rows.map((row) => cellText(name, this.view.store.value(row, name)).length));
-      const longest = grouped ? Math.max(own, name === "run" ? Math.max(...this.list.map((one) => (one.label?.length ?? 0) + 12)) : 12) : own;
+      const longest = Math.max(own, ...groups.map((one, place) => (name === "run" ? one.label.length + 12 : means[place][at].length)));
       return Math.round(Math.min(Math.max(longest, 6), name === "note" ? 40 : 26) * CH + 16);
     });
     this.box.style.setProperty("--columns", `66px ${widths.map((width) => `${width}px`).join(" ")}`);
@@ -128,9 +130,10 @@ export class Table {
     return h("div", { class: `cell${number && column !== "run" ? " number" : ""}`, role: "cell", title: column === "run" ? null : text }, inside);
   }
 
-  group(one, place) {
+  /** What a group shows in each column: the mean over its runs, or what they have in common. */
+  means(one) {
     const { view } = this;
-    const means = this.columns.map((column) => {
+    return this.columns.map((column) => {
       if (["run", "time", "note", "tags"].includes(column)) return "";
       if (column === "state") return tally(one.rows.map((row) => row.state ?? "unknown")).map(([name, count]) => `${count} ${name}`).join(", ");
       const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
@@ -140,11 +143,16 @@ export class Table {
       const [mean, interval] = meanAndInterval(numbers);
       return column === "took" ? durationText(mean) : `${numberText(mean)} ± ${numberText(Number(interval.toPrecision(2)))} (95 %)`;
     });
+  }
+
+  group(one, place) {
+    const { view } = this;
+    const means = this.means(one);
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
       h("div", { class: "cell tools" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         this.colour(view.groupColours, one.label, one.label)),
-      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
+      this.columns.map((column, at) => h("div", { class: `cell${!at ? " label" : column !== "state" && Number.isFinite(parseFloat(means[at])) ? " number" : ""}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
     );
   }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
-from support.replication_lab import ITEM
+import pytest
+from support.replication_lab import ITEM, Node, Sshd, same_trees
+from support.waiting import wait_until
 
 from rla_agent.replicate.checksums import write_checksums
 from rla_agent.replicate.ledger import Ledger
@@ -45,3 +48,24 @@ def test_sums_are_not_made_of_what_was_written_a_moment_ago(tmp_path: Path) -> N
         assert sums == os.fsencode(f"log/{ITEM}/SHA256SUMS")
         assert hashlib.sha256(b"newer").hexdigest() in (tmp_path / os.fsdecode(sums)).read_text()
     ledger.close()
+
+
+@pytest.mark.slow
+def test_sums_follow_a_file_that_changes_after_the_end(node: Node, master: Sshd) -> None:
+    """A tag or a note of an ended run: `sha256sum -c` on the master would call that damage."""
+    log = node.run(state="finished")
+    (log / "note.json").write_text('{"note": "first"}')
+    node.start()
+    there = master.root / "log" / ITEM
+    command = ["sha256sum", "-c", "--quiet", "SHA256SUMS"]
+
+    def good() -> bool:
+        return (
+            same_trees(node, master.root) and not subprocess.run(command, cwd=there, check=False).returncode
+        )
+
+    wait_until((there / "SHA256SUMS").exists, 60, "the sums")
+    wait_until(good, 20)
+    (log / "note.json").write_text('{"note": "second"}')
+    wait_until(lambda: "second" in (there / "note.json").read_text(), 60, "the note")
+    wait_until(good, 20, "sums of the new note")

@@ -21,7 +21,7 @@ from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.status import replication_status
-from rla_agent.replicate.verify import verify_ledger
+from rla_agent.replicate.verify import repair, verify_ledger
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import RlaError
 
@@ -72,6 +72,60 @@ def test_the_ledgers_log_does_not_grow_while_it_is_compared(
         [(f"log/{ITEM}/7.txt", "content")],
     )
     assert session.held == 0
+
+
+class Growing(FolderSession):
+    """Just before a file is looked at, more of it is sent: a row of a run that lives."""
+
+    ledger: Path
+    noted: bool  # in the ledger, too; else it is on its way
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        there = Path(os.fsdecode(self._full(path)))
+        if there.is_file():
+            with there.open("ab") as file:
+                file.write(b"more")
+            change = "acked = acked + 4" if self.noted else "state = 1"
+            with closing(sqlite3.connect(self.ledger)) as db, db:
+                db.execute(f"UPDATE files SET {change} WHERE name = ?", (path.rpartition(b"/")[2],))
+        return super().stat(path)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_what_is_sent_meanwhile_is_no_fault(tmp_path: Path, noted: bool) -> None:
+    master, path = tmp_path / "master", tmp_path / "ledger.db"
+    folder = f"log/{ITEM}".encode()
+    (master / os.fsdecode(folder)).mkdir(parents=True)
+    (master / os.fsdecode(folder) / "progress.csv").write_text("a\n")
+    with closing(Ledger(path)) as ledger:
+        number = ledger.database(b"/data", "folder")
+        key = Key(ledger.folder(number, folder, "log", folder), b"progress.csv")
+        ledger.mark(key, number, 1, 1, 0.0)
+        ledger.sent(key, SentRecord(Local(1, 2, 1, 1), 0, 2, zlib.crc32(b"a\n"), 0, 0, None, 1), 0.0)
+    session = Growing(str(master))
+    session.ledger, session.noted = path, noted
+    with closing(sqlite3.connect(path)) as db:
+        assert verify_ledger(session, db, number, sizes=False) == (1, [])
+
+
+def test_what_was_sent_since_the_look_is_not_sent_again(tmp_path: Path) -> None:
+    master, path = tmp_path / "master", tmp_path / "ledger.db"
+    folder = f"log/{ITEM}".encode()
+    (master / os.fsdecode(folder)).mkdir(parents=True)
+    sent = SentRecord(Local(1, 2, 1, 1), 0, 2, zlib.crc32(b"a\n"), 0, 0, None, 1)
+    with closing(Ledger(path)) as ledger, closing(sqlite3.connect(path)) as db:
+        number = ledger.database(b"/data", "folder")
+        for name in (b"again", b"missing"):
+            key = Key(ledger.folder(number, folder, "log", folder), name)
+            ledger.mark(key, number, 1, 1, 0.0)
+            ledger.sent(key, sent, 1.0)
+        ledger.commit()
+        _, faults = verify_ledger(FolderSession(str(master)), db, number, sizes=True)
+        assert [fault.what for fault in faults] == ["missing", "missing"]
+        ledger.sent(Key(faults[0].key.folder, b"again"), sent, 2.0)
+        ledger.commit()
+        assert repair(db, faults) == 1
+        assert db.execute("SELECT name FROM files WHERE state = 1").fetchall() == [(b"missing",)]
 
 
 def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:

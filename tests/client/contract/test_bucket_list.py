@@ -99,6 +99,17 @@ def test_a_store_that_fails_is_asked_again_and_its_answer_shows_no_signature(
         front.close()
 
 
+def test_a_space_in_a_key_is_one_however_the_list_writes_it(server: S3Server, bucket: str) -> None:
+    front = FaultyStore(server.port)
+    try:
+        front.fault = lambda _method, path: "plus" if "encoding-type=url" in path else None
+        found = list_folder(store_of(front.endpoint, bucket), "log", lambda _: None)["objects"]
+        assert sorted(meta["path"] for meta in found) == ["log/a b+c&d=é?#", "log/\x85"]
+        assert front.faults["plus"] == 1
+    finally:
+        front.close()
+
+
 def signature(url: str) -> str:
     """Of a presigned address, by the rules of AWS (Signature Version 4), from its other parts."""
     parts = urlsplit(url)

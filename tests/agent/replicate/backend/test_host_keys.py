@@ -132,7 +132,7 @@ def test_a_moment_of_a_foreign_key_passes_by_itself_and_hides_no_later_fault(
     assert tree(master.root) == {}
     assert "Accepted publickey" not in (master.folder / "sshd.log").read_text()
     master.stop()
-    wait_until(lambda: "Connection refused" in str(target(node)["reason"]), 60)
+    wait_until(lambda: f":{master.port}: Connection refused" in str(target(node)["reason"]), 60)
     assert target(node)["health"] == "retrying"
     assert "Connection refused" in (node.state / "agent.log").read_text()
     for name in ("host", "host.pub"):

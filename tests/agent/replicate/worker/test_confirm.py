@@ -91,7 +91,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_what_was_synced_is_confirmed_in_time_without_a_look(lab: Lab) -> None:
-    lab.link.ended_at = 0.0
+    lab.link.ended_on = 0.0
     lab.send(synced=True)
     assert lab.look() == 0
     assert lab.row()[1] is not None
@@ -102,16 +102,24 @@ def test_what_was_synced_is_confirmed_in_time_without_a_look(lab: Lab) -> None:
 
 def test_after_a_session_has_ended_it_is_looked_at(lab: Lab) -> None:
     lab.send(synced=True)
-    lab.link.ended_at = lab.link.broken_at = time.time()
+    lab.link.ended_at = lab.link.broken_at = time.monotonic()
     assert lab.look() == 1
     assert lab.row() == (0, None, 1000)
 
 
 def test_one_that_ended_by_itself_counts_once_the_next_begins(lab: Lab) -> None:
     lab.send(synced=True)
-    lab.link.ended_at = time.time()
+    lab.link.ended_at = time.monotonic()
     assert lab.look() == 0
-    lab.link.begun_at = time.time()
+    lab.link.begun_at = time.monotonic()
+    assert lab.look() == 1
+
+
+def test_a_clock_that_is_set_back_hides_no_break(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.send(synced=False)
+    monkeypatch.setattr(time, "time", lambda: lab.sent_at - 86400)
+    lab.link._sessions[0] = FolderSession(str(lab.master))
+    lab.link._drop(0, broken=True)
     assert lab.look() == 1
 
 

@@ -25,7 +25,7 @@ from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.batch import BatchOutcome, SendBatch
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Unsynced
-from rla_agent.replicate.worker.database import MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
+from rla_agent.replicate.worker.database import LONG_S, MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT
 from rla_agent.replicate.worker.scan import Scanner, Scope
@@ -181,6 +181,26 @@ def test_syncs_wait_behind_no_upload_and_keep_nothing_urgent_waiting(given: Give
         assert given.give(0, 100.0).syncs == ()
     batch = given.give(given.link.connections - 1, 100.0)
     assert (len(batch.syncs), len(batch.jobs)) == (1, 0)
+
+
+def test_checks_and_syncs_wait_for_no_upload_that_takes_long(given: Given) -> None:
+    """The sender of what is urgent does them then, in every other batch."""
+    if given.link.connections == 1:
+        return
+    given.send(given.mark("old.bin"), synced=False)
+    given.mark("large.bin")
+    given.database.confirmations.take_syncs(0.0)
+    assert len(given.give(1, 100.0).syncs) == 1
+    assert len(given.give(1, 200.0).jobs) == 1
+    given.link.busy.add(1)
+    given.send(given.mark("appended.csv"), synced=False)
+    given.send(given.mark("doubted.bin"), synced=True)
+    given.database.confirmations.doubt()
+    given.mark("urgent.json")
+    early = given.give(0, 200.0 + LONG_S / 2)
+    assert (len(early.jobs), early.syncs, early.checks) == (1, (), ())
+    late = given.give(0, 201.0 + LONG_S)
+    assert (len(late.jobs), len(late.syncs), len(late.checks)) == (0, 1, 3)
 
 
 def test_all_items_that_were_moved_are_looked_for_in_turn(given: Given) -> None:

@@ -124,3 +124,27 @@ def test_a_sender_that_just_ends_puts_back_no_break_that_another_saw(tmp_path: P
             link._sessions[0] = FolderSession(str(tmp_path))
             link._drop(0, broken=broken)
         assert link.breaks == [link.broken_at]
+
+
+class Breaking(FolderSession):
+    """A session that breaks when something is to be removed."""
+
+    def remove(self, path: bytes) -> None:
+        raise LinkError("talk to", path, "the master is gone")
+
+
+def test_a_break_is_noted_behind_what_the_session_had_acknowledged(tmp_path: Path) -> None:
+    """Whoever doubts what was acknowledged before a break must know of all of it by then."""
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
+    known: list[int] = []
+
+    class Watched(Link):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "ended_at" and hasattr(self, "_bucket"):
+                known.append(outcomes.qsize())
+            super().__setattr__(name, value)
+
+    with closing(Watched(lambda: Breaking(str(tmp_path)), outcomes, lambda: None, 1)) as link:
+        link.give(0, SendBatch(1, -1, (), remove=(b".rla-tmp-x",)))
+        wait_until(lambda: bool(known))
+    assert known == [1]

@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 from support.spooled import stop_autostart
 
+from rla_client.checkpoint.direct_write import write_final
 from rla_client.contract.agent.places import Places
-from rla_client.contract.layout import LOG
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.stamp import Stamp
+from rla_client.contract.layout import CHECKPOINT, LOG, RESUME_FOLDER
+from rla_client.contract.spool.protocol import pack
 from rla_client.contract.spool.segments import stream_names
+from rla_client.run.resume import resume_point
 from rla_client.run.resume.resume_point import prepare
+from rla_client.run.state.archive import STATE_FORMAT
 
 TRAINING = """
 import os, sys, time
@@ -81,3 +87,24 @@ def test_the_epoch_of_a_resumed_run_is_above_all_before(tmp_path: Path, places: 
     run_file(tmp_path, "2026/01/02/03-04-05-000006_noip_&", epoch=ahead)
     point = prepare(str(tmp_path), "t", "2026/01/02/03-04-05-000006", None, "checkpoint", autostart=False)
     assert point.epoch == ahead + 1
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_state_of_a_later_save_than_its_checkpoint_is_told(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """A time-step was saved once more, and the machine lost its power before that was a file."""
+    pytest.importorskip("torch", reason="needs PyTorch")
+    stop_autostart(places)
+    told: list[str] = []
+    monkeypatch.setattr(resume_point, "warn", told.append)
+    index = "2026/01/02/03-04-05-000006_noip_&"
+    run_file(tmp_path, index)
+    folder = tmp_path / CHECKPOINT / "t" / index
+    (folder / RESUME_FOLDER).mkdir(parents=True)
+    write_final({"at": 7}, folder, Stamp("0" * 16, 5, index, "checkpoint", 7, {}), Retention())
+    state = {"format": STATE_FORMAT, "order": 6 if later else 5}
+    (folder / RESUME_FOLDER / "checkpoint_7.state").write_bytes(pack(state))
+    point = prepare(str(tmp_path), "t", index, None, "checkpoint", autostart=False)
+    assert (point.time_step, point.state) == (7, state)
+    assert ["later save of time-step 7" in line for line in told] == [True] * later

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rla_agent.model.records import Record, Row
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_client.run.resume.worker_tables import cut_events, cut_table
+from rla_client.run.resume.resume_point import ResumePoint
+from rla_client.run.resume.worker_tables import cut_events, cut_table, cut_worker_tables
 
 HEAD = "loss,text,time-step,timestamp\n"
 
@@ -59,6 +63,33 @@ def test_a_quote_in_a_text_ends_no_cut_of_json_lines(tmp_path: Path) -> None:
     table.write_text("".join(lines))
     cut_table(table, tmp_path / "abandoned-1", 2, 2.0)
     assert table.read_text() == "".join(lines[:3])
+
+
+@pytest.mark.parametrize("kind", ["link", "linked folder", "pipe"])
+def test_what_a_link_leads_to_is_not_cut(tmp_path: Path, kind: str) -> None:
+    """A run of another machine may hold one: what lies outside of its folder stays as it is."""
+    root, outside = tmp_path / "data", tmp_path / "outside"
+    folder = root / "log" / "t" / "r"
+    (folder / "tb").mkdir(parents=True)
+    outside.mkdir()
+    table, file = outside / "progress.rank1.csv", outside / "events.out.tfevents.1.h.2.abc"
+    table.write_text("x,time-step\n1,1\n2,2\n")
+    file.write_bytes(EventEncoder(1.0).head() + events((1, 1.0), (11, 5.0)))
+    before = table.read_bytes(), file.read_bytes()
+    if kind == "linked folder":
+        (folder / "tb" / "rank1").symlink_to(outside)
+    elif kind == "link":
+        (folder / "tb" / "rank1").mkdir()
+        (folder / "tb" / "rank1" / file.name).symlink_to(file)
+        (folder / table.name).symlink_to(table)
+    else:
+        os.mkfifo(folder / table.name)
+    point = SimpleNamespace(
+        item=SimpleNamespace(folder=lambda _: str(folder)), time_step=1, name="checkpoint",
+        continues=SimpleNamespace(abandoned="abandoned-1"),
+    )  # fmt: skip
+    cut_worker_tables(cast("ResumePoint", point))
+    assert (table.read_bytes(), file.read_bytes()) == before
 
 
 def test_without_a_moment_the_time_step_counts(tmp_path: Path) -> None:
