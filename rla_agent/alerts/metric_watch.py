@@ -157,6 +157,10 @@ class MetricWatch:
             if tracked.counts or tracked.ever
         }
 
+    def firings_stored(self) -> None:
+        """A commit holds the firings."""
+        self.firings.clear()
+
     def take_over(self, former: RowRules) -> None:
         """Go on where other rules of the same stream stand; their firings are not stored yet."""
         self.restore(former.state())

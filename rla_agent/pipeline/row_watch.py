@@ -26,6 +26,9 @@ class RowRules(Protocol):
     def restore(self, state: object) -> None:
         """Go on from a stored state; one that makes no sense counts as none."""
 
+    def firings_stored(self) -> None:
+        """A commit holds the firings."""
+
     def take_over(self, former: RowRules) -> None:
         """Go on where the rules before these stand."""
 
@@ -71,7 +74,7 @@ class RowWatch:
     def firings_stored(self) -> None:
         """A commit holds the firings."""
         if self.rules is not None:
-            self.rules.firings.clear()
+            self.rules.firings_stored()
 
     def state(self) -> object:
         """What a restart must know, as plain data; None: nothing."""

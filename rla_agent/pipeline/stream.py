@@ -144,7 +144,7 @@ class Stream:
 
         # when it is looked at
         #: When its last message came; monotonic seconds. `heard`.
-        self.last_bytes = 0.0
+        self.heard_at = 0.0
         #: Nothing happened at the last look, so the next may come late. `update_asleep`, `wake`.
         self.asleep = False
         #: Since when its folder is gone from the spool; monotonic seconds, None: it is there. `missing_for`,
@@ -214,7 +214,7 @@ class Stream:
 
     def heard(self, now: float) -> None:
         """A message of its client came; `now` is monotonic."""
-        self.last_bytes = now
+        self.heard_at = now
 
     def wake(self) -> None:
         """Look at it at the next occasion."""

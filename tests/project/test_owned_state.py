@@ -1,4 +1,4 @@
-"""Attributes of streams, outputs and the run registry are written by methods of their own classes alone."""
+"""Attributes of the agent's stateful classes are written by their own methods alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,30 @@ OWNERS = {
     "FileQueue": "pipeline/file_queue.py",
     "Intake": "pipeline/intake.py",
     "RowWatch": "pipeline/row_watch.py",
-    "Output": "outputs/output_file.py",
     "RunRegistry": "pipeline/run_registry.py",
+    "Volume": "pipeline/volume.py",
+    "Widener": "pipeline/csv_widening.py",
+    "FlushWaiters": "pipeline/flush.py",
+    "Quarantine": "pipeline/quarantine.py",
+    "SpoolWatch": "pipeline/spool_watch.py",
+    "Output": "outputs/output_file.py",
+    "OpenFiles": "outputs/open_files.py",
+    "Encoder": "outputs/encoder.py",
+    "CsvEncoder": "outputs/csv_encoder.py",
+    "EventEncoder": "outputs/tensorboard.py",
+    "MetricWatch": "alerts/metric_watch.py",
+    "JobQueue": "jobs/job_queue.py",
+    "_Pending": "jobs/job_queue.py",
+    "Sockets": "sockets.py",
+    "Daemon": "daemon.py",
 }
 OTHERS = frozenset((
     "pieces[-1].damaged",  # a `Batch`
-    "changes.outputs",  # of `Changes`
+    "changes.outputs", "changes.firings",  # of `Changes`
     "asked.retry_at",  # a configuration file
+    "tally.files",  # of a transfer
+    "tracked.at",  # a process
+    "result.broken",  # of a drain
 ))  # fmt: skip
 """Written expressions whose last name an owner happens to have, too."""
 MUTATORS = frozenset((
