@@ -143,8 +143,8 @@ class Stream:
         self.watch = RowWatch()
 
         # when it is looked at
-        #: When its last message came; monotonic seconds. `heard`.
-        self.heard_at = 0.0
+        #: When the last message of its client came; monotonic seconds. `heard`.
+        self.last_hint = 0.0
         #: Nothing happened at the last look, so the next may come late. `update_asleep`, `wake`.
         self.asleep = False
         #: Since when its folder is gone from the spool; monotonic seconds, None: it is there. `missing_for`,
@@ -214,7 +214,7 @@ class Stream:
 
     def heard(self, now: float) -> None:
         """A message of its client came; `now` is monotonic."""
-        self.heard_at = now
+        self.last_hint = now
 
     def wake(self) -> None:
         """Look at it at the next occasion."""
@@ -576,7 +576,7 @@ class Stream:
         return [number for number in segment_numbers(self.folder) if number < low]
 
     def free_segments(self) -> None:
-        """Unlink passed segments, sync the folder, and only then forget the states at their starts.
+        """Step 5 of a commit (`group_commit`): passed segments go.
 
         Raises:
             OSError: they stay for now.

@@ -294,7 +294,7 @@ class Volume(threading.Thread):
             return
         stream.heard(time.monotonic())
         if self._all_asleep:  # what follows without a message is seen at the next tick
-            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.heard_at + TICK_S)
+            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_hint + TICK_S)
         self._look(stream, item)
 
     def _adopt(self, item: Adopt) -> None:
@@ -373,7 +373,7 @@ class Volume(threading.Thread):
             if busy and time.monotonic() >= self._next_commit:
                 self._first, all_asleep = first + count - 1, False  # the others after this commit
                 break
-            sleeps = now - stream.heard_at > ASLEEP_S
+            sleeps = now - stream.last_hint > ASLEEP_S
             if stream.asleep and not thorough and sleeps:
                 continue
             if not stream.update_asleep(thorough=thorough):
