@@ -219,7 +219,7 @@ class Daemon:
     def _message(self, peer: bytes, kind: int, header: dict[str, Any], body: bytes) -> None:
         name, number, offset = header.get("s"), header.get("n"), header.get("o")
         if not (isinstance(name, str) and isinstance(number, int) and isinstance(offset, int)):
-            self._wire.garbage += 1
+            self._wire.count_garbage()
             return
         volume = self._route.get(name) or self._adopt(name)
         if kind == MessageKind.DATA:

@@ -41,7 +41,9 @@ class Sockets:
         Raises:
             zmq.ZMQError: a path cannot be bound.
         """
+        #: Messages that no client of ours sends, since the agent's start. `_take`, `count_garbage`.
         self.garbage = 0
+        #: Messages of a later release. `_take`.
         self.newer = 0
         self._closed = False
         self._bound: list[tuple[zmq.Socket[bytes], Path]] = []
@@ -101,6 +103,10 @@ class Sockets:
         if self._data in ready:
             self._take(self._data, messages, most)
         return messages
+
+    def count_garbage(self) -> None:
+        """A message that could be decoded makes no sense."""
+        self.garbage += 1
 
     def _take(self, router: zmq.Socket[bytes], messages: list[Message], most: int) -> None:
         for _ in range(most):

@@ -78,7 +78,6 @@ class Alerting:
 
     def run_opened(self, stream: Stream) -> None:
         """A stream is taken in: its rules hold from here on."""
-        stream.watch = None
         self._renew(stream)
         self._start_dispatcher_if_due()
 
@@ -95,9 +94,9 @@ class Alerting:
             return []
         fired: list[Stream] = []
         for stream in streams:
-            if stream.watch_version != version:
+            if stream.watch.version != version:
                 self._renew(stream)
-            if stream.watch is not None and stream.watch.firings:
+            if stream.watch.firings:
                 fired.append(stream)
                 changes.firings.extend(
                     FiringRow(stream.name, stream.opening.run, *firing) for firing in stream.watch.firings
@@ -106,17 +105,10 @@ class Alerting:
 
     def _renew(self, stream: Stream) -> None:
         """Have a stream watched by the rules as they are now."""
-        stream.watch_version = self._rule_set.version
-        fresh: MetricWatch | None = self._rule_set.watch(stream.opening)
-        if fresh is not None:
-            self._watched = True
-            fresh.restore(stream.watch_state)
-            if stream.watch is not None:
-                fresh.restore(stream.watch.state())
-                fresh.firings = stream.watch.firings
-        stream.watch = fresh
-        if not self._rule_set.unread(stream.opening.config):
-            stream.watch_state = None  # what it said of rules that are gone
+        version = self._rule_set.version
+        rules: MetricWatch | None = self._rule_set.watch(stream.opening)
+        self._watched |= rules is not None
+        stream.watch.renew(rules, version, keep=self._rule_set.unread(stream.opening.config))
 
     # -- for the main thread --------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.model.records import Batch, Mark, Record, Row
+from rla_agent.pipeline.row_watch import RowRules
 from rla_client.config.alerts import MESSAGE
 from rla_client.contract.spool.protocol import ALERT_MARK
 
@@ -155,6 +156,15 @@ class MetricWatch:
             for tracked in self._tracked
             if tracked.counts or tracked.ever
         }
+
+    def firings_stored(self) -> None:
+        """A commit holds the firings."""
+        self.firings.clear()
+
+    def take_over(self, former: RowRules) -> None:
+        """Go on where other rules of the same stream stand; their firings are not stored yet."""
+        self.restore(former.state())
+        self.firings = former.firings
 
     def restore(self, state: object) -> None:
         """Go on from what `state` gave; rules that are not in it begin anew."""

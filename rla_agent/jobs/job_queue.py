@@ -77,14 +77,71 @@ class JobKind:
 
 @dataclass(slots=True)
 class _Pending:
+    """A job that agent.db holds; its attributes are written by its own methods alone, named behind each."""
+
+    #: As it is to be in agent.db. `count_try`, `postpone`.
     row: JobRow
-    counted: bool = True  # the start of this agent is among its tries; before it begins, also in agent.db
-    stored: bool = True  # its row in agent.db is as it is here
+    #: The start of this agent is among its tries. `count_try`.
+    counted: bool = True
+    #: Its row in agent.db is as it is here. `count_try`, `postpone`, `note_stored`.
+    stored: bool = True
+    #: When it may be tried again; monotonic seconds. `postpone`.
     not_before: float = 0.0
+    #: Why it could not be done at its last attempt, for people; empty: there was none. `postpone`, `stop`.
     waits_for: str = ""
+    #: Of its runner; None: none is at it. `begin`, `take_error`.
     future: Future[None] | None = None
+    #: Done, or dropped: its row goes with the next commit. `end`.
     done: bool = False
-    broken: bool = False  # by a fault of the agent
+    #: A fault of the agent stopped it until the agent's next start. `stop`.
+    broken: bool = False
+
+    def count_try(self) -> bool:
+        """Count this start of the agent, before the job begins; False where it was tried often enough."""
+        self.counted = True
+        if self.row.tries >= MAX_TRIES:
+            return False
+        self.row, self.stored = replace(self.row, tries=self.row.tries + 1), False
+        return True
+
+    def note_stored(self) -> None:
+        """A commit holds its row."""
+        self.stored = True
+
+    def begin(self, future: Future[None]) -> None:
+        """A runner is at it."""
+        self.future = future
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its runner ended, and nobody has looked how."""
+        return self.future is not None and self.future.done() and not self.done
+
+    def take_error(self) -> BaseException | None:
+        """What the runner that ended raised; none is at it any more."""
+        ended, self.future = self.future, None
+        return None if ended is None else ended.exception()
+
+    def postpone(self, why: str, until: float) -> bool:
+        """It could not be done now; whether its row changed: this is an outcome, so no try counts any more.
+
+        Args:
+            why: for people.
+            until: monotonic seconds.
+        """
+        self.not_before, self.waits_for = until, why
+        if not self.row.tries:
+            return False
+        self.row, self.stored = replace(self.row, tries=0), False
+        return True
+
+    def stop(self, why: str) -> None:
+        """A fault of the agent: it is not tried again before the agent's next start."""
+        self.waits_for, self.broken = why, True
+
+    def end(self) -> None:
+        """It is done, or dropped."""
+        self.done = True
 
 
 class JobQueue:
@@ -145,7 +202,7 @@ class JobQueue:
                 continue
             self._pending[name] = left
             for job in left:
-                job.stored = True
+                job.note_stored()
             context = context_of(name)
             if context is None:
                 continue
@@ -162,13 +219,10 @@ class JobQueue:
         if job.counted:
             media = self._is_media(job.row.kind)
             executor = self._media_executor if media else self._executor
-            job.future = executor.submit(run_job, self._kinds, job.row, context)
-            job.future.add_done_callback(lambda _: self._wake())
-            return
-        job.counted = True
-        if job.row.tries < MAX_TRIES:
-            job.row, job.stored = replace(job.row, tries=job.row.tries + 1), False
-        else:
+            future = executor.submit(run_job, self._kinds, job.row, context)
+            job.begin(future)
+            future.add_done_callback(lambda _: self._wake())
+        elif not job.count_try():
             kind, stream = job.row.kind, job.row.stream
             _log.error("job %r of %s is dropped: %d starts did not finish it", kind, stream, MAX_TRIES)
             self._drop(job, f"{MAX_TRIES} starts of the agent did not finish it")
@@ -178,23 +232,18 @@ class JobQueue:
         changed: list[str] = []
         for name, pending in self._pending.items():
             for job in pending:
-                if job.future is None or not job.future.done() or job.done:
+                if not job.has_run:
                     continue
-                error = job.future.exception()
-                job.future = None
+                error = job.take_error()
                 if isinstance(error, RetryLaterError):
-                    job.not_before = time.monotonic() + RETRY_S
-                    job.waits_for = str(error)
-                    if job.row.tries:  # this is an outcome
-                        job.row, job.stored = replace(job.row, tries=0), False
+                    if job.postpone(str(error), time.monotonic() + RETRY_S):
                         changed.append(name)
                     continue
                 if isinstance(error, Exception) and not isinstance(error, (RlaError, OSError)):
-                    job.waits_for = self._internal_error(name, job.row.kind, error)
-                    job.broken = True
+                    job.stop(self._internal_error(name, job.row.kind, error))
                     continue
                 if error is None:
-                    job.done = True
+                    job.end()
                 else:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
                     self._drop(job, str(error))
@@ -202,7 +251,7 @@ class JobQueue:
         return changed
 
     def _drop(self, job: _Pending, why: str) -> None:
-        job.done = True
+        job.end()
         row = job.row
         self._failed[row.stream, self._is_media(row.kind)] += 1
         fields = None

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -43,51 +43,69 @@ _UNSTORABLE = frozenset({OutputState.REWRITING, OutputState.RENAMING, OutputStat
 _SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteRest:
+    """Rest between two rewrites of a file."""
+
+    seconds: float = 0.0
+    until: float = 0.0  # monotonic seconds
+
+
 @dataclass(eq=False, slots=True)
 class Output:
-    """State of one output file.
+    """State of one output file; its attributes are written by its own methods alone, named behind each."""
 
-    Attributes:
-        name: unique in its stream, e.g. `csv`.
-        root: data root, absolute.
-        folder: of the file, relative to `root`.
-        file_name: last component.
-        new_encoder: makes the encoder of a fresh file.
-        encoder: encodes records from `position` on.
-        position: records before it are in the file.
-        size: bytes of the file that count.
-        generation: how often the file was rewritten.
-        durable: position that the last commit stored.
-        state: see `model.states`; changed by `handle` alone.
-        dirty: the file holds bytes that no sync has covered, or its state is not stored.
-        error: why the last write failed, empty when it did not.
-        moved: the file is another than agent.db and the base file know.
-        intent: a finished temp file that agent.db names as the content, not renamed yet.
-        anchor: state at recovery, for a rebuild before the first commit.
-        bases: segment number → state at its start, for aligning without agent.db.
-        item: the item's log folder, relative to `root`, where `folder` lies below it.
-    """
-
+    # which file it is
+    #: Unique in its stream, e.g. `csv`. Never written again.
     name: str
+    #: Data root, absolute. Never written again.
     root: str
+    #: Of the file, relative to `root`. Never written again.
     folder: str
+    #: Last component. `use_name`.
     file_name: str
+    #: Makes the encoder of a fresh file. Never written again.
     new_encoder: Callable[[], Encoder]
+
+    # what is in the file
+    #: Encodes records from `position` on. `accept`, whatever goes back or to another file.
     encoder: Encoder
+    #: Records before it are in the file, or never will be. `accept`, `enter_segment`, `pass_over`,
+    #: `begin_at`, `restore_row`, `restore_base`.
     position: Position = FIRST
+    #: Bytes of the file that count. `_write`, `take_rewrite`, `continue_at`, whatever goes to another file.
     size: int = 0
+    #: How often the file became another one: a rewrite, a replacement, a rebuild. All of these.
     generation: int = 0
-    durable: Position = NOWHERE
-    state: OutputState = OutputState.NEW
-    dirty: bool = True
-    next_rewrite: float = 0.0
-    rest_s: float = 0.0
-    error: str = ""
-    retry_at: float = 0.0
-    moved: bool = False
-    intent: str = ""
-    anchor: OutputRow | None = None
+    #: Segment number → state at its start, for aligning without agent.db; of segments that are not free
+    #: yet. `enter_segment`, `forget_bases`, `restore_row`, `_start_over`.
     bases: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    # how it stands
+    #: See `model.states`. `handle`.
+    state: OutputState = OutputState.NEW
+    #: A finished temp file that agent.db names as the content, not renamed yet; empty: none. `handle`.
+    intent: str = ""
+    #: The file is another than agent.db and the base file know. `_start_over`, `_align_short`, `stored`,
+    #: `restore_row`.
+    moved: bool = False
+    #: Why the last write failed, empty when it did not. `fail`, `may_retry`.
+    error: str = ""
+    #: When it is tried again; monotonic seconds. `fail`.
+    retry_at: float = 0.0
+
+    # what is durable
+    #: `position` that the last commit stored. `stored`, `take_rewrite`, `restore_row`.
+    durable: Position = NOWHERE
+    #: The file holds bytes that no sync has covered, or its state is not stored. `touch`, `accept`, `synced`.
+    dirty: bool = True
+    #: State at recovery, for a rebuild before the first commit; None before recovery. `set_anchor`.
+    anchor: OutputRow | None = None
+
+    # and besides
+    #: After the last rewrite. `rest_for`.
+    rest: RewriteRest = RewriteRest()
+    #: The item's log folder, relative to `root`, where `folder` lies below it. Never written again.
     item: str = ""
 
     @property
@@ -106,7 +124,7 @@ class Output:
         return not self.dirty and self.state not in _UNSTORABLE
 
     def handle(self, event: OutputEvent, temp: str = "") -> None:
-        """Let something happen to the output; nothing else changes `state` and `intent`.
+        """Apply an event; the only writer of `state` and `intent`.
 
         Args:
             event: what happened.
@@ -139,6 +157,10 @@ class Output:
         assert self.durable <= self.position, (self.name, self.durable, self.position)
         assert self.size >= 0
         assert self.generation >= 0
+        assert self.encoder.rows >= 0
+        assert max(self.bases, default=0) <= self.position.number, (self.name, self.bases, self.position)
+        assert self.retry_at > 0 or not self.error, (self.name, self.error)
+        assert self.dirty or self.state is not OutputState.SUSPECT, self.name
 
     # -- the file -------------------------------------------------------------------------------
 
@@ -334,6 +356,44 @@ class Output:
             return True
         return False
 
+    def pass_over(self, position: Position) -> None:
+        """What is before a position never comes: go on there."""
+        self.position = position
+        self.touch()
+
+    # -- a rewrite ------------------------------------------------------------------------------
+
+    def rewritten_row(self, columns: list[str], size: int, temp: str) -> OutputRow:
+        """Durable form of the state once a finished temp file is the content; nothing changes yet.
+
+        Args:
+            columns: of the temp file, a CSV with the rows of this one.
+            size: of it, in bytes.
+            temp: its name.
+        """
+        row = self.row(intent=temp)
+        return replace(
+            row, generation=row.generation + 1, size=size, state={**row.state, "columns": list(columns)}
+        )
+
+    def take_rewrite(self, row: OutputRow) -> None:
+        """A commit holds what `rewritten_row` gave; `take_name` is to follow."""
+        self.encoder.restore({**self.encoder.state(), "columns": row.state["columns"]})
+        self.size = row.size
+        self.generation = row.generation
+        self.durable = self.position
+        self.handle(OutputEvent.REWRITTEN, row.intent)
+
+    def refuse_rewrite(self, error: OSError) -> None:
+        """What `rewritten_row` gave could not be stored: the old file stays."""
+        self.generation += 1  # a transaction that failed may be there all the same
+        self.fail(error)
+        self.handle(OutputEvent.REWRITE_FAILED)
+
+    def rest_for(self, seconds: float, now: float) -> None:
+        """Rest after a rewrite; `now` is monotonic."""
+        self.rest = RewriteRest(seconds, now + seconds)
+
     # -- durability -----------------------------------------------------------------------------
 
     def descriptor_to_sync(self, files: OpenFiles) -> int | None:
@@ -430,6 +490,33 @@ class Output:
         self.moved = False
         self.handle(OutputEvent.RESTORED)
         self.touch()
+
+    def set_anchor(self) -> None:
+        """Remember the present state, which is durable, for a rebuild before the first commit."""
+        self.anchor = self.row()
+
+    def use_name(self, file_name: str) -> None:
+        """Go on in the file of this name, which is not open."""
+        self.file_name = file_name
+
+    def begin_at(self, position: Position) -> None:
+        """Take what comes from here on."""
+        self.position = position
+
+    def continue_at(self, size: int, state: dict[str, Any] | None) -> None:
+        """Continue an earlier file.
+
+        Args:
+            size: bytes of it that stay.
+            state: of an encoder that continues behind them; None: as a fresh one.
+        """
+        self.size = size
+        if state is not None:
+            self.encoder.restore(state)
+
+    def forget_bases(self, number: int) -> None:
+        """The states at the starts of the segments up to this one are needed no more."""
+        self.bases = {other: base for other, base in self.bases.items() if other > number}
 
     def stored(self) -> None:
         """A commit holds the present state; so does the base file if the file was moved."""

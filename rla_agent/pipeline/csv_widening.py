@@ -1,9 +1,15 @@
 """Rewrites of CSV outputs that need more columns.
 
-A CSV is rewritten in a worker thread, on a copy: the widened temp file is written and synced; then one
-transaction stores its generation, rows, columns and size together with the intent temp → final; then it is
-renamed, and the folder synced; the next commit clears the intent. After a crash in between, recovery
-renames. Until then rows wait in the spool.
+A CSV is rewritten beside itself, in five steps; rows wait in the spool meanwhile:
+
+1. The columns that the waiting rows need are collected, and the output takes no rows any more.
+2. A worker thread writes the widened copy as a temp file, and syncs it.
+3. One transaction stores generation, rows, columns and size of the copy with the intent: temp → final.
+4. The temp file is renamed, and the folder synced.
+5. The next commit stores the output without the intent.
+
+After a kill before 3 the old file counts, and recovery removes the temp file; after 3 the new one does, and
+recovery renames it, which may have been done.
 
 A rewrite starts at once when the last one is REST_FACTOR times its own duration ago, or when somebody waits
 for the rows (flush, end of the run). It takes all columns that the waiting rows need, so that late keys one
@@ -74,7 +80,7 @@ class Widener:
         if (
             output.state is OutputState.WIDENING
             and not output.error
-            and (hurry or time.monotonic() >= output.next_rewrite)
+            and (hurry or time.monotonic() >= output.rest.until)
         ):
             self._start(stream, output, files)
 
@@ -87,6 +93,7 @@ class Widener:
         encoder = output.encoder
         if not isinstance(encoder, CsvEncoder):
             return
+        # 1. the columns of the waiting rows; the file takes none of them in between
         columns, until = list(encoder.columns), time.monotonic() + SCAN_S
         for records in stream.pending_records(output):
             columns += new_columns(columns, records)
@@ -96,6 +103,7 @@ class Widener:
         if output.state is OutputState.SUSPECT:
             return
         output.handle(OutputEvent.REWRITE)
+        # 2. the copy, in a worker thread
         added = len(columns) - len(encoder.columns)
         begun = self._executor.submit(rewrite, output, columns, added, output.size, temp_name(stream.name))
         self._running[output] = begun
@@ -120,30 +128,24 @@ class Widener:
             output.fail(error)
             return
         self._replace(stream, output, done, files)
-        output.rest_s = rest_after(done.seconds, output.rest_s, time.monotonic() - output.next_rewrite)
-        output.next_rewrite = time.monotonic() + output.rest_s
+        now = time.monotonic()
+        output.rest_for(rest_after(done.seconds, output.rest.seconds, now - output.rest.until), now)
 
     def _replace(self, stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles) -> None:
         """Store that a finished temp file is the output's content from now on, then give it the name.
 
         When that cannot be stored the old file stays and the temp file goes.
         """
-        size, state = output.size, output.encoder.state()
-        output.encoder.restore({**state, "columns": rewritten.columns})
-        output.size = rewritten.size
-        output.generation += 1
+        # 3. one transaction: the temp file is the content, and is to get the name
+        row = output.rewritten_row(rewritten.columns, rewritten.size, rewritten.temp)
         try:
-            self._database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
+            self._database.commit(Changes(outputs=[(stream.name, row)]))
         except sqlite3.OperationalError as error:
-            output.size = size
-            output.encoder.restore(state)
-            output.fail(OSError(0, str(error)))
             with suppress(OSError), held_folder(output.root, output.folder) as folder:
                 (folder / rewritten.temp).unlink()
-            output.handle(OutputEvent.REWRITE_FAILED)
+            output.refuse_rewrite(OSError(0, str(error)))
             return
-        output.durable = output.position
-        output.handle(OutputEvent.REWRITTEN, rewritten.temp)
+        output.take_rewrite(row)
         files.close(output)
         finish_intent(stream, output)
 
@@ -188,6 +190,7 @@ def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str
 def finish_intent(stream: Stream, output: Output) -> None:
     """Give a stored temp file its name; on failure the output waits, and this is called again."""
     try:
+        # 4. the temp file gets its name
         output.take_name(output.intent)
     except (FileNotFoundError, NotADirectoryError):
         stream.handle(StreamEvent.MISSED)
@@ -196,4 +199,4 @@ def finish_intent(stream: Stream, output: Output) -> None:
     else:
         output.handle(OutputEvent.RENAMED)
         output.touch()
-        stream.touch()  # the next commit clears the intent
+        stream.touch()  # 5. the next commit clears the intent

@@ -1,11 +1,17 @@
 """Group commit of a volume's dirty streams.
 
-A commit takes all dirty streams of a volume: files first, then one transaction, then whatever may be
-forgotten. The outputs that changed are synced, every position is stored in one SQLite transaction, and only
-then do segments go, each after the next one's opening frame and its base lie durably beside it.
+A commit takes all dirty streams of a volume, in five steps. After a kill between any two of them the spool
+still holds whatever agent.db does not count as taken in.
 
-A file whose sync failed is never synced again through the same descriptor: what was durable is copied to a
-new file and the rest is replayed.
+1. The files of the outputs that changed are synced. One whose sync failed is never synced again through the
+   same descriptor: what was durable is copied to a new file, and the rest is replayed.
+2. Where another file took an output's name, the base file is renewed, so that it is true without agent.db.
+3. One SQLite transaction stores every position with the outputs, records of runs, jobs and firings. Not the
+   position of a stream whose small files wait, nor an output whose file is not durable.
+4. What was stored counts as durable.
+5. Segments that every durable position has passed go: (a) the next one, with its opening frame, is synced,
+   (b) its base file is durable beside it, (c) the passed ones are unlinked and the folder is synced, (d) the
+   states at their starts are forgotten.
 """
 
 from __future__ import annotations
@@ -38,15 +44,23 @@ class Committer:
         self._files = files
         self._executor = executor  # for nothing else: a commit must not queue behind long work
 
-    def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
+    def commit_streams(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
+
+        Args:
+            dirty: the streams.
+            changes: what else the transaction stores; positions and outputs are added.
+            faults: what `status` shows.
 
         Returns:
             False when the transaction failed (a full state disk); everything stays dirty.
         """
         _look_for_roots(dirty)
+        # 1. the files are durable
         self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
+        # 2. base files know of files that took another one's place
         stored = {stream: self._storable(stream) for stream in dirty}
+        # 3. one transaction: positions, outputs, and what the caller adds
         for stream, outputs in stored.items():
             if not stream.new_files:
                 changes.outputs.append((stream.name, stream.control_row()))
@@ -58,11 +72,9 @@ class Committer:
             return False
         faults.pop("agent.db", None)
         for stream, outputs in stored.items():
-            if not stream.new_files:
-                stream.durable = stream.position
-            for output in outputs:
-                output.stored()
-            stream.committed(whole=len(outputs) == len(stream.outputs) and not stream.new_files)
+            # 4. what is stored counts as durable
+            stream.committed(outputs)
+            # 5. segments that every durable position has passed go
             try:
                 stream.free_segments()
             except OSError as error:

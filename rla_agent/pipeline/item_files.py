@@ -84,16 +84,16 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
     Of several contents of one file only the last is written.
 
     Args:
-        stream: `new_files` holds what waits.
+        stream: its `new_files` wait.
         faults: what `status` shows, by `<stream>/<file>`.
         now: monotonic.
     """
-    newest = {(file.kind, file.path): file for file in stream.new_files}
-    while stream.new_files and not stream.removed:
-        file = stream.new_files[0]
-        if newest[file.kind, file.path] is not file:
-            del stream.new_files[0]
-            continue
+    waiting = stream.new_files
+    if stream.removed:
+        waiting.clear()
+    waiting.drop_superseded()
+    while waiting:
+        file = waiting.first
         fault = f"{stream.name}/{file.path}"
         try:
             _check_not_own(stream, file)
@@ -108,9 +108,7 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
             _discard(stream, file, str(error), faults)
         else:
             faults.pop(fault, None)
-        stream.refused_since = None
-        del stream.new_files[0]
-    stream.new_files.clear()
+        waiting.end_first()
 
 
 def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
@@ -119,9 +117,7 @@ def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
         return True
     if error.errno in NEVER:  # unless all of the data root is away
         return error.errno == errno.ENOENT and not same_root(stream.opening)
-    if stream.refused_since is None:
-        stream.refused_since = now
-    if now - stream.refused_since < REFUSED_S:
+    if stream.new_files.refused_for(now) < REFUSED_S:
         return True
     rows_wait_too = not os.access(stream.opening.log_folder, os.W_OK)
     return error.errno == errno.EROFS and rows_wait_too

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.records import Close, Position
+from rla_agent.model.records import Position
 from rla_agent.model.states import StreamEvent
 from rla_agent.outputs.data_roots import item_is_there
-from rla_agent.outputs.formats import make_outputs
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.base_file import newest_base
@@ -64,7 +64,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
             _from_base(stream)
         sweep_leftovers(stream, database)
         for output in stream.outputs:
-            output.anchor = output.row()
+            output.set_anchor()
             output.try_begin(files)
         _sync_folders(stream)
     except (ItemGoneError, FileNotFoundError, NotADirectoryError) as error:
@@ -80,7 +80,8 @@ def _rows_of(stream: Stream, database: AgentDatabase) -> dict[str, OutputRow]:
     rows = database.outputs_of(stream.name)
     if CONTROL in rows and LOST not in rows[CONTROL].state:
         known = database.run(stream.opening.run) or {}
-        rows[CONTROL].state[LOST] = known.get("lost", 0), 0
+        state = {**rows[CONTROL].state, LOST: (known.get("lost", 0), 0)}
+        rows[CONTROL] = replace(rows[CONTROL], state=state)
     return rows
 
 
@@ -145,12 +146,11 @@ def _restore(output: Output, row: OutputRow) -> None:
 def _go_back(stream: Stream, rows: dict[str, OutputRow]) -> None:
     """Go back with the outputs alone: rows and jobs that the stream has counted are not counted again."""
     anchors = {output.name: output.anchor for output in stream.outputs}
-    stream.outputs = make_outputs(stream.opening, stream.name)  # rewrites under way are of the former ones
+    stream.renew_outputs()
     for output in stream.outputs:
         row = rows.get(output.name) or anchors[output.name]
         if row is not None:
             _restore(output, row)
-    stream.touch()
 
 
 def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
@@ -159,24 +159,12 @@ def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
     if CONTROL in rows and stored and stored <= {output.path for output in stream.outputs}:
         _from_rows(stream, rows)
         return
-    stream.position = Position(min(segment_numbers(stream.folder), default=stream.first_segment), 0)
-    for output in stream.outputs:
-        output.position = stream.position
+    stream.begin_at(Position(min(segment_numbers(stream.folder), default=stream.first_segment), 0))
 
 
 def _restore_control(stream: Stream, row: OutputRow) -> None:
     with making_sense(f"agent.db, of stream {stream.name},"):
-        stream.rows = int(row.state.get("rows", 0))
-        stream.damaged = int(row.state.get("damaged", 0))
-        lost, others = row.state[LOST]
-        stream.lost = int(lost), int(others)
-        stream.watch_state = row.state.get("watch")
-        stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
-        closed = row.state.get("closed")
-        if closed is not None:
-            state, reason, moment = closed
-            stream.closed = Close(str(state), str(reason), float(moment))
-    stream.position = stream.durable = row.position
+        stream.restore(row)
 
 
 def _from_base(stream: Stream) -> None:
@@ -184,15 +172,13 @@ def _from_base(stream: Stream) -> None:
     if base is None:
         _begin_new(stream)
         return
-    stream.replayed = True
-    stream.position = Position(number, 0)
-    stream.rows = int(base["control"].get("rows", 0))
+    stream.restore_base(number, base["control"])
     for output in stream.outputs:
         _restore_base(output, base, number)
 
 
 def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
-    output.position = Position(number, 0)
+    output.begin_at(Position(number, 0))
     known = base["outputs"].get(output.name)
     if known is None:
         return
@@ -210,19 +196,19 @@ def _name(output: Output, name: str) -> None:
     """
     if name != output.file_name and not same_stream(name, output.file_name):
         raise ValueError(name)
-    output.file_name = name
+    output.use_name(name)
 
 
 def _begin_new(stream: Stream) -> None:
     """A stream that nobody has seen: what lies there already is not ours, unless it continues in it."""
-    plan = stream.opening.continues
+    plan, rows = stream.opening.continues, 0
     if plan is not None:
         continue_outputs(stream.opening, stream.outputs, plan)
-        stream.rows = max((output.encoder.rows for output in stream.outputs), default=0)
-    for output in stream.outputs:
-        if plan is None:
+        rows = max((output.encoder.rows for output in stream.outputs), default=0)
+    else:
+        for output in stream.outputs:
             output.put_aside()
-        output.position = stream.position
+    stream.begin_at(stream.position, rows)
     number = stream.first_segment
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
     stream.write_base(number)

@@ -58,10 +58,11 @@ def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
     with closing_fd(descriptor):
         content = FileContent(descriptor)
         kept = output.encoder.kept(content, plan.rows, plan.time_step)
-        output.size = content.size if kept is None else kept.size
-        if kept is not None:
+        if kept is None:
+            output.continue_at(content.size, None)
+        else:
             _keep_tail(opening, output, kept, content, plan)
-            output.encoder.restore(kept.state)
+            output.continue_at(kept.size, kept.state)
 
 
 def _keep_tail(
@@ -156,7 +157,7 @@ def _name_last(output: Output, folder: int) -> None:
     own = output.file_name
     others = (_begun(name) for name in os.listdir(folder) if not same_stream(name, own))
     second = max(_begun(own), 1 + max(others, default=-1))
-    output.file_name = own.replace(f".{_begun(own)}.", f".{second}.", 1)
+    output.use_name(own.replace(f".{_begun(own)}.", f".{second}.", 1))
 
 
 def _begun(name: str) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunEvent, closed_as
 from rla_agent.pipeline.stream import Stream
-from rla_client.contract.spool.protocol import HANDED_OVER, REPLICATE_NOW
+from rla_client.contract.spool.protocol import HANDED_OVER
 
 _log = logging.getLogger("rla_agent.pipeline.run_liveness")
 
@@ -47,21 +47,15 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
     if stream.new_files or stream.root_away or stream.broken or stream.parked:
         return record
     record = record.taken_in(stream.name, (stream.position.number, stream.position.offset))
-    if stream.new_rows and stream.last is not None:
+    new = stream.drain_new()
+    if new.last is not None:
         if stream.opening.primary:
-            record = record.rows_seen(stream.new_rows, stream.last.step, stream.last.timestamp)
+            record = record.rows_seen(new.rows, new.last.step, new.last.timestamp)
         else:
-            record = replace(record, rows=record.rows + stream.new_rows)
-        stream.new_rows = 0
-    if stream.new_damaged:
-        _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
-        record = replace(record, damaged=record.damaged + stream.new_damaged)
-        stream.new_damaged = 0
-    if any(stream.new_lost) or stream.new_losses:
-        record = record.losing(*stream.new_lost, stream.new_losses)
-        stream.new_lost = (0, 0)
-        stream.new_losses.clear()
-    for mark in stream.marks:
-        stream.replicate_now |= mark.name == REPLICATE_NOW
-    stream.marks.clear()
+            record = replace(record, rows=record.rows + new.rows)
+    if new.damaged_bytes:
+        _log.warning("%d bytes of stream %s are damaged and held no record", new.damaged_bytes, stream.name)
+        record = replace(record, damaged=record.damaged + new.damaged_bytes)
+    if new.lost_rows or new.lost_others or new.losses:
+        record = record.losing(new.lost_rows, new.lost_others, new.losses)
     return record

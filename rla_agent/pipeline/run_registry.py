@@ -39,14 +39,24 @@ class RunRegistry:
     """Runs by id; streams of one run share its record."""
 
     def __init__(self, alerting: RunObserver | None = None) -> None:
-        self.records: dict[str, RunRecord] = {}
-        self._unstored: dict[str, None] = {}  # changed since agent.db has them, in order
+        #: Metric rules; None: there are none. Never written again.
         self._alerting = alerting
-        self._fired: list[Stream] = []  # whose firings are in the commit under way
-        self._openings: dict[str, Opening] = {}  # by run: of a stream that was to be committed
-        self._written: dict[str, tuple[RunRecord, float]] = {}  # run.json, and when
-        self.unwritten: dict[str, str] = {}  # run → why its run.json is not written, and is tried again
-        self._due: dict[str, None] = {}  # runs whose run.json had no time yet, in order
+        #: Run id → its record, of runs that live or have a stream. `_change`, `forget_ended`.
+        self.records: dict[str, RunRecord] = {}
+        #: Runs whose records changed since agent.db has them, in order. `_change`, `stored`, `forget_ended`.
+        self._unstored: dict[str, None] = {}
+        #: Streams whose firings are in the commit under way. `follow`.
+        self._fired: list[Stream] = []
+        #: Run id → opening of a stream of it that was to be committed, which knows the data root. `follow`,
+        #: `forget_ended`.
+        self._openings: dict[str, Opening] = {}
+        #: Run id → the record that its run.json shows, and when that was written (Unix seconds).
+        #: `write_files`, `forget_ended`.
+        self._written: dict[str, tuple[RunRecord, float]] = {}
+        #: Run id → why its run.json is not written, and is tried again. `write_files`, `forget_ended`.
+        self.unwritten: dict[str, str] = {}
+        #: Runs whose run.json had no time yet, in order. `write_files`, `forget_ended`.
+        self._due: dict[str, None] = {}
 
     def opened(self, stream: Stream, database: AgentDatabase, now: float) -> None:
         """A stream is taken in: its run is known here, in agent.db, or new; a run that ended is reopened."""
@@ -62,16 +72,19 @@ class RunRegistry:
         elif stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1:  # none that is newer is here
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
             known = known.after(RunEvent.WRITER_GONE, now, CONTINUED_ELSEWHERE)
-        self.records[opening.run] = known
-        self._unstored[opening.run] = None
+        self._change(known)
         if self._alerting is not None:
             self._alerting.run_opened(stream)
 
     def lose(self, run: str, losses: Iterable[Loss]) -> None:
         """Jobs of a run were dropped."""
         gone = list(losses)
-        self.records[run] = self.records[run].losing(0, len(gone), gone)
-        self._unstored[run] = None
+        self._change(self.records[run].losing(0, len(gone), gone))
+
+    def _change(self, record: RunRecord) -> None:
+        """A record is another one from now on, for the next commit, too."""
+        self.records[record.run] = record
+        self._unstored[record.run] = None
 
     def follow(
         self,
@@ -90,8 +103,7 @@ class RunRegistry:
             before = self.records[stream.opening.run]
             after = follow(stream, before, now, stall_s)
             if after is not before:
-                self.records[after.run] = after
-                self._unstored[after.run] = None
+                self._change(after)
         for run in self._unstored:
             record = self.records[run]
             changes.runs.append((run, now, record.live, record.to_plain(now)))
@@ -104,8 +116,7 @@ class RunRegistry:
         changed = [self.records[run] for run in self._unstored]
         self._unstored.clear()
         for stream in self._fired:
-            if stream.watch is not None:
-                stream.watch.firings.clear()
+            stream.watch.firings_stored()
         return changed
 
     def write_files(self, records: Iterable[RunRecord], now: float, until: float = math.inf) -> bool:
@@ -145,6 +156,21 @@ class RunRegistry:
     def is_written(self, run: str) -> bool:
         """Whether run.json of a run says all that there is to say."""
         return run not in self.unwritten and run not in self._due
+
+    def validate(self, streams: Iterable[Stream]) -> None:
+        """Check what always holds between two commits.
+
+        Args:
+            streams: those that were opened and did not end.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        assert all(run == record.run for run, record in self.records.items()), self.records
+        for runs in (self._unstored, self._openings, self._written, self.unwritten, self._due):
+            assert runs.keys() <= self.records.keys(), (runs.keys(), self.records.keys())
+        for stream in streams:
+            assert stream.opening.run in self.records, stream.name
 
     def forget_ended(self, streams: Collection[Stream]) -> None:
         """Drop runs that ended and have no stream left."""

@@ -11,14 +11,12 @@ A stream belongs to one volume thread and is not thread-safe.
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from rla_agent.model.frame_decoder import parse
 from rla_agent.model.records import (
     Batch,
     Close,
@@ -36,65 +34,33 @@ from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.formats import make_outputs
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import MARKS_FIELD, Output
+from rla_agent.pipeline.batch_reader import BatchReader
+from rla_agent.pipeline.file_queue import FileQueue
+from rla_agent.pipeline.intake import Intake
+from rla_agent.pipeline.row_watch import RowWatch
 from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.store.agent_db import JobRow, OutputRow
-from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.filesystem.atomic_write import fsync_file, fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
 from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND
 from rla_client.contract.spool.losses import LOST_MARK, Loss, read_losses
 from rla_client.contract.spool.opening import Opening
-from rla_client.contract.spool.protocol import FRAME_HEADER_BYTES, MAX_FRAME_BYTES, pack
+from rla_client.contract.spool.protocol import REPLICATE_NOW, pack
 from rla_client.contract.spool.segments import (
     base_path,
     end_of,
-    read_at,
     segment_numbers,
     segment_path,
-    segment_size,
 )
 from rla_client.contract.spool.writer_liveness import writer_alive
 
 CONTROL = ""  # name of the row that holds the stream's own position
 LOST = "lost"  # in its state; earlier releases lack it
 MOST_LOST = 1 << 60  # whatever a client says
-READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
-
-
-class RowWatch(Protocol):
-    """Metric rules over one stream's rows.
-
-    Attributes:
-        firings: of rules, since the last commit.
-    """
-
-    firings: Any
-
-    def take(self, batch: Batch) -> None:
-        """Look at the rows of a batch."""
-
-    def state(self) -> object:
-        """What a restart must know, as plain data; it is stored with the stream's position."""
-
-    def restore(self, state: object) -> None:
-        """Go on from a stored state; one that makes no sense counts as none."""
 
 
 class Stream:
-    """State of one stream.
-
-    Attributes:
-        opening: checked opening frame.
-        outputs: open outputs; empty once the item was removed.
-        position: taken in up to here.
-        durable: position that the last commit stored.
-        state: see `model.states`; changed by `handle` alone.
-        parked: why nothing is taken in, empty when it is.
-        aside: the run went on elsewhere, so this is kept beside it.
-        replayed: agent.db does not know the stream, but it was taken in before.
-        writer_gone: the lock is free: no bytes will follow those that are there.
-        closed: the writer's last word, if it said one.
-    """
+    """State of one stream; its attributes are written by its own methods alone, named behind each."""
 
     def __init__(self, name: str, folder: Path, adjust: Callable[[Opening], Opening] | None = None) -> None:
         """Read the opening frame of the oldest segment.
@@ -108,50 +74,87 @@ class Stream:
             SpoolError: there is no readable opening frame.
             UnknownVersionError: the segment is of a later release.
         """
-        self.name, self.folder = name, folder
-        opening, self.first_segment = read_opening(folder)
+        opening, first_segment = read_opening(folder)
+        # what it is
+        #: That of its folder. Never written again.
+        self.name = name
+        #: In the spool. Never written again.
+        self.folder = folder
+        #: Number of the oldest segment when the stream was opened. Never written again.
+        self.first_segment = first_segment
+        #: Checked opening frame, adjusted to where the data root is now. `fence`.
         self.opening = opening if adjust is None else adjust(opening)
+        #: Open outputs; empty once the item was removed. `handle`, `fence`, `renew_outputs`.
         self.outputs: list[Output] = make_outputs(self.opening, name)
-        self.position = Position(self.first_segment, 0)
+
+        # how far it is taken in
+        #: Everything before it was handed to the outputs; each has a position of its own, and may lag.
+        #: `_take`, `_enter`, `restore`, `restore_base`, `begin_at`.
+        self.position = Position(first_segment, 0)
+        #: `position` that the last commit stored; (0, 0) before the first. `committed`, `restore`.
         self.durable = Position(0, 0)
-        self.state = StreamState.TAKING_IN
-        self.parked = ""
-        self.aside = False  # see `fencing.fence`
-        self.replayed = False
-        self.writer_gone = False
-        self.closed: Close | None = None
-        self.away_since: float | None = None  # its folder is gone from the spool; monotonic
-        self.dirty = True
-        self.damaged = 0
-        self.new_damaged = 0  # since the run's record was brought up to date
-        self.rows = 0
-        self.last: Row | None = None
-        self.new_rows = 0
-        self.new_jobs: list[JobRow] = []
-        self.new_files: list[ItemFile] = []
-        self.given_up = 0  # of these, since this agent reads the stream
-        self.lost = (0, 0)  # rows and other things, as its writer tells
-        self.new_lost = (0, 0)  # since the run's record was brought up to date, with what was given up
-        self.new_losses: list[Loss] = []
-        self.refused_since: float | None = None  # the first of them; monotonic
-        self.marks: list[Mark] = []
-        self.replicate_now = False  # asked for since the last commit
-        self.watch: RowWatch | None = None  # metric rules of alerts
-        self.watch_version = 0  # of the rules
-        self.watch_state: object = None  # durable state of `watch`, for the one that continues
+        #: Segment number → the stream's own state at its start, for its base file; of segments that are not
+        #: free yet. `_enter`, `free_segments`, `restore`.
         self.bases: dict[int, dict[str, Any]] = {}
-        self.last_bytes = 0.0
-        self.asleep = False
-        self._spot = os.fspath(folder)
-        self._segment = 0, "", ""  # number and path of the current one, path of the next
+        #: End of the batch that is being taken in: a checkpoint's marks are of outputs that stand there.
+        #: `_take`.
         self._after_batch = self.position
-        self.unread = ""  # why the last read of the spool failed
-        self._unknown = ""  # why a frame cannot be read by this release
+        #: Reads the segments; says why they cannot be read. Never written again.
+        self._reader = BatchReader(folder)
+
+        # how it stands
+        #: See `model.states`. `handle`.
+        self.state = StreamState.TAKING_IN
+        #: Why nothing is taken in, for people; empty when something is. `handle`.
+        self.parked = ""
+        #: The run went on elsewhere, so this is kept beside it (`fencing.fence`). `fence`.
+        self.aside = False
+        #: agent.db does not know the stream, but it was taken in before. `fence`, `restore_base`.
+        self.replayed = False
+        #: The writer's lock is free: no bytes will follow those that are there. `writer_left`.
+        self.writer_gone = False
+        #: The writer's last word; None while it said none. `_control`, `restore`.
+        self.closed: Close | None = None
+
+        # what was taken in, since the stream began
+        #: Rows. `_take`, `restore`, `restore_base`, `begin_at`.
+        self.rows = 0
+        #: Bytes of the spool that held no record. `_add_damage`, `restore`.
+        self.damaged = 0
+        #: Rows and other things that are lost, as the writer says. `_note_lost`, `restore`.
+        self.lost = (0, 0)
+        #: Small files that this agent gave up. `give_up_file`.
+        self.given_up = 0
+
+        # what waits
+        #: There is something to commit: a position, or an output. `touch`, `committed`.
+        self.dirty = True
+        #: What the run's record does not have yet. `_take`, `_control`, `drain_new`, `restore`.
+        self._new = Intake()
+        #: Jobs that the next commit stores, unless files wait. `_control`, `handle`, `committed`, `restore`.
+        self.new_jobs: list[JobRow] = []
+        #: Small files that are to be written into the item. `_control`, `handle`, `restore`; `keep_new_files`
+        #: empties it.
+        self.new_files = FileQueue()
+        #: The writer asked for replication at once, before the last `drain_new`. `drain_new`,
+        #: `take_replicate_now`.
+        self._replicate_now = False
+        #: Metric rules over its rows. `handle`, `restore`, `_take`; alerting renews it.
+        self.watch = RowWatch()
+
+        # when it is looked at
+        #: When the last message of its client came; monotonic seconds. `heard`.
+        self.last_hint = 0.0
+        #: Nothing happened at the last look, so the next may come late. `update_asleep`, `wake`.
+        self.asleep = False
+        #: Since when its folder is gone from the spool; monotonic seconds, None: it is there. `missing_for`,
+        #: `seen`.
+        self._missing_since: float | None = None
 
     # -- state ----------------------------------------------------------------------------------
 
     def handle(self, event: StreamEvent, why: str = "") -> None:
-        """Let something happen to the stream; nothing else changes `state` and `parked`.
+        """Apply an event; the only writer of `state` and `parked`.
 
         Args:
             event: what happened.
@@ -168,11 +171,12 @@ class Stream:
         if self.state is StreamState.ITEM_REMOVED:
             self.outputs = []
         if event is StreamEvent.GIVEN_UP:
-            self.new_files, self.new_jobs = [], []
-            self._unknown = ""  # else the next read would park it again
+            self.new_files.clear()
+            self.new_jobs = []
+            self._reader.forget_unknown()  # else the next read would park it again
             self.writer_left()
         if self.state is StreamState.BROKEN:
-            self.watch = None
+            self.watch.end()
         self.touch()
 
     @property
@@ -194,22 +198,37 @@ class Stream:
         """There is something to commit."""
         self.dirty = True
 
-    def committed(self, *, whole: bool) -> None:
-        """A commit holds the stream's position; `whole`: and all of its outputs and files."""
-        self.dirty = not whole
-        if not self.new_files:  # else they are stored with the position, once it moves past them
+    def committed(self, outputs: Collection[Output]) -> None:
+        """A commit holds the state of these outputs and, unless files wait, of the stream and its jobs."""
+        for output in outputs:
+            output.stored()
+        if not self.new_files:  # else position and jobs are stored once the files are written
+            self.durable = self.position
             self.new_jobs = []
+        self.dirty = len(outputs) < len(self.outputs) or bool(self.new_files)
 
     def writer_left(self) -> None:
         """The writer is gone: what is there now is all there will be."""
         self.writer_gone = True
         self.touch()
 
-    def fence(self, opening: Opening) -> None:
-        """The run went on elsewhere: from now on the stream has outputs of its own, beside the run's."""
-        self.opening = opening
-        self.outputs = make_outputs(opening, self.name)
-        self.aside = self.replayed = True
+    def heard(self, now: float) -> None:
+        """A message of its client came; `now` is monotonic."""
+        self.last_hint = now
+
+    def wake(self) -> None:
+        """Look at it at the next occasion."""
+        self.asleep = False
+
+    def missing_for(self, now: float) -> float:
+        """Its folder is gone from the spool; for how many seconds by now (monotonic)."""
+        if self._missing_since is None:
+            self._missing_since = now
+        return now - self._missing_since
+
+    def seen(self) -> None:
+        """Its folder is in the spool, as far as anybody knows."""
+        self._missing_since = None
 
     def validate(self) -> None:
         """Check what always holds between two events.
@@ -221,12 +240,21 @@ class Stream:
         assert self.outputs or self.state in WAITING | {StreamState.ITEM_REMOVED}, self.state
         assert not (self.outputs and self.removed)
         assert not (self.aside and self.opening.primary)
-        assert self.watch is None or not self.broken
+        assert self.watch.rules is None or not self.broken
+        assert not (self.new_jobs or self.new_files) or self.dirty or self.broken, self.state
         if not self.broken:
             assert self.durable <= self.position or not self.durable.number, (self.durable, self.position)
+            assert max(self.bases, default=0) <= self.position.number, (self.bases, self.position)
+            assert 0 <= self._new.rows <= self.rows, (self._new.rows, self.rows)
+            assert 0 <= self._new.damaged_bytes <= self.damaged, (self._new.damaged_bytes, self.damaged)
+            assert 0 <= self._new.lost_rows <= self.lost[0], (self._new.lost_rows, self.lost)
+            assert (self._new.last is None) == (not self._new.rows), self._new.rows
             for output in self.outputs:
                 output.validate()
-                assert output.position <= self.position, (output.name, output.position, self.position)
+                recovered = self.position if output.anchor is None else output.anchor.position
+                # a rewrite or a base stores an output alone, so that it may be ahead after a kill
+                furthest = max(self.position, recovered)
+                assert output.position <= furthest, (output.name, output.position, furthest)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -234,7 +262,7 @@ class Stream:
         """Take bytes from a message if they begin where the stream stands."""
         if self.parked or not body or (number, offset) != self.position:
             return
-        batch = self._parse(body, number, offset, final=False)
+        batch = self._reader.parse(body, number, offset, final=False)
         self._note_unknown()
         self._dispatch(batch, files)
 
@@ -251,55 +279,14 @@ class Stream:
         return more and not self.parked
 
     def _read(self, number: int, offset: int) -> tuple[Batch | None, bool]:
-        """A batch at a position, or None at the end of the segment; and whether more may follow.
-
-        Where the segment cannot be read, `unread` says why, and nothing follows until a later call succeeds.
-        """
-        batch, more = None, False
-        try:
-            batch, more = self._read_segment(number, offset)
-        except FileNotFoundError:
-            self.unread = f"its folder {self.folder} is away, which says nothing; tried again all the time"
-        except OSError as error:
-            self.unread = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
-        else:
-            self.unread = ""
+        """See `BatchReader.read`; a frame of a later release parks the stream."""
+        found = self._reader.read(number, offset, writer_gone=self.writer_gone)
         self._note_unknown()
-        return batch, more
-
-    def _read_segment(self, number: int, offset: int) -> tuple[Batch | None, bool]:
-        sealed = segment_size(self.folder, number + 1) is not None
-        final = sealed or self.writer_gone
-        limit = READ_BYTES
-        path = segment_path(self.folder, number)
-        try:
-            data = read_at(path, offset, limit)
-            if not data:
-                return None, sealed
-            batch = self._parse(data, number, offset, final=final and len(data) < limit)
-            if batch.end == batch.start and len(data) == limit:
-                limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
-                data = read_at(path, offset, limit)
-                batch = self._parse(data, number, offset, final=final and len(data) < limit)
-        except FileNotFoundError:
-            if segment_size(self.folder, number) is not None:  # the spool was renamed, and is back
-                raise
-            return None, max(segment_numbers(self.folder), default=0) > number  # others may be gone, too
-        if batch.end == batch.start:
-            return None, False
-        return batch, True
-
-    def _parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
-        """Records of some bytes; none, and `_unknown` says why, where only a later release can read them."""
-        try:
-            return parse(data, number, offset, final=final)
-        except UnknownVersionError as error:
-            self._unknown = f"{error}; it is kept for a newer agent"
-            return Batch(number, offset, offset, [])
+        return found
 
     def _note_unknown(self) -> None:
-        if self._unknown and not self.parked:
-            self.handle(StreamEvent.REFUSED, self._unknown)
+        if self._reader.unknown and not self.parked:
+            self.handle(StreamEvent.REFUSED, self._reader.unknown)
 
     def _enter(self, number: int) -> None:
         """Go to the start of segment `number` with all outputs that stand at the end of the one before."""
@@ -328,12 +315,10 @@ class Stream:
             else:
                 self._control(record, batch.number)
         if self.rows > before:
-            self.last = next(r.content for r in reversed(batch.records) if type(r.content) is Row)
-        self.new_rows += self.rows - before
-        if self.watch is not None:
-            self.watch.take(batch)
-        self.damaged += batch.damaged
-        self.new_damaged += batch.damaged
+            last = next(r.content for r in reversed(batch.records) if type(r.content) is Row)
+            self._new.add_rows(self.rows - before, last)
+        self.watch.take(batch)
+        self._add_damage(batch.damaged)
         self.position = Position(batch.number, batch.end)
         self.dirty = True
 
@@ -350,9 +335,10 @@ class Stream:
             case Mark() as mark:
                 if mark.name == LOST_MARK:
                     self._note_lost(mark.data)
-                self.marks.append(mark)
+                elif mark.name == REPLICATE_NOW:
+                    self._new.ask_replication()
             case ItemFile() as file:
-                self.new_files.append(file)
+                self.new_files.add(file)
             case JobRequest() as job:
                 fields = pack(self._with_marks(job))
                 self.new_jobs.append(JobRow(self.name, Position(number, record.end), job.kind, fields))
@@ -366,18 +352,31 @@ class Stream:
         counts = told.get("rows", told.get("records")), told.get("others", 0)
         if any(type(count) is not int or not 0 <= count <= MOST_LOST for count in counts):
             return
-        before, added = self.lost, self.new_lost
+        before = self.lost
         rows, others = (max(count, known) for count, known in zip(counts, before, strict=True))
         self.lost = rows, others
-        self.new_lost = added[0] + rows - before[0], added[1] + others - before[1]
-        self.new_losses += read_losses(told.get("losses"))
+        self._new.add_losses(rows - before[0], others - before[1], read_losses(told.get("losses")))
+
+    def _add_damage(self, count: int) -> None:
+        self.damaged += count
+        self._new.add_damage(count)
 
     def give_up_file(self, path: str, why: str) -> None:
         """A small file of the item cannot be kept."""
         self.given_up += 1
-        self.new_lost = self.new_lost[0], self.new_lost[1] + 1
-        self.new_losses.append(Loss("file", path, why))
+        self._new.add_losses(0, 1, [Loss("file", path, why)])
         self.touch()
+
+    def drain_new(self) -> Intake:
+        """What was taken in since the last call, for the run's record; the stream has it no more."""
+        drained, self._new = self._new, Intake()
+        self._replicate_now |= drained.replicate_now
+        return drained
+
+    def take_replicate_now(self) -> bool:
+        """Whether the writer asked for replication since the last call, as far as the run's record knows."""
+        asked, self._replicate_now = self._replicate_now, False
+        return asked
 
     def _with_marks(self, job: JobRequest) -> dict[str, Any]:
         """A job's fields; a checkpoint's also say how long every output is at this frame."""
@@ -414,11 +413,8 @@ class Stream:
         if not self.writer_gone or self.unread:
             return
         number, offset = output.position
-        lost = self.position.offset - (offset if number == self.position.number else 0)
-        self.damaged += lost
-        self.new_damaged += lost
-        output.position = self.position
-        output.touch()
+        self._add_damage(self.position.offset - (offset if number == self.position.number else 0))
+        output.pass_over(self.position)
         self.touch()
 
     def pending_records(self, output: Output) -> Iterator[list[Record]]:
@@ -434,32 +430,27 @@ class Stream:
             else:
                 return
 
-    def quiet(self, *, thorough: bool) -> bool:
-        """Whether nothing happened since the last look: one stat, for the many idle streams.
+    def update_asleep(self, *, thorough: bool) -> bool:
+        """Fall asleep if nothing happened since the last look, else wake; whether it sleeps.
 
         Args:
             thorough: also look for a next segment, and whether the writer still lives.
         """
+        self.asleep = self._quiet(thorough=thorough)
+        return self.asleep
+
+    def _quiet(self, *, thorough: bool) -> bool:
         position = self.position
         if self.dirty or self.new_files or self.state is not StreamState.TAKING_IN:
             return False
         for output in self.outputs:
             if output.error or output.position != position:
                 return False
-        number, offset = position
-        if self._segment[0] != number:
-            following = os.fspath(segment_path(self.folder, number + 1))
-            self._segment = number, os.fspath(segment_path(self.folder, number)), following
-        try:
-            if os.stat(self._segment[1]).st_size != offset:
-                return False
-        except OSError:
+        if not self._reader.ends_at(position):
             return False
         if not thorough:
             return True
-        return not os.access(self._segment[2], os.F_OK) and (
-            self.writer_gone or bool(writer_alive(self._spot))
-        )
+        return not self._reader.has_next() and (self.writer_gone or bool(writer_alive(self.folder)))
 
     @property
     def lagging(self) -> list[Output]:
@@ -474,15 +465,12 @@ class Stream:
     @property
     def read_through(self) -> bool:
         """Whether all bytes that are there were taken in; not of a folder that is away."""
-        number, offset = self.position
-        try:
-            if segment_size(self.folder, number + 1) is not None:
-                return False
-            if (size := segment_size(self.folder, number)) is not None:
-                return bool(size <= offset)
-            return max(segment_numbers(self.folder), default=0) <= number  # it was deleted; were others, too?
-        except OSError:
-            return False  # what cannot be looked at may hold rows
+        return self._reader.nothing_behind(self.position)
+
+    @property
+    def unread(self) -> str:
+        """Why the last read of the spool failed; empty when it did not."""
+        return self._reader.unread
 
     def end(self) -> Position:
         """Where the stream ends now: what is there at a stop and is taken in before it."""
@@ -513,13 +501,72 @@ class Stream:
         closed = None if self.closed is None else list(self.closed)
         counts = {"rows": self.rows, "damaged": self.damaged, LOST: list(self.lost)}
         state: dict[str, Any] = {**counts, "closed": closed}
-        if self.watch is not None:
-            state["watch"] = self.watch.state()
-        elif self.watch_state:
-            state["watch"] = self.watch_state  # its rules could not be read yet
+        if (watched := self.watch.state()) is not None:
+            state["watch"] = watched
         if self.bases:
             state["bases"] = {str(number): base for number, base in self.bases.items()}
         return OutputRow(CONTROL, "", 0, 0, self.position, state)
+
+    # -- recovery -------------------------------------------------------------------------------
+
+    def restore(self, row: OutputRow) -> None:
+        """Go back to what a commit stored of the stream itself; its outputs are restored one by one.
+
+        What was taken in since then is dropped: it is read again.
+
+        Args:
+            row: what `control_row` gave.
+
+        Raises:
+            ValueError, TypeError, LookupError: it makes no sense.
+        """
+        state = row.state
+        self.rows = int(state.get("rows", 0))
+        self.damaged = int(state.get("damaged", 0))
+        lost, others = state[LOST]
+        self.lost = int(lost), int(others)
+        self.watch.restore(state.get("watch"))
+        self.bases = {int(number): base for number, base in state.get("bases", {}).items()}
+        self.closed = None
+        if (closed := state.get("closed")) is not None:
+            last_state, reason, moment = closed
+            self.closed = Close(str(last_state), str(reason), float(moment))
+        self.position = self.durable = row.position
+        self._new = Intake()
+        self.new_jobs = []
+        self.new_files.clear()
+
+    def restore_base(self, number: int, control: dict[str, Any]) -> None:
+        """Go to the start of segment `number`, as its base file tells: agent.db is lost."""
+        self.replayed = True
+        self.position = Position(number, 0)
+        self.rows = int(control.get("rows", 0))
+
+    def begin_at(self, position: Position, rows: int | None = None) -> None:
+        """Begin at a position with all outputs, whatever was taken in before.
+
+        Args:
+            position: in the spool.
+            rows: of an earlier stream that this one continues.
+        """
+        self.position = position
+        for output in self.outputs:
+            output.begin_at(position)
+        if rows is not None:
+            self.rows = rows
+
+    def renew_outputs(self) -> None:
+        """Have fresh outputs, to be restored: rewrites under way are of the former ones."""
+        self.outputs = make_outputs(self.opening, self.name)
+        self.touch()
+
+    def fence(self, opening: Opening) -> None:
+        """The run went on elsewhere: from now on the stream has outputs of its own, beside the run's."""
+        self.opening = opening
+        self.outputs = make_outputs(opening, self.name)
+        self.aside = self.replayed = True
+
+    # -- segments that are done with --------------------------------------------------------------
 
     def freeable(self) -> list[int]:
         """Segments that every durable position has passed; the next one's base must be written first."""
@@ -529,7 +576,7 @@ class Stream:
         return [number for number in segment_numbers(self.folder) if number < low]
 
     def free_segments(self) -> None:
-        """Unlink passed segments, sync the folder, and only then forget the states at their starts.
+        """Step 5 of a commit (`group_commit`): passed segments go.
 
         Raises:
             OSError: they stay for now.
@@ -538,16 +585,19 @@ class Stream:
         if not passed:
             return
         following = passed[-1] + 1
-        opening = segment_path(self.folder, following)
-        fsync_file(opening)  # from now on the only opening frame
+        # 5a. the next segment is durable: from now on it has the only opening frame
+        fsync_file(segment_path(self.folder, following))
+        # 5b. so is its base file, with the states at its start
         self.write_base(following)
-        for number in passed:  # after a kill in between, the newest base is the one that counts
+        # 5c. the passed segments go; after a kill in between, the newest base is the one that counts
+        for number in passed:
             segment_path(self.folder, number).unlink(missing_ok=True)
             base_path(self.folder, number).unlink(missing_ok=True)
         fsync_folder(self.folder)
-        for bases in (self.bases, *(output.bases for output in self.outputs)):
-            for old in [key for key in bases if key <= following]:
-                del bases[old]
+        # 5d. the states at their starts are forgotten
+        self.bases = {number: base for number, base in self.bases.items() if number > following}
+        for output in self.outputs:
+            output.forget_bases(following)
 
     def write_base(self, number: int) -> None:
         """Write the states at the start of segment `number` beside it, unless that was done.

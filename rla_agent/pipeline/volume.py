@@ -63,7 +63,7 @@ LAST_COMMIT_S = 1.0  # beyond the deadline of a stop
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
-VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # of tests: streams and outputs are checked after each commit
+VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # of tests: streams, outputs and runs are checked after each cycle
 QUEUE_MAX_BYTES = 16 << 20
 QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
 TURN_ITEMS = 1000  # of the queue before a look at streams
@@ -225,7 +225,7 @@ class Volume(threading.Thread):
         self._committer = Committer(self._database, self.files, self._syncers)
         while not self._finished():
             self._turn()
-        self.commit()
+        self.commit_cycle()
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -239,7 +239,7 @@ class Volume(threading.Thread):
             self._next_tick = self._next_lock_look if self._all_asleep else now + TICK_S
         now = time.monotonic()
         if now >= self._next_commit or asked:
-            again = self.commit()
+            again = self.commit_cycle()
             rest_s = self._settings.commit_interval_s
             rest_s = min(rest_s, FLUSH_TICK_S) if self._unfinished else rest_s
             self._next_commit = 0.0 if again else time.monotonic() + rest_s
@@ -275,7 +275,7 @@ class Volume(threading.Thread):
             elif isinstance(item, Flush):
                 self._flushes.add(item)
                 if (asked := self.streams.get(item.stream)) is not None:
-                    asked.asleep = False  # what its client sent may take more than this look
+                    asked.wake()  # what its client sent may take more than this look
                     self._look(asked)
             elif isinstance(item, Adopt):
                 self._adopt(item)
@@ -292,9 +292,9 @@ class Volume(threading.Thread):
         stream = self.streams.get(item.stream)
         if stream is None:
             return
-        stream.last_bytes = time.monotonic()
+        stream.heard(time.monotonic())
         if self._all_asleep:  # what follows without a message is seen at the next tick
-            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_bytes + TICK_S)
+            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_hint + TICK_S)
         self._look(stream, item)
 
     def _adopt(self, item: Adopt) -> None:
@@ -373,11 +373,10 @@ class Volume(threading.Thread):
             if busy and time.monotonic() >= self._next_commit:
                 self._first, all_asleep = first + count - 1, False  # the others after this commit
                 break
-            sleeps = now - stream.last_bytes > ASLEEP_S
+            sleeps = now - stream.last_hint > ASLEEP_S
             if stream.asleep and not thorough and sleeps:
                 continue
-            stream.asleep = stream.quiet(thorough=thorough)
-            if not stream.asleep:
+            if not stream.update_asleep(thorough=thorough):
                 busy |= self._look(stream)
             all_asleep &= stream.asleep and sleeps
         self._all_asleep = all_asleep
@@ -446,11 +445,10 @@ class Volume(threading.Thread):
     def _given_up(self, stream: Stream) -> bool:
         """Whether somebody deleted a stream, and no writer has put it back within LOCKLESS_S."""
         if self._stands(stream) is not False:
-            stream.away_since = None
+            stream.seen()
             return False
-        now = time.monotonic()
-        stream.away_since = stream.away_since or now
-        return bool(stream.parked) or stream.writer_gone or now - stream.away_since > LOCKLESS_S
+        missing_s = stream.missing_for(time.monotonic())
+        return bool(stream.parked) or stream.writer_gone or missing_s > LOCKLESS_S
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
@@ -471,8 +469,8 @@ class Volume(threading.Thread):
 
     # -- commit ---------------------------------------------------------------------------------
 
-    def commit(self) -> bool:
-        """Make everything that was taken in durable, then answer flushes and free segments.
+    def commit_cycle(self) -> bool:
+        """Make everything that was taken in durable, then do whatever had to wait for that.
 
         Returns:
             Whether jobs wait for another one.
@@ -481,7 +479,7 @@ class Volume(threading.Thread):
         began, again = time.monotonic(), False
         wall = time.time()
         self.at = ""
-        changes = Changes()
+        # 1. streams with something to commit; one whose item was missed is decided on first
         dirty = [
             stream
             for stream in self.streams.values()
@@ -492,6 +490,8 @@ class Volume(threading.Thread):
         everything = began >= self._next_full_commit or self._stopping is not None
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
+        # 2. what the transaction stores beside their positions: records of runs, firings, jobs
+        changes = Changes()
         of_interest = self.streams.values() if everything else dirty
         for name, losses in self._jobs.take_losses().items():
             self._registry.lose(self.streams[name].opening.run, losses)
@@ -499,16 +499,22 @@ class Volume(threading.Thread):
         self._jobs.add_changes(
             (job for stream in dirty if not stream.new_files for job in stream.new_jobs), changes
         )
-        if self._committer.commit(dirty, changes, self.faults):
+        # 3. files, then the transaction, then passed segments; else all of it stays for the next cycle
+        if self._committer.commit_streams(dirty, changes, self.faults):
             changed = self._registry.stored()
+            # 4. jobs start whose rows are stored, and blobs go of those whose rows are gone
             again = self._jobs.start(lambda name: job_context(self.streams.get(name)))
+            # 5. flushes are answered
             coming = self._waiting_streams.keys() | self._late.keys()
             self._flushes.answer(self.streams, coming)
+            # 6. run.json, the last one before a stream goes
             records = list(self.runs.values()) if everything else changed
             until = time.monotonic() + TURN_S
-            left = self._registry.write_files(records, wall, until)  # the last one before the stream goes
+            left = self._registry.write_files(records, wall, until)
+            # 7. replication hears of it: an item without run.json would be nobody's
             if self._replication is not None:
-                self._replication.committed(dirty)  # an item without run.json would be nobody's
+                self._replication.committed(dirty)
+            # 8. streams that are taken in to their end go
             gone, more = self._end_streams(wall, time.monotonic() + TURN_S)
             self._unfinished = left or more
             if gone or everything:
@@ -517,6 +523,7 @@ class Volume(threading.Thread):
         if everything:
             self._log_faults(began)
         if self._validates:
+            self._registry.validate(self.streams.values())
             for stream in self.streams.values():
                 stream.validate()
         return again

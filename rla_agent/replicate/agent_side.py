@@ -108,8 +108,7 @@ class Replication:
         asked = []
         for stream in streams:
             folder = stream.opening.log_folder
-            if stream.replicate_now or folder in self._opened:
-                stream.replicate_now = False
+            if stream.take_replicate_now() or folder in self._opened:
                 asked.append(folder)
         with self._lock:
             self._opened.difference_update(asked)

@@ -50,7 +50,7 @@ def test_an_output_that_lagged_behind_a_lost_spool_is_given_up(tmp_path: Path) -
         (csv,) = [output for output in side.stream.outputs if output.name == "csv"]
         for _ in range(10):
             lone.row({"v": 2})
-        csv.error = "a disk that was slow, a rewrite: it takes nothing in now"
+        csv.fail(OSError("a disk that was slow, a rewrite: it takes nothing in now"))
         side.read(2)
         assert csv.position < side.stream.position
         assert side.commit()
@@ -63,6 +63,6 @@ def test_an_output_that_lagged_behind_a_lost_spool_is_given_up(tmp_path: Path) -
         assert side.commit()
         assert not side.stream.lagging
         assert side.stream.all_durable == side.stream.position
-        assert side.stream.new_damaged > 0
+        assert side.stream.drain_new().damaged_bytes > 0
     assert (lone.root / "progress.csv").read_text().count("\n") == 11
     assert (lone.root / "progress.json").read_text().count("\n") == 20

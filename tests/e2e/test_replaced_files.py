@@ -124,7 +124,8 @@ def test_another_file_is_gone_on_in_under_its_own_columns(lone: LoneStream) -> N
         (lone.root / "new").write_text("v,time-step,timestamp\n7,0,1.0\n8,1,1.0")
         (lone.root / "new").rename(csv)
         notice = csv_of(side)
-        notice.dirty = side.stream.dirty = True
+        notice.touch()
+        side.stream.touch()
         side.commit()
         assert not notice.moved, "agent.db knows the new file"
         write(lone, side, 2)
@@ -202,7 +203,8 @@ def test_killed_after_a_file_was_made_again(
         else:
             (lone.root / "new").write_text("seq,time-step,timestamp,v\n")
             (lone.root / "new").rename(lone.root / "progress.csv")
-        side.stream.dirty = csv_of(side).dirty = True
+        csv_of(side).touch()
+        side.stream.touch()
         side.commit()
         if removed:
             assert csv_of(side).moved
@@ -312,8 +314,8 @@ def test_no_segment_goes_for_a_base_that_would_tell_what_is_not_durable(
         with monkeypatch.context() as context:
             context.setattr(Stream, "freeable", lambda _self: [])
             write(lone, side, 40)
-        csv_of(side).bases.clear()
-        csv_of(side).dirty = True
+        csv_of(side).forget_bases(side.stream.position.number)
+        csv_of(side).touch()
         assert side.stream.freeable() == []
         side.commit()
         assert len(segment_numbers(lone.writer.folder)) == 1

@@ -82,7 +82,7 @@ def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(3):  # the first commits may be those that notice what was removed
         lone.row({"v": 1})
         for output in side.stream.outputs:
-            output.dirty = True
+            output.touch()
         side.settle()
     side.drop()
     check(lone)

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import pytest
 
-import rla_agent.pipeline.stream as reading_module
+import rla_agent.pipeline.batch_reader as reading_module
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.states import OutputState
 from rla_agent.outputs.open_files import OpenFiles
@@ -123,11 +123,18 @@ class Side:
         _traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            self.stream.validate()
-        self.drop()
+            self.drop()
+        else:
+            self._close()
 
     def drop(self) -> None:
-        """The process is gone; what it wrote stays."""
+        """The process is gone; what it wrote stays, and what it knew was right."""
+        try:
+            self.stream.validate()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self.pool.shutdown(wait=True)
         self.files.close_all()
         with contextlib.suppress(sqlite3.Error):
@@ -142,7 +149,7 @@ class Side:
                 self.widener.serve(self.stream, output, self.files, hurry=hurry)
             if output.position < self.stream.position:
                 self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
-                self.stream.dirty = True
+                self.stream.touch()
 
     def read(self, pieces: int = 1) -> None:
         """Take in some pieces of the spool."""
@@ -183,7 +190,7 @@ class Side:
 
     def commit(self) -> bool:
         """One commit."""
-        return self.committer.commit([self.stream], Changes(), self.faults)
+        return self.committer.commit_streams([self.stream], Changes(), self.faults)
 
     def durable_sizes(self) -> dict[str, int]:
         """Committed size of each output's file."""

@@ -195,7 +195,7 @@ def test_rows_only_leave_text_files_alone(tmp_path: Path) -> None:
 
     output, files = Output("warn", str(tmp_path), "item", "warn.txt", new, new()), OpenFiles(4)
     output.begin(files)
-    output.dirty = False
+    output.synced()
     batch = rows(0, {"a": 1.0}, {"a": 2.0})
     batch.only_rows = True
     output.accept(batch, files)

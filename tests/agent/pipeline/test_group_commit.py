@@ -137,7 +137,7 @@ def test_many_outputs_are_synced_with_few_descriptors(tmp_path: Path) -> None:
         side.read_all()
         streams.append(side.stream)
         side.files.close_all()
-    assert first.committer.commit(streams, Changes(), first.faults)
+    assert first.committer.commit_streams(streams, Changes(), first.faults)
     for (lone, side), stream in zip(sides, streams, strict=True):
         assert stream.all_durable == stream.position, lone.root
         side.drop()

@@ -44,7 +44,7 @@ def test_of_several_contents_of_a_file_only_the_last_is_written(
             lone.writer.append(file_frame(f"itr_{number % 2}.pkl", number), 0)
         side.read_all()
         item_files.keep_new_files(side.stream, {}, 0.0)
-        assert side.stream.new_files == []
+        assert not side.stream.new_files
     assert written == [("itr_1.pkl", b"3"), ("params.pkl", b"4"), ("itr_0.pkl", b"4")]
     assert (lone.root / "params.pkl").read_bytes() == b"4"
 
@@ -85,9 +85,10 @@ def test_a_file_whose_folder_is_gone_holds_nothing_up(lone: LoneStream) -> None:
     with Side(lone) as side:
         folders = {**side.stream.opening.folders, "checkpoint": "saved"}  # which somebody removed
         side.stream.opening = side.stream.opening._replace(folders=folders)
-        side.stream.new_files = [ItemFile("checkpoint", "x", b"1"), ItemFile("log", "y", b"2")]
+        for file in (ItemFile("checkpoint", "x", b"1"), ItemFile("log", "y", b"2")):
+            side.stream.new_files.add(file)
         item_files.keep_new_files(side.stream, side.faults, 0.0)
-        assert side.stream.new_files == []
+        assert not side.stream.new_files
         assert "x was not kept: No such file" in side.faults[f"{side.stream.name}/x"]
         assert (lone.root / "y").read_bytes() == b"2"
 
@@ -101,7 +102,7 @@ def test_files_wait_for_a_data_root_that_is_away(lone: LoneStream) -> None:
         assert side.stream.new_files
         away.rename(lone.root)
         item_files.keep_new_files(side.stream, side.faults, 1e9)
-        assert (side.stream.new_files, side.faults) == ([], {})
+        assert (len(side.stream.new_files), side.faults) == (0, {})
     assert (lone.root / "x").read_bytes() == b"1"
 
 
@@ -118,7 +119,7 @@ def test_where_writing_is_forbidden_a_file_is_given_up_after_a_while(
                 assert len(side.stream.new_files) == 1
                 assert "is not kept yet" in side.faults[f"{side.stream.name}/{name}"]
             item_files.keep_new_files(side.stream, side.faults, begun + item_files.REFUSED_S)
-            assert side.stream.new_files == []
+            assert not side.stream.new_files
             assert "was not kept" in side.faults[f"{side.stream.name}/{name}"]
 
 
@@ -138,12 +139,13 @@ def test_a_file_waits_for_a_disk_as_long_as_it_takes(
                     why == f"x is not kept yet: {os.strerror(number)}: {lone.root}"
                 )  # no path of a descriptor
         item_files.keep_new_files(side.stream, side.faults, 2e9)
-        assert (side.stream.new_files, side.faults) == ([], {})
+        assert (len(side.stream.new_files), side.faults) == (0, {})
 
 
 def test_faults_of_files_are_bounded_and_go_with_their_stream(lone: LoneStream) -> None:
     with Side(lone) as side:
-        side.stream.new_files = [ItemFile("log", f"../x{number}", b"") for number in range(100)]
+        for number in range(100):
+            side.stream.new_files.add(ItemFile("log", f"../x{number}", b""))
         item_files.keep_new_files(side.stream, side.faults, 0.0)
         assert len(side.faults) == item_files.MOST_FAULTS
         side.faults["another"] = "stays"
@@ -163,7 +165,9 @@ def test_rows_are_not_counted_again_after_a_restart_while_a_file_waits(
             item_files.keep_new_files(side.stream, side.faults, 0.0)
             changes = Changes()
             registry.follow([side.stream], [side.stream], 1.0, 1e9, changes)
-            assert side.committer.commit([side.stream], changes, side.faults)
+            assert side.committer.commit_streams([side.stream], changes, side.faults)
+            registry.stored()
+            registry.validate([side.stream])
             return registry.records["r"].rows
 
     lone.row({"v": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,14 @@ from rla_agent.store.agent_db import Changes
 from rla_client.contract.spool.losses import Loss
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
+
+
+@pytest.fixture
+def registry() -> Iterator[RunRegistry]:
+    """One that is right in the end."""
+    made = RunRegistry()
+    yield made
+    made.validate(())
 
 
 @pytest.mark.parametrize(
@@ -127,8 +136,7 @@ def test_what_an_earlier_release_had_counted_is_not_counted_again(tmp_path: Path
     assert (record.lost, record.lost_others) == (4, 2)
 
 
-def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) -> None:
-    registry = RunRegistry()
+def test_no_more_run_files_are_written_than_there_is_time_for(registry: RunRegistry, tmp_path: Path) -> None:
     with Side(LoneStream(tmp_path)) as side:
         record = new_run_record(side.stream)
     for number in range(3):
@@ -144,9 +152,10 @@ def test_no_more_run_files_are_written_than_there_is_time_for(tmp_path: Path) ->
     assert all((tmp_path / str(number) / "run.json").exists() for number in range(3))
 
 
-def test_each_run_has_its_turn_where_one_file_at_a_time_is_written(tmp_path: Path) -> None:
+def test_each_run_has_its_turn_where_one_file_at_a_time_is_written(
+    registry: RunRegistry, tmp_path: Path
+) -> None:
     """Live runs come due again and again, also while those that ended wait."""
-    registry = RunRegistry()
     with Side(LoneStream(tmp_path)) as side:
         record = new_run_record(side.stream)
     for number in range(20):
@@ -163,3 +172,15 @@ def test_each_run_has_its_turn_where_one_file_at_a_time_is_written(tmp_path: Pat
     assert registry.write_files(list(registry.records.values()), 2000.0, until=0.0), "some are always left"
     assert all(registry.is_written(run) for run in killed)
     assert {json.loads((tmp_path / run / "run.json").read_bytes())["state"] for run in killed} == {"killed"}
+
+
+def test_a_registry_that_cannot_be_is_noticed(registry: RunRegistry, tmp_path: Path) -> None:
+    with Side(LoneStream(tmp_path)) as side:
+        with pytest.raises(AssertionError):
+            registry.validate([side.stream])
+        registry.opened(side.stream, side.database, 1.0)
+        registry.validate([side.stream])
+        record = registry.records.pop("r")
+        with pytest.raises(AssertionError):
+            registry.validate(())
+        registry.records["r"] = record

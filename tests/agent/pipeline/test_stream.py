@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.lone import LoneStream, Side
 
 import rla_client.stream.segment_writer as spool_module
+from rla_agent.model.records import Position
 from rla_agent.model.run_states import RunState
 from rla_agent.pipeline.quarantine import holds_nothing
 from rla_agent.pipeline.run_liveness import follow
 from rla_agent.pipeline.run_registry import new_run_record
 from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.spool.segments import read_at, segment_path
@@ -124,3 +128,64 @@ def test_a_run_is_killed_only_once_its_last_word_could_have_been_read(lone: Lone
         assert follow(side.stream, record, 4.0, 1800.0).state is RunState.FINISHED
         side.stream.closed = None
         assert follow(side.stream, record, 4.0, 1800.0).state is RunState.KILLED
+
+
+def test_what_is_new_is_drained_once(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        lone.row({"v": 1})
+        lone.row({"v": 2})
+        lone.writer.append(encode_frame(FrameKind.MARK, pack(["replicate_now", {}])), 0)
+        lone.writer.append(encode_frame(FrameKind.MARK, pack(["lost", {"rows": 3, "others": 1}])), 0)
+        side.read_all()
+        assert not side.stream.take_replicate_now(), "its run's record does not know of it yet"
+        new = side.stream.drain_new()
+        assert (new.rows, new.last and new.last.step) == (2, 1)
+        assert (new.lost_rows, new.lost_others, new.replicate_now) == (3, 1, True)
+        again = side.stream.drain_new()
+        assert (again.rows, again.last, again.lost_rows, again.replicate_now) == (0, None, 0, False)
+        assert [side.stream.take_replicate_now() for _ in range(2)] == [True, False]
+
+
+def test_a_restored_stream_stands_where_the_commit_was(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        lone.row({"v": 1})
+        side.read_all()
+        row = side.stream.control_row()
+        lone.row({"v": 2})
+        lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", "x", b""])), 0)
+        lone.writer.append(encode_frame(FrameKind.JOB, pack(["kind", {}])), 0)
+        lone.writer.append(encode_frame(FrameKind.CLOSE, pack(["finished", "", 3.0])), 0)
+        side.read_all()
+        assert (side.stream.rows, len(side.stream.new_jobs), len(side.stream.new_files)) == (2, 1, 1)
+        fresh = Stream(lone.writer.name, lone.writer.folder)
+        for stream in (fresh, side.stream):
+            stream.restore(row)
+            assert (stream.rows, stream.position, stream.durable) == (1, row.position, row.position)
+            assert not stream.drain_new().rows
+            assert (len(stream.new_jobs), len(stream.new_files)) == (0, 0)
+            assert stream.control_row() == row
+        side.stream.renew_outputs()
+        side.stream.begin_at(row.position)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rows": "x"}, {"bases": {"x": 1}}, {"closed": ["finished"]}, {"lost": 3}, {"lost": None}]
+)
+def test_a_row_that_makes_no_sense_is_refused(lone: LoneStream, wrong: dict[str, Any]) -> None:
+    stream = Stream(lone.writer.name, lone.writer.folder)
+    row = stream.control_row()
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        stream.restore(replace(row, state={**row.state, **wrong}))
+
+
+def test_a_state_that_cannot_be_is_noticed(lone: LoneStream) -> None:
+    """What the end of each test here asks for can fail."""
+    stream = Stream(lone.writer.name, lone.writer.folder)
+    stream.validate()
+    for name, wrong in (("parked", "why"), ("bases", {2: {}}), ("outputs", []), ("durable", Position(2, 0))):
+        right = getattr(stream, name)
+        setattr(stream, name, wrong)
+        with pytest.raises(AssertionError):
+            stream.validate()
+        setattr(stream, name, right)
+    stream.validate()

@@ -201,7 +201,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     monkeypatch: pytest.MonkeyPatch,
     messages: int,
 ) -> None:
-    monkeypatch.setattr("rla_agent.pipeline.stream.READ_BYTES", 4096)
+    monkeypatch.setattr("rla_agent.pipeline.batch_reader.READ_BYTES", 4096)
     monkeypatch.setattr(module, "TURN_S", 0.0)
     streams = [lone(tmp_path / str(number)) for number in range(4)]
     for stream in streams:
@@ -209,7 +209,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
             stream.row({"x": 1.5})
     volume._settings = AgentConfig(commit_interval_s=0.0)  # so a commit is due after each look
     busy_looks = [0]  # between two commits
-    look, commit = volume._look, volume.commit
+    look, commit = volume._look, volume.commit_cycle
 
     def look_and_count(stream: Any, *item: Any) -> bool:
         more = look(stream, *item)
@@ -221,7 +221,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
         commit()
 
     monkeypatch.setattr(volume, "_look", look_and_count)
-    monkeypatch.setattr(volume, "commit", commit_and_note)
+    monkeypatch.setattr(volume, "commit_cycle", commit_and_note)
     for stream in streams:
         volume.put(Adopt(stream.writer.name, stream.writer.folder))
     for _ in range(messages):
@@ -285,13 +285,13 @@ def test_the_job_of_a_parked_stream_waits_until_it_goes_on(
     stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {}])), 0)
     stream.writer.append(later_frame(), 0)
     looked: list[str] = []
-    commit = volume.commit
+    commit = volume.commit_cycle
 
     def commit_and_note() -> None:
         commit()
         looked.extend(one.parked for one in volume.streams.values() if one.parked)
 
-    monkeypatch.setattr(volume, "commit", commit_and_note)
+    monkeypatch.setattr(volume, "commit_cycle", commit_and_note)
     volume.put(Adopt(stream.writer.name, stream.writer.folder))
     volume.start()
     wait_until(lambda: len(looked) > 20, what="commits while it is parked")
