@@ -26,6 +26,10 @@ def drain(
         list[str] | None,
         typer.Option("--data-root", metavar="OLD=NEW", help="A data root that has moved; repeatable."),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Draw the figures of a copied spool, too, which runs what it brings."),
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Write out a spool once and return when all is on disk; if an agent serves it, wait for that agent."""
@@ -33,6 +37,6 @@ def drain(
 
     settings = settings_of(config)
     with failures(code=EXIT_PLACE):
-        lines, code = drain_spool(find_places(), spool, data_root or [], settings)
+        lines, code = drain_spool(find_places(), spool, data_root or [], settings, trust=trust)
     typer.echo("\n".join(lines))
     raise typer.Exit(code)

@@ -7,7 +7,8 @@ stays until no job is left.
 
 A job that fails for good is dropped, and counted among what its run lost; after a crash it runs again, so
 runners are idempotent. A fault of the agent's own in a runner stops that job alone until the agent's next
-start; `status` names it. A job that MAX_TRIES starts began and did not finish fails for good.
+start; `status` names it. A job that MAX_TRIES starts began and did not finish fails for good. Jobs of kinds
+that are held stay undone, with their payloads: a drain of a copied spool holds those that run its code.
 """
 
 from __future__ import annotations
@@ -69,10 +70,12 @@ class JobKind:
     Attributes:
         run: does the work; raises RetryLaterError, or RlaError / OSError when it cannot be done.
         media: a plain `flush` does not wait for it.
+        held: they are not run for now; they stay, with their payloads.
     """
 
     run: Callable[[dict[str, Any], JobContext], None]
     media: bool
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -207,7 +210,7 @@ class JobQueue:
             if context is None:
                 continue
             busy: set[str] = set()
-            for job in (job for job in left if not job.broken):
+            for job in (job for job in left if not (job.broken or self._is_held(job.row.kind))):
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
                     again |= not job.counted
                     self._begin(job, context)
@@ -288,12 +291,21 @@ class JobQueue:
         return (job for job in jobs if media or not self._is_media(job.row.kind))
 
     def left(self, stream: str) -> int:
-        """How many jobs of a stream are not done."""
-        return sum(not job.done for job in list(self._pending.get(stream, ())))
+        """How many jobs of a stream are not done; called from any thread, those of a commit included."""
+        storing = sum(row.stream == stream for row in self._storing)
+        return storing + sum(not job.done for job in list(self._pending.get(stream, ())))
+
+    def held(self, stream: str) -> int:
+        """How many jobs of a stream are not done because their kind is held."""
+        return sum(self._is_held(job.row.kind) for job in list(self._pending.get(stream, ())))
 
     def wait_for(self, stream: str) -> list[str]:
         """Why jobs of a stream could not be done at their last attempt."""
         return [job.waits_for for job in list(self._pending.get(stream, ())) if job.waits_for]
+
+    def _is_held(self, kind: str) -> bool:
+        known = self._kinds.get(kind)
+        return known is not None and known.held
 
     def _is_media(self, kind: str) -> bool:
         known = self._kinds.get(kind)

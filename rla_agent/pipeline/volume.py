@@ -21,13 +21,13 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rla_agent.jobs.job_queue import JobQueue
+from rla_agent.jobs.job_queue import JobKind, JobQueue
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.fault_log import FaultLog
 from rla_agent.model.records import Position
@@ -131,6 +131,7 @@ class Volume(threading.Thread):
         adjust: Callable[[Opening], Opening] | None = None,
         replication: ItemObserver | None = None,
         registry: RunRegistry | None = None,
+        kinds: Mapping[str, JobKind] = KINDS,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
@@ -148,6 +149,7 @@ class Volume(threading.Thread):
         self._validates = os.environ.get(VALIDATE_VARIABLE) == "1"
         self._replication = replication
         self._adjust = adjust
+        self._kinds = kinds
         self.through = threading.Event()  # nothing more is taken in; jobs may still run
         self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
             queue.SimpleQueue()
@@ -218,7 +220,7 @@ class Volume(threading.Thread):
             self._rewriters, self._database, lambda stream: self._queue.put(RewriteDone(stream))
         )
         self._jobs = JobQueue(
-            self._pool, self._media_pool, self._places, KINDS,
+            self._pool, self._media_pool, self._places, self._kinds,
             lambda: self._queue.put(JobsDone()), self._broken_job,
         )  # fmt: skip
         self._flushes = FlushWaiters(self._database, self._jobs)

@@ -4,6 +4,9 @@ Any spool can be taken in: this machine's own, or one copied from a machine that
 a spool say where its outputs stood, so that a copy can be taken in without the agent.db of its machine.
 Item folders that are missing are made. A stream leaves the spool when all of it is durable: taking in twice
 writes nothing twice, and a drain that was interrupted continues where it stopped.
+
+To draw a figure is to load a pickle, which runs what it names. So the figures of a spool that is not this
+machine's stay in it, with their streams, until the user says that he trusts whoever wrote it.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rla_agent.jobs.job_queue import JobKind
+from rla_agent.jobs.runners import KINDS
 from rla_agent.model.records import Position
 from rla_agent.pipeline.open_stream import Adopt
 from rla_agent.pipeline.segment_reader import read_opening
@@ -34,6 +39,7 @@ from rla_client.contract.checkpoint.provenance import MARKED_KINDS, mark_foreign
 from rla_client.contract.errors import AgentRunningError, ArgumentError, RlaError
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.filesystem.trusted_paths import check_entries, make_private
+from rla_client.contract.job.media_job import JOB_FIGURE
 from rla_client.contract.layout import ARCHIVE_TESTER, CONSOLE, DEFAULT_LOG_TYPES, OUTPUT_NAMES, item_path
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Opening
@@ -45,6 +51,7 @@ STOP_S = 20.0
 EXIT_DONE, EXIT_LEFT = 0, 1
 _CONSOLE_NUMBER = re.compile(r"(?<=^console)\.[0-9]{1,6}(?=\.txt$)")  # of a second capture
 OWN_FOLDER = ".rla-drain"  # beside the streams of a copied spool: positions of an interrupted drain
+FOREIGN_KINDS = {**KINDS, JOB_FIGURE: replace(KINDS[JOB_FIGURE], held=True)}  # of another machine's spool
 
 
 @dataclass(slots=True)
@@ -56,16 +63,18 @@ class Drained:
         live: streams of processes that still write; all that was there is durable.
         left: stream → why it is still there.
         broken: where a damaged agent.db was put, empty if it was sound.
+        figures: how many are left undrawn, as the spool is another machine's.
     """
 
     taken: list[str] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     broken: str = ""
+    figures: int = 0
 
 
 def drain_spool(
-    own: Places, spool: Path | None, mappings: Sequence[str], settings: AgentConfig
+    own: Places, spool: Path | None, mappings: Sequence[str], settings: AgentConfig, *, trust: bool = False
 ) -> tuple[list[str], int]:
     """Drain a spool, the own one by default.
 
@@ -74,6 +83,7 @@ def drain_spool(
         spool: another spool or state folder.
         mappings: `OLD=NEW` for data roots that lie elsewhere now.
         settings: the AGENT section.
+        trust: draw the figures of another machine's spool, too.
 
     Returns:
         Lines for the user, and the exit code: 0 when nothing is left.
@@ -103,7 +113,7 @@ def drain_spool(
         return _wait(places)
     if not ours and not _is_of_former_name(folder, own):
         roots = RootMap(roots.roots, check=False)
-    return _report(folder, _take_in(places, folder, roots, settings))
+    return _report(folder, _take_in(places, folder, roots, settings, trust=trust))
 
 
 def _is_of_former_name(spool: Path, own: Places) -> bool:
@@ -129,6 +139,11 @@ def _report(folder: Path, result: Drained) -> tuple[list[str], int]:
     lines += [f"left: {name}: {why}" for name, why in sorted(result.left.items())]
     if any("is not here" in why or "another folder here" in why for why in result.left.values()):
         lines.append("rows of data roots that will not come back are given up by: rla-agent forget")
+    if result.figures:
+        lines.append(
+            f"figures kept in this spool, not drawn: {result.figures}. To draw them is to run what the spool "
+            "brings; if you trust whoever wrote it, drain it once more with --trust"
+        )
     return lines, EXIT_LEFT if result.left else EXIT_DONE
 
 
@@ -152,7 +167,7 @@ def _may_be_a_spool(folder: Path) -> bool:
     return all(name[0] == "." or name == "lost+found" for name in os.listdir(folder))
 
 
-def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
+def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig, *, trust: bool) -> Drained:
     """Take in all streams of a spool; returns when nothing more can be done.
 
     The lock and agent.db of `places` are used; the lock is held meanwhile.
@@ -167,7 +182,8 @@ def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig)
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
             targets = {name: spool_end(spool / name) for name in names}
-            volume = _Drain(places, settings, roots, targets)
+            kinds = KINDS if roots.check or trust else FOREIGN_KINDS
+            volume = _Drain(places, settings, roots, targets, kinds)
             _drain_volume(volume, spool, names, result)
     finally:
         if volume is None or not volume.is_alive():
@@ -230,12 +246,19 @@ class _Drain(Volume):
     """The one volume of a drain, and what it reports."""
 
     def __init__(
-        self, places: Places, settings: AgentConfig, roots: RootMap, targets: Mapping[str, Position]
+        self,
+        places: Places,
+        settings: AgentConfig,
+        roots: RootMap,
+        targets: Mapping[str, Position],
+        kinds: Mapping[str, JobKind],
     ) -> None:
         self.failed = threading.Event()
         self.done: list[str] = []
         self._ends = targets
-        super().__init__("drain", places, settings, self.failed.set, self.done.append, roots.adjust)
+        super().__init__(
+            "drain", places, settings, self.failed.set, self.done.append, roots.adjust, kinds=kinds
+        )
 
     def waiting(self) -> dict[str, str]:
         """Streams that are not through, and what is known of the reason."""
@@ -243,6 +266,8 @@ class _Drain(Volume):
         for stream in list(self.streams.values()):
             errors = [output.error for output in stream.outputs if output.error]
             errors += self._jobs.wait_for(stream.name)
+            held = self._jobs.held(stream.name)
+            errors += [f"figures not drawn: {held}"] if held else []
             if stream.parked:
                 found[stream.name] = stream.parked
                 continue
@@ -250,6 +275,16 @@ class _Drain(Volume):
             if stream.writer_gone or durable < self._ends[stream.name]:
                 found[stream.name] = "; ".join(errors) or "not done yet"
         return found
+
+    def rests(self, name: str) -> bool:
+        """Whether nothing more will become of a stream: it is parked, or only held figures are left of it."""
+        stream, held = self.streams[name], self._jobs.held(name)
+        only_held = held > 0 and held == self._jobs.left(name) and stream.all_durable >= self._ends[name]
+        return bool(stream.parked) or only_held
+
+    def held(self) -> int:
+        """How many figures are held."""
+        return sum(self._jobs.held(name) for name in list(self.streams))
 
     def progress(self) -> tuple[object, ...]:
         """Changes whenever something was taken in, or a figure was drawn."""
@@ -267,7 +302,7 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
         while not volume.failed.is_set():
             waiting = volume.waiting()
             known = set(volume.done) | volume.streams.keys() | volume.faults.keys()
-            if known >= set(names) and all(volume.streams[n].parked for n in waiting if n in volume.streams):
+            if known >= set(names) and all(volume.rests(n) for n in waiting if n in volume.streams):
                 break
             if volume.progress() != seen:
                 seen, since = volume.progress(), time.monotonic()
@@ -282,4 +317,5 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
     result.taken += volume.done
     result.left.update({name: volume.faults[name] for name in names if name in volume.faults})
     result.left.update({name: why for name, why in volume.waiting().items() if name not in volume.done})
+    result.figures = volume.held()
     result.live += [name for name in volume.streams if name not in result.left]

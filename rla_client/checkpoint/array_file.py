@@ -11,13 +11,13 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import struct
 import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rla_client.checkpoint.opcodes import geometry_ops, int_op, text_op
 from rla_client.checkpoint.torch_names import NUMPY_STORAGE_CLASSES
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, TorchZip
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _ARRAY_TYPES = {storage: name for name, storage in NUMPY_STORAGE_CLASSES.items()}
+_INT32 = 1 << 31
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -60,7 +61,7 @@ def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     kept = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays.values()]
     entries = b"".join(
-        text_op(name.encode("utf-8", "surrogatepass")) + _tensor(number, array)
+        _text_op(name.encode("utf-8", "surrogatepass")) + _tensor(number, array)
         for number, (name, array) in enumerate(zip(arrays, kept, strict=True))
     )
     with TorchZip(buffer) as file:
@@ -78,15 +79,32 @@ def _tensor(number: int, array: NDArray[Any]) -> bytes:
     """Opcodes that rebuild one tensor of storage `number`."""
     strides = tuple(step // array.itemsize for step in array.strides) if array.size else _strides(array.shape)
     storage = (
-        b"((" + text_op(b"storage") + b"ctorch\n" + NUMPY_STORAGE_CLASSES[array.dtype.name].encode() + b"\n"
-        + text_op(b"%d" % number) + text_op(b"cpu") + int_op(array.size) + b"tQ"
+        b"((" + _text_op(b"storage") + b"ctorch\n" + NUMPY_STORAGE_CLASSES[array.dtype.name].encode() + b"\n"
+        + _text_op(b"%d" % number) + _text_op(b"cpu") + _int_op(array.size) + b"tQ"
     )  # fmt: skip
-    view = geometry_ops(0, tuple(array.shape), strides) + b"\x89"
+    view = _int_op(0) + _tuple_op(array.shape) + _tuple_op(strides) + b"\x89"
     return b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + view + b"ccollections\nOrderedDict\n)RtR"
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(max(side, 1) for side in shape[at + 1 :]) for at in range(len(shape)))
+
+
+def _text_op(data: bytes) -> bytes:
+    """BINUNICODE of UTF-8 bytes."""
+    return struct.pack("<cI", b"X", len(data)) + data
+
+
+def _int_op(value: int) -> bytes:
+    """BININT or LONG1, of which weights_only reads both."""
+    if -_INT32 <= value < _INT32:
+        return struct.pack("<ci", b"J", value)
+    data = pickle.encode_long(value)
+    return b"\x8a%c" % len(data) + data
+
+
+def _tuple_op(values: tuple[int, ...]) -> bytes:
+    return b"(%bt" % b"".join(map(_int_op, values))
 
 
 def decode_arrays(data: bytes) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class StorageReference(NamedTuple):
 
 
 class Table:
-    """The storages met so far, in the order of their keys. Shared by both picklers.
+    """The storages met so far, in the order of their keys. Both picklers fill one.
 
     Attributes:
         storages: what to copy.

@@ -48,7 +48,9 @@ class TorchNames:
         self.typed_classes = _by_dtype(torch, STORAGE_CLASSES | _QUANTIZED_STORAGE_CLASSES)
         self.complex_dtypes = frozenset(getattr(torch, dtype) for dtype in _COMPLEX_STORAGE_CLASSES)
         self.rebuild_tensor = torch._utils._rebuild_tensor_v2  # noqa: SLF001 - the name is in every .pt file
+        self.rebuild_new = torch._utils._rebuild_tensor_v3  # noqa: SLF001 - of dtypes without a storage class
         self.rebuild_parameter = torch._utils._rebuild_parameter  # noqa: SLF001
+        self.rebuild_from_type = torch._tensor._rebuild_from_type_v2  # noqa: SLF001
         self.typed_storage = torch.storage.TypedStorage
         self.is_storage = torch.is_storage
         self.location_tag = torch.serialization.location_tag
@@ -59,7 +61,7 @@ class TorchNames:
         self.array: Any = None
         self.scalar: Any = None
         self.array_kinds: dict[str, Any] = {}  # by numpy's spelling of a dtype in native byte order
-        self.new_array_kinds: dict[str, str] = {}  # the same of those without a storage class: torch's names
+        self.new_array_kinds: dict[str, Any] = {}  # the same of those without a storage class: torch's dtypes
         with suppress(ImportError):  # torch works without
             import numpy as np  # noqa: PLC0415
 
@@ -68,7 +70,7 @@ class TorchNames:
                 self.array_kinds[np.dtype(dtype).str] = getattr(torch, name)
             for dtype in _NEW_KINDS:
                 if hasattr(torch, dtype):
-                    self.new_array_kinds[np.dtype(dtype).str] = dtype
+                    self.new_array_kinds[np.dtype(dtype).str] = getattr(torch, dtype)
             self.scalar, self.zeros = np.generic, np.zeros
             self.leaf_exceptions = (np.object_, np.void)
 

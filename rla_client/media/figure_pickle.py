@@ -1,48 +1,52 @@
 """Figures of matplotlib, pickled to be drawn elsewhere.
 
-`dump_figure` costs the caller a few milliseconds; drawing would cost ten times that. A figure can travel
-when the render process will read it: the same rules (figure_reader.py) are applied to each object while it
-is pickled, and what it consists of is installed in the interpreter itself, not reached through PYTHONPATH
-or the script's folder. Anything else raises NotPortableError, and the caller draws the figure himself.
+`dump_figure` costs the caller a few milliseconds; drawing would cost ten times that. A figure travels when it
+consists of the standard library and of LIBRARIES alone, installed in the interpreter itself: the render
+process has neither PYTHONPATH nor the script's folder. Anything else (a lambda, a class of the program,
+LaTeX) raises NotPortableError, and the caller draws the figure himself.
 """
 
 from __future__ import annotations
 
-import copyreg
-import enum
 import gc
+import importlib
 import io
 import os
 import pickle
 import site
 import sys
 import sysconfig
-import types
 from functools import cache
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from rla_client.contract.errors import RlaError
-from rla_client.media.figure_reader import (
-    CALL_NAMES,
-    CLASS_NAMES,
-    FUNCTION_NAMES,
-    LATEX_FORMATS,
-    NOT_SENT,
-    RefusedError,
-    bound_method,
-    check_call,
-    check_new,
-    check_payload,
-    check_state,
-    is_style,
-    numpy_function,
-)
 
 PROTOCOL = 5
 MAX_FIGURE_BYTES = 256 << 20  # rla_agent.jobs.render_job takes no more
+# What a figure may be made of; the import of others might need what the render process has not.
+LIBRARIES = frozenset(
+    {"PIL", "cycler", "dateutil", "matplotlib", "mpl_toolkits", "numpy", "pandas", "pytz", "seaborn"}
+)
+DRAWING = ("matplotlib", "numpy", "PIL")  # what the render process imports for any figure
+LATEX_FORMATS = ("pgf",)
+# What Figure.savefig and its formats take, less `backend`, which names a module to import.
+SAVEFIG_OPTIONS = frozenset({
+    "bbox_extra_artists", "bbox_inches", "dpi", "edgecolor", "facecolor", "metadata", "orientation",
+    "pad_inches", "papertype", "pil_kwargs", "transparent",
+})  # fmt: skip
+# Settings that are no styles: they open windows, choose programs or name folders.
+PROGRAM_SETTINGS = (
+    "animation.", "backend", "datapath", "interactive", "keymap.", "pgf.", "savefig.directory",
+    "svg.image_inline", "toolbar", "webagg.",
+)  # fmt: skip
+# An order to open a window; pandas' copy of the data for a next plot.
+NOT_SENT = ("_restore_to_pylab", "_plot_data")
 
 
 class NotPortableError(RlaError):
@@ -66,25 +70,27 @@ def dump_figure(
     """
     from matplotlib import font_manager  # noqa: PLC0415 - looks for all fonts
 
-    latex = mpl.rcParams["text.usetex"] or mpl.rcParams["ps.usedistiller"] or format_ in LATEX_FORMATS
-    problem = "LaTeX or ghostscript draws it" if latex else interpreter_problem()
-    if problem:
-        raise NotPortableError(problem)
-    payload = {
+    _check_request(options, format_)
+    data = _pickle({
         "figure": figure,
         "options": options,
-        "rc": {key: value for key, value in dict.items(mpl.rcParams) if is_style(key, value)},
+        "rc": {key: value for key, value in dict.items(mpl.rcParams) if not key.startswith(PROGRAM_SETTINGS)},
         "fonts": [entry.fname for entry in font_manager.fontManager.ttflist],
         "decoration": decoration,
-    }
-    try:
-        check_payload(payload, format_)
-    except RefusedError as error:
-        raise NotPortableError(str(error)) from error
-    data = _pickle(payload)
+    })  # fmt: skip
     if len(data) > MAX_FIGURE_BYTES:
         raise NotPortableError(f"it has {len(data) >> 20} MiB of data")
     return data
+
+
+def _check_request(options: dict[str, Any], format_: str) -> None:
+    if mpl.rcParams["text.usetex"] or mpl.rcParams["ps.usedistiller"] or format_ in LATEX_FORMATS:
+        raise NotPortableError("LaTeX or ghostscript draws it")
+    if not options.keys() <= SAVEFIG_OPTIONS:
+        raise NotPortableError(f"it asks for other options than {', '.join(sorted(SAVEFIG_OPTIONS))}")
+    problem = interpreter_problem() or next(filter(None, map(_library_problem, DRAWING)), None)
+    if problem:
+        raise NotPortableError(problem)
 
 
 def _pickle(payload: dict[str, Any]) -> bytes:
@@ -95,8 +101,6 @@ def _pickle(payload: dict[str, Any]) -> bytes:
         _FigurePickler(buffer, protocol=PROTOCOL).dump(payload)
     except NotPortableError:
         raise
-    except RefusedError as error:
-        raise NotPortableError(str(error)) from error
     except Exception as error:  # artists and formatters raise whatever they like
         raise NotPortableError(f"it cannot be pickled: {type(error).__name__}: {error}") from error
     finally:
@@ -106,77 +110,60 @@ def _pickle(payload: dict[str, Any]) -> bytes:
 
 
 class _FigurePickler(pickle.Pickler):
-    """Refuses at once what the render process would refuse later."""
+    """Refuses what the render process could not load or draw."""
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as in the base class
-        kind = type(value)
-        if isinstance(value, (type, types.FunctionType)) or (
-            kind is types.BuiltinFunctionType and isinstance(value.__self__, (types.ModuleType, type(None)))
-        ):
+        if isinstance(value, np.ufunc):  # older ones know no module of theirs
+            return getattr, (np, value.__name__)
+        if value is np:
+            return importlib.import_module, ("numpy",)
+        if hasattr(value, "__qualname__"):  # a class, function or method
             _check_name(value)
-            return NotImplemented
-        if kind is types.MethodType or kind is types.BuiltinFunctionType:
-            owner, name = value.__self__, value.__name__
-            bound_method(owner, name)
-            return bound_method, (owner, name)
-        if kind.__module__.startswith("numpy") and callable(value):
-            if numpy_function(value.__name__) is not value:
-                raise RefusedError(f"it uses {value!r}")
-            return numpy_function, (value.__name__,)
-        if isinstance(value, enum.Enum):  # CPython 3.11.0 to 3.11.3 would name it by getattr
-            return _checked(value, (kind, (value.value,)))
-        reduce = copyreg.dispatch_table.get(kind)
-        reduced = value.__reduce_ex__(PROTOCOL) if reduce is None else reduce(value)
-        return _checked(value, reduced)
+        elif isinstance(value, Text) and value.get_usetex():
+            raise NotPortableError("it has text for LaTeX")
+        elif isinstance(value, Artist):
+            return _without_windows(value.__reduce_ex__(PROTOCOL))
+        return NotImplemented
 
 
-def _checked(value: object, reduced: Any) -> str | tuple[Any, ...]:  # noqa: ANN401
-    """An object's reduce value, less what is not sent.
-
-    Raises:
-        RefusedError: the render process would not take it.
-    """
-    if isinstance(reduced, str):  # a function that C code made
-        _check_name(value)
+def _without_windows(reduced: Any) -> Any:  # noqa: ANN401 - what any artist's `__reduce_ex__` gives
+    """An artist's reduce value, less what is not sent."""
+    if isinstance(reduced, str) or len(reduced) < 3 or not isinstance(reduced[2], dict):  # noqa: PLR2004 - the state
         return reduced
-    function, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
-    if getattr(function, "__name__", "") == "__newobj__":
-        check_new(arguments[0], arguments[1:])
-    else:
-        check_call(_public(function.__module__), function.__qualname__, arguments)
-    if isinstance(state, dict):
-        state = {key: entry for key, entry in state.items() if key not in NOT_SENT}
-    if state is not None:
-        check_state(value, state)
-    return function, arguments, state, items, pairs
+    function, arguments, state, *items = reduced
+    return function, arguments, {key: part for key, part in state.items() if key not in NOT_SENT}, *items
 
 
-def _check_name(value: Any) -> None:  # noqa: ANN401 - a class or function
-    name = _public(value.__module__ or "builtins"), value.__qualname__
-    known = CLASS_NAMES if isinstance(value, type) else FUNCTION_NAMES
-    if name not in known and name not in CALL_NAMES:
-        raise RefusedError(f"it uses {'.'.join(name)}, which only your program may draw")
-
-
-def _public(module: str) -> str:
-    """Name by which a C implementation is pickled."""
-    return {"_functools": "functools", "_collections": "collections"}.get(module, module)
+def _check_name(value: Any) -> None:  # noqa: ANN401 - a class, function or method
+    module = value.__module__ or "builtins"
+    library = module.partition(".")[0]
+    if library in sys.stdlib_module_names:
+        return
+    if library not in LIBRARIES:
+        raise NotPortableError(f"it uses {module}.{value.__qualname__}, which only your program may draw")
+    problem = _library_problem(library)
+    if problem:
+        raise NotPortableError(problem)
 
 
 @cache
 def interpreter_problem() -> str | None:
-    """Why this interpreter could not draw the figure once more; None when it could."""
+    """Why this interpreter could not draw a figure once more; None when it could."""
     if not sys.executable or not os.path.isfile(sys.executable):
         return "this process has no Python interpreter of its own"
     if "PYTHONHOME" in os.environ:
         return "PYTHONHOME is set, which the agent does not pass on"
+    return None
+
+
+@cache
+def _library_problem(library: str) -> str | None:
+    """Why another process of this interpreter would not find a library; None where it does."""
+    origin = getattr(sys.modules.get(library), "__file__", None)
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     if site.ENABLE_USER_SITE and "PYTHONUSERBASE" not in os.environ:
         installed.append(site.getusersitepackages())
     folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in installed if folder)
-    for library in ("matplotlib", "numpy", "PIL"):
-        module = sys.modules.get(library)
-        origin = getattr(module, "__file__", None)
-        if origin and not os.path.realpath(origin).startswith(folders):
-            return f"{library} is not installed in {sys.prefix} but comes from {os.path.dirname(origin)}"
+    if origin and not os.path.realpath(origin).startswith(folders):
+        return f"{library} is not installed in {sys.prefix} but comes from {os.path.dirname(origin)}"
     return None

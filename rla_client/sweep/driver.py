@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import KILLS, Ended, Engine, tail
-from rla_client.sweep.engines.supervisor import BY_SIGNAL
+from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine, tail
 from rla_client.sweep.journal import Journal, SweepError, key_of
 from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
 from rla_client.sweep.samplers import Sampler

@@ -57,7 +57,7 @@ def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
         from rla_client.sweep.engines.ray_engine import RayEngine  # noqa: PLC0415 - an extra
 
         return RayEngine(spec, journal)
-    return LocalEngine(spec.resources, learns=spec.method == "optuna")
+    return LocalEngine(spec.resources)
 
 
 def begin(

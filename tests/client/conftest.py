@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import shutil
 import sys
 import threading
@@ -26,7 +27,6 @@ from rla_client.contract.job.arena_layout import ARENA_FOLDER, spool_key
 from rla_client.contract.layout import SINKS
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import recording_target
-from rla_client.media.figure_reader import FigureUnpickler
 from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.media.render import decorate
 from rla_client.stream import scope
@@ -75,7 +75,7 @@ class RecordingRun:
         assert self.outbox.blobs_folder is not None
         ((_, fields),) = self.jobs
         with (self.outbox.blobs_folder / fields["blob"]).open("rb") as blob:
-            payload = FigureUnpickler(blob).load()
+            payload = pickle.load(blob)
         if payload["decoration"]:
             decorate(payload["options"], **payload["decoration"])
         return payload

@@ -1,8 +1,8 @@
 """A training process that keeps evil pickles wherever data can be kept: what loads them makes a file.
 
-    python evil_training.py DATA_ROOT CONFIG MARK
+    python evil_training.py DATA_ROOT CONFIG MARK [--figures]
 
-Prints the log folder. Checkpoints are the client's own; figures and files go past its checks, as frames.
+Prints the log folder. Checkpoints are the client's own; files and figures go past its checks, as frames.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
     from rla_client.media import job_sender, recording_place
 
-    root, config, mark = sys.argv[1:4]
+    root, config, mark, *figures = sys.argv[1:]
     exp_manager.configure("table", config, root)
     exp_manager.set_hyper_param(lr=0.1)
     exp_manager.log_files_gen()
@@ -54,7 +54,7 @@ def main() -> None:
         exp_manager.set_timestep(number)
         exp_manager.save_checkpoint({"evil": evil})
         data = pickle.dumps(evil)
-        for protocol in (0, 2, 4):
+        for protocol in (0, 2, 4) if figures else ():
             figure = pickle.dumps({"figure": evil, "options": {}, "rc": {}, "fonts": []}, protocol)
             place = recording_place.find_place(
                 f"figure-{number}-{protocol}",

@@ -226,12 +226,10 @@ def _line(**state: object) -> None:
 OWN: dict[str, Callable[[], object]] = {
     "lambda": lambda: plt.gca().xaxis.set_major_formatter(lambda value, _: f"<{value}>"),
     "function": lambda: plt.gca().xaxis.set_major_formatter(ticker.FuncFormatter(_formatted)),
-    "function of a library": lambda: plt.gca().set_yscale("function", functions=(np.cumsum, np.diff)),
     "class": lambda: plt.gca().add_line(OwnLine([0, 1], [0, 1])),
     "filter": lambda: plt.plot([1, 2])[0].set_agg_filter(lambda image, _: (image, 0, 0)),
     "picker": lambda: plt.plot([1, 2], picker=lambda *_: (True, {})),
     "LaTeX": lambda: plt.title("x", usetex=True),
-    "replaced method": lambda: _line(draw=print),
     "secondary axis": lambda: plt.gca().secondary_xaxis("top", functions=(lambda x: x, lambda x: x)),
     "cloud of attributes": lambda: _line(mine=OwnLine([0], [0])),
 }

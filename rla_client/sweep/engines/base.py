@@ -1,14 +1,15 @@
 """The interface between driver, engine, running program.
 
-Something that outlives the driver writes the program's exit status to a file: the supervisor on this machine,
-a shell in a job of Slurm. The program holds an open, locked file. So a driver that was gone still learns how
-it ended; while the lock is held, one of its processes lives.
+A shell around the program, which outlives the driver, writes its exit status to a file. Both hold an open,
+locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its processes
+lives. A run with a free lock and no exit status was killed together with its shell.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -26,6 +27,10 @@ from rla_client.contract.process.locks import try_lock
 SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
 "$@"; code=$?; echo $code >"$told"; exit $code"""
 IGNORING = 'trap "" "$1"; shift; '
+ENDING = "trap 'kill 0' EXIT; "  # what the program left in its group, which is the shell's own
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
+NOT_STARTED = 126
 STARTING_S = 5.0  # from the lock to the shell's first line
 POLL_S = 0.05
 KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
@@ -110,6 +115,19 @@ def find_program(work: Work, environment: Mapping[str, str]) -> str:
     return found if os.sep in found else os.path.join(os.curdir, found)  # below a relative folder of PATH
 
 
+def _past_shell(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Words before a program that give it what a shell cannot name and drops: exported functions of bash."""
+    dropped = [f"{name}={value}" for name, value in environment.items() if not _VARIABLE.fullmatch(name)]
+    return ("/usr/bin/env", *dropped) if dropped else ()
+
+
+def _check_executable(path: str) -> None:
+    """Raise what the start of a program would; the shell around it would only print it."""
+    if not os.access(path, os.X_OK):
+        problem = errno.EACCES if os.path.exists(path) else errno.ENOENT
+        raise OSError(problem, os.strerror(problem), path)
+
+
 @contextmanager
 def opened(work: Work) -> Iterator[tuple[int, int]]:
     """The descriptors of an attempt's output and of its lock, which is locked; an earlier status is gone.
@@ -157,8 +175,10 @@ def start_program(
         OSError: it cannot be started; nothing was.
     """
     found = find_program(work, environment)
-    script = [IGNORING + SCRIPT, "rla-run", ignores] if ignores else [SCRIPT, "rla-run"]
-    around = ("/bin/sh", "-c", *script, work.lock, work.exit) if shell else ()
+    if shell and not ignores:
+        _check_executable(os.path.join(work.folder, found))
+    script = [IGNORING + SCRIPT, "rla-run", ignores] if ignores else [ENDING + SCRIPT, "rla-run"]
+    around = ("/bin/sh", "-c", *script, work.lock, work.exit, *_past_shell(environment)) if shell else ()
     with opened(work) as (output, lock):
         process = subprocess.Popen(
             [*around, found, *work.command[1:]],
@@ -176,7 +196,7 @@ def start_program(
 
 
 def exit_status(path: str | os.PathLike[str]) -> int | None:
-    """What the supervisor of an attempt, or the shell around it, wrote; None where neither did."""
+    """What the shell around an attempt wrote; None where it did not."""
     try:
         text = read_small(path, MAX_STATUS_BYTES).decode(errors="replace")
     except (OSError, RlaError):

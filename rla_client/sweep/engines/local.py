@@ -1,6 +1,7 @@
 """The engine of this machine: as many runs at a time as fit its cores, memory, GPUs.
 
-Their supervisor, a process of its own, starts them and waits for them.
+Each run is a session of its own, below a shell that writes its exit status: a driver that is killed takes
+none with it, and the next one finds them by their locks.
 
 A GPU is a lock file, below the folder of this user's state, that the processes of its run hold: two sweeps,
 or a sweep and the runs that a killed driver left, never put two runs on one GPU. Runs that asked for a half
@@ -11,30 +12,53 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections import ChainMap
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
 from rla_client.contract.process.locks import try_lock
-from rla_client.sweep.engines.base import Ended, Pace, Work, find_program, group_of, is_held, opened
-from rla_client.sweep.engines.supervisor import NOT_STARTED, Signal, Start, Supervisor
+from rla_client.contract.process.syscalls import process_descriptor
+from rla_client.sweep.engines.base import (
+    BY_SIGNAL,
+    NOT_STARTED,
+    Ended,
+    Work,
+    exit_status,
+    group_of,
+    is_held,
+    start_program,
+)
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 LIST_TIMEOUT_S = 30
-POLL_S = 0.1  # of a run that an earlier driver started; it is not this process's child
-MAX_AHEAD = 16  # runs; each has two open files while it waits
+POLL_S = 0.1  # of a run that is not this process's child, or that no descriptor tells of
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(slots=True)
+class _Started:
+    """A run that this driver started; the process is the shell around its program."""
+
+    work: Work
+    process: subprocess.Popen[bytes]
+    descriptor: int  # readable once the shell has ended; -1: an old kernel has none
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
 
 
 class LocalEngine:
@@ -47,23 +71,20 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, resources: Resources, *, learns: bool = False) -> None:
+    def __init__(self, resources: Resources) -> None:
         self.handle = f"{socket.gethostname()} {_place()}"
-        self._hands_ahead = not (learns or resources.gpus)  # else a choice or a GPU is taken too early
-        self._pace = Pace()
         self._gpus = _Gpus(resources.gpus) if resources.gpus else None
         self.parallel = _room(resources, self._gpus)
         self._taken: list[tuple[list[int], str]] = []  # GPUs that are locked and not given to a run yet
-        self._adopted: dict[int, Work] = {}  # those of them that no supervisor of ours waits for
-        self._started: dict[int, Work] = {}  # the others
+        self._started: dict[int, _Started] = {}
+        self._adopted: dict[int, Work] = {}  # runs whose shell is not our child, or was killed
+        self._killed: set[int] = set()  # runs that were ended together with their shell
         self._failed: list[Ended] = []
-        self._supervisor: Supervisor | None = None
 
     def room(self) -> int:
         """As `Engine.room`; GPUs are taken by it, so that they are there when runs come."""
-        ahead = min(self._pace.ahead(), MAX_AHEAD) if self._hands_ahead and not self._adopted else 0
         busy = len(self._started) + len(self._adopted) + len(self._failed)
-        free = max(self.parallel + ahead - busy, 0)
+        free = max(self.parallel - busy, 0)
         if self._gpus is None:
             return free
         while len(self._taken) < free and (taken := self._gpus.take()) is not None:
@@ -80,14 +101,11 @@ class LocalEngine:
             if self._gpus is not None:
                 held, further[GPU_VARIABLE] = self._taken.pop(0)
             try:
-                program = find_program(work, ChainMap(further, os.environ))
-                start = Start(work.number, program, work.command, further, work.folder, work.exit)
-                with opened(work) as (output, lock):
-                    self._send(start, [output, lock, *held])
-            except OSError as error:
+                process = start_program(work, {**os.environ, **further}, held)
+            except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
                 self._failed.append(Ended(work.number, NOT_STARTED, f"cannot be started: {error}"))
             else:
-                self._started[work.number] = work
+                self._started[work.number] = _Started(work, process, _descriptor_of(process.pid))
             finally:
                 _release(held)
         self._give_back()
@@ -121,70 +139,61 @@ class LocalEngine:
         """As `Engine.stop`."""
         how = signal.SIGKILL if kill else signal.SIGTERM
         for number in numbers:
-            if number in self._started:
-                self._send(Signal(number, how), [])
-            elif number in self._adopted and (group := group_of(self._adopted[number].lock)):
+            started, adopted = self._started.get(number), self._adopted.get(number)
+            group = started.process.pid if started else group_of(adopted.lock) if adopted else None
+            if group is not None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, how)
+                    self._killed |= {number} if kill else set()
 
     def close(self) -> None:
-        """As `Engine.close`: the runs are sessions of their own and continue, as does their supervisor."""
+        """As `Engine.close`: the runs are sessions of their own and continue, as do their shells."""
         self._give_back()
-        if self._supervisor is not None:
-            self._leave(self._supervisor, wait=not self._started)
-
-    def _send(self, message: Start | Signal, descriptors: list[int]) -> None:
-        """To the supervisor; to a new one if the former was killed."""
-        self._supervisor = self._supervisor or Supervisor(self.parallel)
-        try:
-            self._supervisor.send(message, descriptors)
-        except ConnectionError:
-            self._replace()
-            if isinstance(message, Signal):
-                self.stop([message.number], kill=message.signal == signal.SIGKILL)
-            else:
-                self._supervisor = Supervisor(self.parallel)
-                self._supervisor.send(message, descriptors)
-
-    def _replace(self) -> None:
-        """Do without the supervisor, which was killed: its runs continue, and their locks are watched."""
-        assert self._supervisor is not None
-        while told := self._supervisor.ends(0.0):
-            self._failed += self._taken_back(told)
-        self._leave(self._supervisor, wait=True)
-
-    def _leave(self, supervisor: Supervisor, *, wait: bool) -> None:
-        supervisor.close(wait=wait)
-        self._supervisor = None
-        self._adopted |= self._started
-        self._started = {}
+        for started in self._started.values():
+            started.close()
 
     def _ended_started(self, timeout_s: float) -> list[Ended]:
-        if self._supervisor is None:
-            time.sleep(timeout_s)
-            return []
-        told = self._supervisor.ends(timeout_s)
-        if told is None:
-            self._replace()
-            return []
-        return self._taken_back(told)
+        """Ends of runs whose shell is our child, after waiting for the first for so long."""
+        poll = select.poll()
+        for started in self._started.values():
+            if started.descriptor >= 0:
+                poll.register(started.descriptor, select.POLLIN)
+            else:
+                timeout_s = min(timeout_s, POLL_S)
+        poll.poll(timeout_s * 1e3)
+        found = []
+        for number, started in list(self._started.items()):
+            status = started.process.poll()
+            if status is not None:
+                self._started.pop(number).close()
+                ended = self._judged(started.work, status)
+                found += [] if ended is None else [ended]
+        return found
 
-    def _taken_back(self, told: Sequence[tuple[int, int, str]]) -> list[Ended]:
-        self._pace.count(len(told))
-        for number, _, _ in told:
-            self._started.pop(number, None)
-        return [Ended(*one) for one in told]
+    def _judged(self, work: Work, status: int) -> Ended | None:
+        """The end of a run whose shell has ended; None where the shell was killed and its program lives."""
+        if status >= 0:
+            return Ended(work.number, status)
+        if exit_status(work.exit) is None and is_held(work.lock):
+            self._adopted[work.number] = work
+            return None
+        return self._ended_without_shell(work)
 
     def _ended_adopted(self) -> list[Ended]:
         """Those with an exit status, and those that left nobody who could write one."""
-        found = [
-            number
-            for number, work in self._adopted.items()
-            if _has_content(work.exit) or not is_held(work.lock)
-        ]
-        for number in found:
-            del self._adopted[number]
-        return [Ended(number, None) for number in found]
+        over = [work for work in self._adopted.values() if _has_content(work.exit) or not is_held(work.lock)]
+        for work in over:
+            del self._adopted[work.number]
+        return [self._ended_without_shell(work) for work in over]
+
+    def _ended_without_shell(self, work: Work) -> Ended:
+        """The end of a run that its shell does not tell; the status of one that we killed is written here."""
+        if work.number not in self._killed or _has_content(work.exit):
+            return Ended(work.number, None)
+        status = BY_SIGNAL + signal.SIGKILL
+        with suppress(OSError):  # a full disk: this driver knows it all the same
+            Path(work.exit).write_text(f"{status}\n", encoding="ascii")
+        return Ended(work.number, status)
 
     def _give_back(self) -> None:
         """GPUs that were taken and no run was for are others' again."""
@@ -199,6 +208,13 @@ def _place() -> str:
         return f"{_BOOT.read_text().strip()}/{namespace}"
     except OSError:
         return socket.gethostname()
+
+
+def _descriptor_of(pid: int) -> int:
+    try:
+        return process_descriptor(pid)
+    except OSError:  # an old kernel, or one of a sandbox
+        return -1
 
 
 def _release(held: Sequence[int]) -> None:

@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.filesystem.plain_files import append_line
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import Ended, Pace, Work, is_released
+from rla_client.sweep.engines.base import NOT_STARTED, Ended, Pace, Work, is_released
 from rla_client.sweep.engines.ray_task import Outcome, Sweep, task
-from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 
 if TYPE_CHECKING:

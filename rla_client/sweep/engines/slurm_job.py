@@ -26,8 +26,7 @@ from pathlib import Path
 import psutil
 
 from rla_client.contract.process.locks import try_lock
-from rla_client.sweep.engines.base import KILLS, Work, exit_status, start_program
-from rla_client.sweep.engines.supervisor import BY_SIGNAL
+from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Work, exit_status, start_program
 from rla_client.sweep.journal import items_of
 
 PLAN = ".plan"  # of a submission: the runs of its jobs, by which the newest of a run's jobs is told

@@ -32,11 +32,17 @@ class Start:
     """One start of an agent, as its jobs see it."""
 
     def __init__(
-        self, database: AgentDatabase, places: Places, pool: ThreadPoolExecutor, work: Callable[[], None]
+        self,
+        database: AgentDatabase,
+        places: Places,
+        pool: ThreadPoolExecutor,
+        work: Callable[[], None],
+        *,
+        held: bool = False,
     ) -> None:
         self.began = 0
         self._work, self._database = work, database
-        kinds = {"figure": JobKind(self._run, media=True)}
+        kinds = {"figure": JobKind(self._run, media=True, held=held)}
         self.queue = JobQueue(pool, pool, places, kinds, lambda: None, lambda *_: "internal error")
         self.queue.restore(STREAM, database)
 
@@ -114,6 +120,23 @@ def test_a_job_that_takes_the_agent_with_it_is_counted_before_it_begins(
 def _tries(folder: Path) -> int:
     with closing(AgentDatabase(folder / "agent.db")) as database:
         return database.jobs_of(STREAM)[0].tries
+
+
+def test_jobs_of_a_kind_that_is_held_stay_with_their_payloads(
+    places: Places, tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    blob = places.spool / STREAM / "blobs" / "b1"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"x")
+    with closing(AgentDatabase(tmp_path / "agent.db")) as database:
+        database.commit(Changes(jobs=[JOB]))
+        start = Start(database, places, pool, fails, held=True)
+        start.turn(context(tmp_path))
+        assert (start.began, start.queue.held(STREAM), start.queue.left(STREAM)) == (0, 1, 1)
+        assert (database.jobs_of(STREAM), blob.exists()) == ([JOB], True)
+        start = Start(database, places, pool, lambda: None)
+        start.turn(context(tmp_path))
+        assert (start.began, start.queue.left(STREAM), blob.exists()) == (1, 0, False)
 
 
 def test_waiting_is_an_outcome_and_a_root_that_is_away_no_try(

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
-from support.evil_figures import EVIL
 
 from rla_agent.jobs import render_job
 from rla_agent.jobs.outcome import JobOutcome, JobResult
@@ -108,21 +107,6 @@ def test_a_job_done_twice_leaves_the_same_file(tmp_path: Path, run: Run) -> None
 
     assert (first.outcome, run("image", IMAGE).outcome) == (JobOutcome.WRITTEN, JobOutcome.KEPT)
     assert (tmp_path / "results" / "x.png").read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    "name", ["os", "testing", "dots to os", "numpy.testing", "partial", "LaTeX by a style"]
-)
-def test_an_evil_pickle_does_nothing(tmp_path: Path, run: Run, name: str) -> None:
-    """The whole table is read in tests/client/media/test_figure_reader.py; these take the agent's way."""
-    marker = tmp_path / "marker"
-
-    result = run("figure", FIGURE, EVIL[name](marker))
-
-    assert result.outcome is JobOutcome.FAILED
-    assert "RefusedError" in result.reason
-    assert not marker.exists()
-    assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import io
 import pickle
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_client.checkpoint.emitter import emit  # noqa: E402
+from rla_client.checkpoint import pickling  # noqa: E402
 from rla_client.checkpoint.loading import restore  # noqa: E402
-from rla_client.checkpoint.opcodes import Unusual  # noqa: E402
-from rla_client.checkpoint.pickling import capture, capture_generally  # noqa: E402
+from rla_client.checkpoint.pickling import Unusual, capture, capture_generally, capture_plain  # noqa: E402
 from rla_client.checkpoint.storage_copy import copy_storages  # noqa: E402
 from rla_client.checkpoint.storage_table import Captured, Table  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
@@ -140,18 +140,17 @@ def test_the_fast_way_is_taken_for_what_training_saves() -> None:
     model(torch.rand(4, 2)).sum().backward()
     optimizer.step()
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    emit(
+    capture_plain(
         {
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "schedule": schedule.state_dict()["last_epoch"],
             "rng": torch.get_rng_state(),
             "raw": dict(model.named_parameters()),
-        },
-        Table(),
+        }
     )
     with pytest.raises(Unusual):
-        emit(range(2), Table())
+        capture_plain(range(2))
 
 
 def test_the_skeleton_is_as_small_as_torchs() -> None:
@@ -201,7 +200,7 @@ def test_what_torch_refuses_is_an_argument_error(content: Any) -> None:
             capture(take)
 
 
-def test_what_a_signal_handler_raises_comes_through() -> None:
+def test_what_a_signal_handler_raises_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     class PreemptedError(RuntimeError):
         pass
 
@@ -211,8 +210,23 @@ def test_what_a_signal_handler_raises_comes_through() -> None:
 
     with pytest.raises(PreemptedError):
         capture(_from_the_middle(PreemptedError()))
+    monkeypatch.setattr(pickling, "Table", Interrupted)
     with pytest.raises(PreemptedError):
-        emit([torch.rand(2)], Interrupted())
+        capture([torch.rand(2)])
+
+
+def test_nothing_holds_the_content_once_it_is_copied() -> None:
+    """Else each checkpoint would stay in memory until the next collection."""
+    tensor, special = torch.rand(2), torch.rand(2).as_subclass(Named)
+    gone = [weakref.ref(tensor), weakref.ref(special)]
+    gc.disable()
+    try:
+        capture({"plain": tensor})
+        capture([tensor, special])
+        del tensor, special
+        assert [reference() for reference in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_garbage_collection_is_on_again_after_an_error() -> None:

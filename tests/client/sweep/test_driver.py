@@ -144,16 +144,18 @@ def test_an_end_is_known_only_with_its_exit_status(lab: Lab) -> None:
     driver = lab.start()
     begun = lab.wait_for("begin", 2)
     programs = [psutil.Process(one["pid"]) for one in begun]
-    supervisor = programs[0].parent()
-    assert supervisor is not None
+    shells = [shell for one in programs if (shell := one.parent()) is not None]
+    assert len(shells) == 2
     lab.end(driver, signal.SIGKILL)
-    supervisor.suspend()
+    for shell in shells:
+        shell.suspend()
     lab.open_gate()
     wait_until(lambda: all(one.status() == "zombie" for one in programs), 60)
     after = lab.start("resume")
     wait_until(lambda: lab.journal().driver() == after.pid, 60)
     lab.wait_for("end", 2)
-    supervisor.resume()
+    for shell in shells:
+        shell.resume()
     assert lab.end(after).endswith("3 finished\n")
     assert len(lab.log("begin")) == 3
 
@@ -504,7 +506,7 @@ def kill_runs(lab: Lab, agent: Any) -> None:
     kill_driver(lab, agent)
     for group in lab.groups():
         with suppress(ProcessLookupError):  # it has just ended
-            os.kill(group, signal.SIGKILL)
+            os.killpg(group, signal.SIGKILL)
 
 
 def kill_machine(lab: Lab, agent: Any) -> None:
@@ -537,8 +539,9 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
     driver = lab.start()
     wait_until(lambda: sum(len(rows) for rows in lab.rows().values()) > 4, 60)
     for group in lab.groups():
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(group, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            for program in psutil.Process(group).children():
+                program.kill()
     assert lab.end(driver).endswith("4 finished\n")
     assert sum(run.kills for run in lab.journal().runs.values()) >= 1
     check_database(lab, LRS[:2])

@@ -15,9 +15,8 @@ from support.waiting import TIME_FACTOR, lives, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.sweep.engines import local
-from rla_client.sweep.engines.base import Ended, Work, group_of, is_held
+from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work, group_of, is_held
 from rla_client.sweep.engines.local import LocalEngine
-from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
@@ -113,6 +112,15 @@ def test_a_run_has_its_environment_and_no_input(make: Make) -> None:
     assert engine.next().status == 0
     lines = engine.path("1.txt").read_text().splitlines()
     assert lines[:2] == ["é b", str(engine.folder)]
+
+
+def test_a_run_has_what_a_shell_cannot_name(make: Make) -> None:
+    """`module` of a cluster is a function that bash exports."""
+    engine = make(parallel=1)
+    show = "import os, sys; print(os.environ['BASH_FUNC_module%%'], sys.argv[1])"
+    engine.begin(1, sys.executable, "-c", show, "a=b", **{"BASH_FUNC_module%%": "() {  echo 'x'\n}"})
+    assert engine.next().status == 0
+    assert engine.path("1.txt").read_text() == "() {  echo 'x'\n} a=b\n"
 
 
 @pytest.mark.parametrize(
@@ -301,43 +309,35 @@ def test_a_program_that_is_killed_alone(make: Make) -> None:
     assert engine.next().status == 137
 
 
-def test_a_supervisor_that_is_killed_leaves_programs_going(make: Make) -> None:
+def test_a_shell_that_is_killed_leaves_its_program_going(make: Make) -> None:
     engine = make(parallel=2)
     engine.shell(1, WAITING)
     engine.wait_for("program.pid", "\n")
-    assert engine._supervisor is not None
-    os.kill(engine._supervisor.pid, signal.SIGKILL)
+    os.kill(engine._started[1].process.pid, signal.SIGKILL)
     assert engine.ended(0.5) == []
-    engine.shell(2, "echo started by another")
+    assert engine.room() == 1
+    engine.shell(2, "echo started beside it")
     assert engine.next() == Ended(2, 0)
     engine.path("gate").touch()
     assert engine.next() == Ended(1, None), "nothing saw how it ended"
     assert engine.path("1.txt").read_text() == "through\n"
 
 
-def test_a_driver_that_is_gone_starts_nothing_more(make: Make) -> None:
+def test_a_driver_that_is_gone_leaves_runs_whose_end_is_kept(make: Make) -> None:
     engine = make(parallel=1)
     engine.shell(1, WAITING)
     engine.wait_for("program.pid", "\n")
-    waiting = engine.work(2, "sh", "-c", "echo started >two")
-    engine.start([waiting])
     engine.close()
-    wait_until(lambda: not is_held(waiting.lock), 30, "the lock of a run that was not started")
     assert is_held(engine.work(1, "").lock)
     engine.path("gate").touch()
     assert engine.wait_for("1.exit", "\n") == "0\n"
-    assert not engine.path("two").exists()
 
 
-def test_a_run_that_waits_for_another_is_stopped(make: Make) -> None:
+def test_an_old_kernel_without_descriptors_of_processes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_descriptor_of", lambda _: -1)
     engine = make(parallel=1)
-    engine.shell(1, WAITING)
-    engine.start([engine.work(2, "sh", "-c", "echo started >two")])
-    engine.stop([2], kill=False)
-    assert engine.next() == Ended(2, 143)
-    engine.path("gate").touch()
-    assert engine.next() == Ended(1, 0)
-    assert not engine.path("two").exists()
+    engine.shell(1, "exit 3")
+    assert engine.next() == Ended(1, 3)
 
 
 def test_a_script_without_its_interpreter(make: Make) -> None:
@@ -413,7 +413,7 @@ def test_adopted(make: Make) -> None:
     assert second.next() == Ended(1, None)
     assert first.path("1.exit").read_text() == "0\n"
     assert second.room() == 1
-    wait_until(lambda: not is_held(work.lock), 30)  # its supervisor lets go of it a moment after it told
+    wait_until(lambda: not is_held(work.lock), 30)  # its shell lets go of it a moment after it told
     assert not make(parallel=1).adopt(work, ""), "it is over"
     assert not make(parallel=1).adopt(second.work(7, "true"), ""), "it never was"
 
@@ -441,6 +441,16 @@ def test_adopted_and_stopped(make: Make) -> None:
     second.stop([1], kill=False)
     assert second.next() == Ended(1, None)
     assert first.path("1.exit").read_text() == "143\n"
+
+
+def test_adopted_and_killed(make: Make) -> None:
+    first, second = make(parallel=1), make(parallel=1)
+    work = first.shell(1, WAITING)
+    first.wait_for("program.pid", "\n")
+    assert second.adopt(work, "")
+    second.stop([1], kill=True)
+    assert second.next() == Ended(1, 137)
+    assert first.path("1.exit").read_text() == "137\n"
 
 
 def test_adopted_with_something_left_behind(make: Make) -> None:

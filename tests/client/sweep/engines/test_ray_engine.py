@@ -23,9 +23,8 @@ from rla_client.database.runs import Database
 from rla_client.sweep.engines import base
 from rla_client.sweep.engines import ray_task as ray_task_module
 from rla_client.sweep.engines import ray_watcher as ray_watcher_module
-from rla_client.sweep.engines.base import Work
+from rla_client.sweep.engines.base import NOT_STARTED, Work
 from rla_client.sweep.engines.ray_engine import RayEngine
-from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.run_state import FINISHED
 
