@@ -220,7 +220,11 @@ class Capture:
     def _await(self) -> None:
         """Wait a moment until what was printed is passed on."""
         self._ends = True
-        self._tell({"what": "wait"}, LAST_WAIT_S if shares_our_life() else EXIT_WAIT_S)
+        if self.usable:
+            self._tell({"what": "wait"}, LAST_WAIT_S if shares_our_life() else EXIT_WAIT_S)
+        elif self._pid == os.getpid():
+            for redirection in self._redirections:
+                redirection.pass_on_rest()
 
 
 def flush(*, by_line: bool = False) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 
 from rla_client.contract.process.descriptors import LEAST, OwnFile, identity, leads_to, standard_taken
 from rla_client.run.console.pass_on import pass_on, ready
 
 PIPE_BYTES = 1 << 20  # what is printed while the process that reads it gets no processor
+PIECE_BYTES = 1 << 16
 
 
 class Redirection:
@@ -21,6 +23,7 @@ class Redirection:
 
     def __init__(self, numbers: tuple[int, ...], before: OwnFile) -> None:
         self._numbers = numbers
+        self._reading = threading.Lock()
         self.before = before
         with standard_taken():
             reading, writing = map(OwnFile, os.pipe())
@@ -41,9 +44,7 @@ class Redirection:
 
     def lead_back(self) -> None:
         """Lead them where they did before, after what is in the pipe."""
-        with contextlib.suppress(OSError):
-            while ready([self.source.number], 0.0) and self.pass_on():
-                pass
+        self.pass_on_rest()
         for number in filter(self.has, self._numbers):
             try:
                 os.dup2(self.before.number, number)
@@ -52,11 +53,22 @@ class Redirection:
                     null = os.open(os.devnull, os.O_RDWR)
                     os.dup2(null, number)
                     os.close(null)
+        self.pass_on_rest()  # what was printed between the two
+
+    def pass_on_rest(self) -> None:
+        """Pass on what is in the pipe by now."""
+        with contextlib.suppress(OSError):
+            for _ in range(PIPE_BYTES // PIECE_BYTES):
+                if not ready([self.source.number], 0.0) or not self.pass_on():
+                    break
 
     def pass_on(self) -> bool:
-        """Pass on some of what is in the pipe; False at its end."""
-        data = os.read(self.source.number, 1 << 16)
-        pass_on(data, self.before.number)
+        """Pass on some of what is in the pipe, if there is anything; False at its end."""
+        with self._reading:
+            if not ready([self.source.number], 0.0):
+                return True
+            data = os.read(self.source.number, PIECE_BYTES)
+            pass_on(data, self.before.number)
         return bool(data)
 
 
