@@ -17,11 +17,12 @@ import struct
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.contract.text.csv_frame import frame_arguments
 from rla_client.contract.text.csv_lines import rows_text, split_rows
 from rla_client.stream.summary_scalars import summary_scalars
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 EVENT_FILE_MARK = "tfevents"  # TensorBoard itself knows event files by this part of their name
 MAIN_EVENTS_FOLDER = "events"  # tags of other folders below `tb` get the folder's name as prefix
-EXACT_PANDAS = (3, 1)  # from here on floats are read exactly without asking, and asking warns
 RECORD_HEAD = struct.Struct("<QI")
 RECORD_TAIL = struct.Struct("<I")
 MAX_RECORD_BYTES = 256 << 20  # protobuf itself takes 2 GiB; a picture has some MB
@@ -67,18 +67,13 @@ def read_csv(path: str | os.PathLike[str]) -> pd.DataFrame:
 def _parse_csv(data: bytes) -> pd.DataFrame:
     import pandas as pd
 
-    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
-    exact: Any = {"float_precision": "round_trip"} if version < EXACT_PANDAS else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)  # cells beyond the header
         frame: pd.DataFrame = pd.read_csv(
             io.BytesIO(data),
-            index_col=False,
-            keep_default_na=False,
             na_values=["", "nan"],
-            **exact,
-            encoding_errors="replace",
             low_memory=False,
+            **frame_arguments(),
         )
     return frame
 

@@ -25,7 +25,7 @@ def check_group(columns: str | None, sort: str) -> None:
 
 def print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
-    from rla_client.database.compare.best_group import judge, less_is_better, told
+    from rla_client.database.compare.best_group import less_is_better, too_few_seeds
     from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
     from rla_client.database.filter.name_completion import full_metrics, full_names
 
@@ -51,9 +51,10 @@ def print_groups(records: list[Record], by: list[str], asked: list[str], form: t
     print_rows(names, rows, as_json=form[0], as_csv=form[1])
     if not any(form) and chosen:
         say_aside("(mean of the last values over runs ± 95 % interval; another metric: -m METRIC)")
-        choice = judge(groups[0], by, minimize=less_is_better(chosen[0]))
-        for line in told(choice, group_name(by, groups[0][choice.best])) if choice else ():
-            say_aside(line)
+        found = too_few_seeds(groups[0], by, minimize=less_is_better(chosen[0]))
+        if found is not None:
+            names = [group_name(by, groups[0][place]) for place in (found.best, found.next)]
+            say_aside(found.sentence(*names))
 
 
 def _mean_text(mean: float | None, interval: float | None, group: Group) -> str | None:

@@ -22,7 +22,6 @@ fault is there still, or the repair is done.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -44,12 +43,11 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.contract.spool.losses import lost_lines
-from rla_client.contract.text.csv_lines import rows_text, split_rows
+from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.live_runs import live_runs
 from rla_client.database.changes.trash import move_to_trash
-from rla_client.database.curves.csv_rows import parse_header
 from rla_client.database.curves.csv_tail import quoted_lines, read_tail
-from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record_reader import NOTE_FILE
 from rla_client.database.tree.items import (
@@ -248,22 +246,15 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     Raises:
         BrokenFileError: it is not a table.
     """
-    with open_plain(path) as file:
-        header = file.readline()
-        if not header.endswith(b"\n"):
+    with Table(path) as table:
+        if not table.has_header:
             return 0, []
-        width = len(parse_header(path, header))
-        body = file.read()
-    body = body[: body.rfind(b"\n") + 1]
-    if count := quoted_lines(body):
-        raise BrokenFileError(
-            os.fspath(path), f"a quote is never closed: the {count} lines behind it are one cell"
-        )
-    text = body.decode("utf-8", "replace").replace("\0", "?")
-    try:
-        return width, [row for row in split_rows(text) if row]
-    except csv.Error as error:
-        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+        body = table.whole_rows()
+        if count := quoted_lines(body):
+            raise BrokenFileError(
+                os.fspath(path), f"a quote is never closed: the {count} lines behind it are one cell"
+            )
+        return len(table.columns), [row for row in table.cells(body.replace(b"\0", b"?")) if row]
 
 
 def good_parameters(data_root: Path, table: str, index: str) -> Path | None:

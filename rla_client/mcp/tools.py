@@ -16,7 +16,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.clock import clock
-from rla_client.database.compare.best_group import judge, less_is_better, told
+from rla_client.database.compare.best_group import less_is_better, too_few_seeds
 from rla_client.database.compare.code_diff import code_differences
 from rla_client.database.compare.grouping import group_label, group_order, group_text
 from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
@@ -153,9 +153,10 @@ class Tools:
         chosen = _metric(metric, records)
         minimize = less_is_better(chosen) if minimize is None else minimize
         groups = group_runs(records, by, chosen, clock())
-        choice = judge(groups, by, minimize=minimize)
+        found = too_few_seeds(groups, by, minimize=minimize)
         notes = [f"{'least' if minimize else 'largest'} mean of the last {chosen} first"]
-        notes += told(choice, group_name(by, groups[choice.best])) if choice else []
+        if found is not None:
+            notes.append(found.sentence(*(group_name(by, groups[at]) for at in (found.best, found.next))))
         ranked = sorted(groups, key=lambda group: _rank(group, minimize=minimize))
         shown = ranked[: min(max(limit, 1), MOST_ROWS)]
         if len(shown) < len(ranked):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rla_client.contract.text.spelling import listed
-from rla_client.database.compare.best_group import Choice, judge
+from rla_client.database.compare.best_group import TooFewSeeds, too_few_seeds
 from rla_client.database.compare.groups import Group
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
@@ -25,7 +25,6 @@ from rla_client.sweep.run_state import (
     RunState,
     counts,
 )
-from rla_client.sweep.spec import SEED
 
 SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
 QUEUED = "queued"
@@ -72,17 +71,17 @@ def best(values: Values) -> list[dict[str, Any]]:
     return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
-def choice(values: Values) -> tuple[int, Choice] | None:
-    """The best trial, and what the seeds say of choosing it; None where they say nothing."""
+def undecided(values: Values) -> tuple[int, int, TooFewSeeds] | None:
+    """The best two trials, where their seeds are too few to tell them apart."""
     if values.metric is None:
         return None
-    trials, groups = trials_of(values.journal.runs), []
-    for trial, runs in trials.items():
-        there = values.of_finished(runs)
-        seeds = [str(run.parameters[SEED]) if SEED in run.parameters else None for run, _ in there]
-        groups.append(Group((trial,), numbers=[value for _, value in there], seeds=seeds))
-    found = judge(groups, ["trial"], minimize=not values.metric.maximize)
-    return None if found is None else ([*trials][found.best], found)
+    trials = trials_of(values.journal.runs)
+    groups = [
+        Group((trial,), numbers=[value for _, value in values.of_finished(runs)])
+        for trial, runs in trials.items()
+    ]
+    found = too_few_seeds(groups, ["trial"], minimize=not values.metric.maximize)
+    return None if found is None else ([*trials][found.best], [*trials][found.next], found)
 
 
 def rows(values: Values, now: float) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def _beside(stage: Stage) -> None:
         (mirror,) = [
             process
             for process in psutil.process_iter(["cmdline"])
-            if "rla_client.run.console.mirror" in " ".join(process.info["cmdline"] or [])
+            if "rla_client.run.console.console_process" in " ".join(process.info["cmdline"] or [])
             and process.cwd() == str(stage.folder)
         ]
         before = sum(mirror.cpu_times()[:2])

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ print("no newline", end="")
 
 
 @pytest.fixture
-def run(places: Places, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Start a training; `text` follows HEAD."""
+def run(places: Places, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a training; `text` follows HEAD. The process beside it ends before the agent does."""
 
     def start(text: str, *command: str, **options: Any) -> subprocess.Popen[bytes]:
         script = tmp_path / "training.py"
@@ -55,7 +55,8 @@ def run(places: Places, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path, **options}
         return subprocess.Popen([*command, sys.executable, str(script)], **options)
 
-    return start
+    yield start
+    wait_until(lambda: not console_processes(tmp_path), 30, what="the end of the processes beside trainings")
 
 
 def consoles(folder: Path) -> list[Path]:
@@ -73,14 +74,14 @@ def until_kept(folder: Path, last: str, number: int = 0) -> str:
     return str(wait_until(kept, 30, what=f"{last!r} in the console"))
 
 
-def mirrors(folder: Path) -> list[psutil.Process]:
+def console_processes(folder: Path) -> list[psutil.Process]:
     """The processes of ours that pass on what trainings in a folder print."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "rla_client.run.console.mirror" in " ".join(process.cmdline()) and process.cwd() == str(
-                folder
-            ):
+            if "rla_client.run.console.console_process" in " ".join(
+                process.cmdline()
+            ) and process.cwd() == str(folder):
                 found.append(process)
     return found
 
@@ -169,29 +170,50 @@ def test_the_training_goes_on_without_the_process_beside_it(run: Callable[..., A
 begin(console=True)
 print("before")
 sys.stdin.readline()
-for number in range(100):
+for number in range(200):
     print("after", number)
-    time.sleep(0.005)
+    time.sleep(0.002)
 """
     training = run(text, stdin=subprocess.PIPE)
-    (mirror,) = wait_until(lambda: mirrors(tmp_path), 30)
+    (beside,) = wait_until(lambda: console_processes(tmp_path), 30)
     until_kept(tmp_path, "before\n")
     assert b"before\n" in (training.stdout.readline(), training.stdout.readline())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        mirror.send_signal(number)
-    mirror.suspend()
+        beside.send_signal(number)
+    beside.suspend()
     training.stdin.write(b"\n")
     training.stdin.flush()
     time.sleep(0.2)
-    mirror.kill()
+    beside.kill()
     out, _ = training.communicate(timeout=60)
     assert training.returncode == 0
     assert [line for line in out.splitlines() if line.startswith(b"after")] == [
-        b"after %d" % number for number in range(100)
+        b"after %d" % number for number in range(200)
     ]
     assert out.count(b"before") == 0, "nothing is passed on twice"
     warned = consoles(tmp_path)[0].with_name("warn.txt")
     wait_until(lambda: "the process that keeps what is printed has ended" in warned.read_text(), 30)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("agent")
+def test_what_it_started_goes_on_without_that_process(run: Callable[..., Any], tmp_path: Path) -> None:
+    text = """
+begin(console=True)
+script = "while [ ! -e go ]; do sleep 0.05; done; for n in 1 2 3; do seq 1000 || exit 1; done; echo child"
+child = subprocess.Popen(["sh", "-c", script])
+print("started")
+print("child ended with", child.wait())
+"""
+    training = run(text, stderr=subprocess.DEVNULL)
+    until_kept(tmp_path, "started\n")
+    (beside,) = console_processes(tmp_path)
+    beside.kill()
+    (tmp_path / "go").touch()
+    out, _ = training.communicate(timeout=60)
+    lines = out.splitlines()
+    assert b"child ended with 0" in lines, "no SIGPIPE"
+    assert (lines.count(b"child"), lines.count(b"1000")) == (1, 3), "nothing is lost"
 
 
 @pytest.mark.slow
@@ -274,8 +296,8 @@ def test_a_terminal_stays_one(run: Callable[..., Any], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-def test_a_file_that_is_cut_and_as_long_again(run: Callable[..., Any], tmp_path: Path) -> None:
-    """As a child does that opens /dev/stderr; with a default timeout of sockets, which is not for ours."""
+def test_a_child_that_opens_its_output_again(run: Callable[..., Any], tmp_path: Path) -> None:
+    """And a default timeout of sockets, which is not for ours."""
     training = run(
         """
 import socket
@@ -284,16 +306,17 @@ begin(console=True)
 for number in range(40):
     print(f"line {number}")
 time.sleep(1.5)
-os.truncate("/dev/stdout", 0)
+subprocess.run(["sh", "-c", "echo child >/dev/stdout"])
 for number in range(100):
     print(f"after {number}")
 """
     )
     out, err = training.communicate(timeout=60)
     lines = out.decode().splitlines()[1:]  # behind the one that says where the run lies
-    assert lines == [f"line {n}" for n in range(40)] + [f"after {n}" for n in range(100)]
+    assert lines == [f"line {n}" for n in range(40)] + ["child"] + [f"after {n}" for n in range(100)]
     assert b"has ended" not in err
-    assert "after 0\n" in until_kept(tmp_path, "after 99\n")
+    kept = until_kept(tmp_path, "after 99\n")
+    assert all(f"\n{line}\n" in kept for line in ("line 39", "child", "after 0"))
 
 
 @pytest.mark.slow
@@ -358,4 +381,3 @@ print("last")
     (tmp_path / "go").touch()
     assert training.communicate(timeout=60)[0].endswith(b"later\n")
     until_kept(tmp_path, "later\n")
-    wait_until(lambda: not mirrors(tmp_path), 30)

@@ -108,7 +108,6 @@ def status(
     data_root: DataRoot = None,
 ) -> None:
     """Show the progress of a sweep."""
-    from rla_client.database.compare.best_group import told
     from rla_client.sweep import results, sweep_table
     from rla_client.sweep.driver_setup import kept_spec
 
@@ -116,7 +115,7 @@ def status(
     metric = kept_spec(journal).metric
     values = results.Values(journal, metric)
     rows, best = sweep_table.rows(values, time.time()), sweep_table.best(values)
-    driver, choice = journal.driver(), sweep_table.choice(values)
+    driver, undecided = journal.driver(), sweep_table.undecided(values)
     if as_json:
         facts = {
             "name": journal.name,
@@ -124,7 +123,9 @@ def status(
             "counts": sweep_table.shown_counts(journal),
             "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
-            "choice": None if choice is None else {**asdict(choice[1]), "best": choice[0]},
+            "too_few_seeds": None
+            if undecided is None
+            else {**asdict(undecided[2]), "best": undecided[0], "next": undecided[1]},
         }
         say(json_text(facts))
         return
@@ -132,8 +133,8 @@ def status(
     if best:
         say(f"\nbest trials by {metric.name if metric else ''}")
         say(sweep_table.table(best, results.MOST_BEST))
-    for line in told(choice[1], f"trial {choice[0]}") if choice else ():
-        say(line)
+    if undecided is not None:
+        say(undecided[2].sentence(f"trial {undecided[0]}", f"trial {undecided[1]}"))
     missing = None if best else results.no_metric(journal, metric)
     if missing:
         say(f"\n{missing}")

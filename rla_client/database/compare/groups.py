@@ -29,13 +29,13 @@ class Group:
         values: of these parameters.
         states: state → how many runs are in it.
         numbers: last value of the metric of each run that has it.
-        seeds: its hyper-parameter `seed` as text, of these runs; None without one.
+        lengths: last time-step of each of these runs, None where it is not known.
     """
 
     values: tuple[object, ...]
     states: Counter[str] = field(default_factory=Counter)
     numbers: list[float] = field(default_factory=list)
-    seeds: list[str | None] = field(default_factory=list)
+    lengths: list[float | None] = field(default_factory=list)
 
     @property
     def texts(self) -> list[str]:
@@ -53,8 +53,7 @@ def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None,
         value = None if metric is None else last_value(record, metric)
         if isinstance(value, int | float):
             group.numbers.append(float(value))
-            seed = _value(record, SEED, now)
-            group.seeds.append(None if seed is None else str(seed))
+            group.lengths.append(record.time_step)
     return [found[key] for key in sorted(found, key=lambda texts: list(map(group_order, texts)))]
 
 
@@ -75,12 +74,24 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | No
     count = len(values)
     if not count:
         return None, None
-    mean = sum(values) / count
     if count == 1:
-        return mean, None
-    spread = math.hypot(*(value - mean for value in values)) / math.sqrt((count - 1) * count)  # no overflow
-    t = _T[count - 2] if count - 1 <= len(_T) else 1.96 + 2.42 / (count - 1)
-    return mean, t * spread
+        return values[0], None
+    mean, error = mean_and_error(values)
+    return mean, t_quantile(count - 1) * error
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of two runs or more, and its standard error."""
+    count = len(values)
+    mean = sum(values) / count
+    return mean, math.hypot(*(value - mean for value in values)) / math.sqrt(
+        (count - 1) * count
+    )  # no overflow
+
+
+def t_quantile(freedom: int) -> float:
+    """Student's t, 97.5 %, for some degrees of freedom: half of a 95 % interval in standard errors."""
+    return _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.42 / freedom
 
 
 def group_name(by: Sequence[str], group: Group) -> str:

@@ -10,13 +10,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.database.curves.chain_curves import chain_names
-from rla_client.database.curves.csv_rows import MAX_HEADER_BYTES, TRUTH_VALUES, parse_header, split_block
-from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, TRUTH_VALUES, Table
 from rla_client.database.tree.chains import Link, chain_of
 
 Points = list[tuple[float, float]]
@@ -47,18 +44,11 @@ def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int 
         BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
-    with open_plain(path) as file:
-        size = written_bytes(file)
-        header = file.readline(MAX_HEADER_BYTES)
-        columns = parse_header(path, header)
-        whole = size <= MAX_SAMPLED_WHOLE_BYTES
-        if whole:
-            body = file.read(size)
-            block = body[: body.rfind(b"\n") + 1]
-        else:
-            block = b"".join(_lines_at(file, len(header), size, points))
-    wanted = {name: columns.index(name) for name in names if name in columns}
-    rows = [row for row in split_block(path, block) if row]
+    with Table(path) as table:
+        whole = table.size <= MAX_SAMPLED_WHOLE_BYTES
+        block = table.whole_rows() if whole else b"".join(_lines(table, points))
+        rows = [row for row in table.cells(block) if row]
+    wanted = {name: table.columns.index(name) for name in names if name in table.columns}
     found = {
         name: [_recorded(row[place]) if place < len(row) else None for row in rows]
         for name, place in wanted.items()
@@ -74,14 +64,10 @@ def _recorded(cell: str) -> float | None:
         return TRUTH_VALUES.get(cell.strip())
 
 
-def _lines_at(file: BinaryIO, start: int, size: int, points: int) -> Iterator[bytes]:
+def _lines(table: Table, points: int) -> Iterator[bytes]:
     last = -1
     for point in range(points):
-        file.seek(start + (size - start) * point // points)
-        if point:
-            file.readline()
-        here = file.tell()
-        line = file.readline()
+        here, line = table.line_after(table.start + (table.size - table.start) * point // points)
         if here != last and line.endswith(b"\n") and b'"' not in line:
             yield line
         last = here

@@ -5,20 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
-from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.text.csv_lines import TOO_LONG
-from rla_client.database.curves.csv_rows import (
-    MAX_HEADER_BYTES,
-    TRUTH_VALUES,
-    parse_header,
-    split_block,
-    with_nul_bytes,
-)
-from rla_client.database.curves.progress_csv import BLOCK_BYTES
+from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, Table
 
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
@@ -56,46 +46,36 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
         BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
-    with open_plain(path) as file:
-        size = written_bytes(file)
-        header = file.readline(MAX_HEADER_BYTES)
-        if not header.endswith(b"\n"):
-            if b"\0" in header:
-                raise with_nul_bytes(path)
+    with Table(path) as table:
+        size, begin = table.size, table.start
+        if not table.has_header:
             return Tail((), {}, rows_seen=False, torn_bytes=size)
-        columns = parse_header(path, header)
         length = FIRST_TAIL_BYTES
         while True:
-            start = max(len(header), size - length)
-            file.seek(start)
-            block = file.read(size - start)
+            start = max(begin, size - length)
+            block = table.read(start, size)
             whole = block.rfind(b"\n") + 1
-            if b'"' in block and len(header) < start and size - len(header) <= MAX_TAIL_BYTES:
-                file.seek(len(header))  # a quoted newline may hide where rows begin
-                start, block = len(header), file.read(size - len(header))
+            if b'"' in block and begin < start and size - begin <= MAX_TAIL_BYTES:
+                start, block = begin, table.read(begin, size)  # a quoted newline may hide where rows begin
                 whole = block.rfind(b"\n") + 1
-            skip = 0 if start == len(header) else block.find(b"\n") + 1
-            last = _last_values(path, columns, block[skip:whole])
-            complete = len(last) == len(columns)
-            if complete or start == len(header) or length >= MAX_TAIL_BYTES:
-                if start == len(header):
-                    quoted = quoted_lines(header + block[skip:whole])
+            skip = 0 if start == begin else block.find(b"\n") + 1
+            last = _last_values(table, block[skip:whole])
+            complete = len(last) == len(table.columns)
+            if complete or start == begin or length >= MAX_TAIL_BYTES:
+                if start == begin:
+                    quoted = quoted_lines(table.read(0, begin) + block[skip:whole])
                 else:
-                    quoted = _all_quoted_lines(file, start + whole) if all_quotes else 0
-                return Tail(columns, last, whole > skip, len(block) - whole, quoted)
+                    quoted = _all_quoted_lines(table, start + whole) if all_quotes else 0
+                return Tail(table.columns, last, whole > skip, len(block) - whole, quoted)
             length *= 4
 
 
-def _all_quoted_lines(file: BinaryIO, end: int) -> int:
+def _all_quoted_lines(table: Table, end: int) -> int:
     """As `quoted_lines` of a file's first `end` bytes, which are held as a whole only where it is not 0."""
     if end > MAX_COUNTED_BYTES:
         return 0
-    file.seek(0)
-    quotes = sum(file.read(min(BLOCK_BYTES, end - at)).count(b'"') for at in range(0, end, BLOCK_BYTES))
-    if quotes % 2 == 0:
-        return 0
-    file.seek(0)
-    return quoted_lines(file.read(end))
+    quotes = sum(table.read(at, min(end, at + BLOCK_BYTES)).count(b'"') for at in range(0, end, BLOCK_BYTES))
+    return quoted_lines(table.read(0, end)) if quotes % 2 else 0
 
 
 def quoted_lines(content: bytes, delimiter: str = ",") -> int:
@@ -114,17 +94,17 @@ def quoted_lines(content: bytes, delimiter: str = ",") -> int:
     return 0
 
 
-def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:
+def _last_values(table: Table, block: bytes) -> dict[str, object]:
     last: dict[str, object] = {}
-    missing = set(columns)
-    for row in reversed(split_block(path, block)):
-        for name, cell in zip(columns, row, strict=False):
+    missing = set(table.columns)
+    for row in reversed(table.cells(block)):
+        for name, cell in zip(table.columns, row, strict=False):
             if name in missing and cell != "":
                 last[name] = to_value(cell)
                 missing.discard(name)
         if not missing:
             break
-    return {name: last[name] for name in columns if name in last}
+    return {name: last[name] for name in table.columns if name in last}
 
 
 def to_value(cell: str) -> object:

@@ -1,13 +1,19 @@
-"""Whole columns of `progress.csv`, read fast.
+"""Reader of `progress.csv`.
 
-Only bytes up to the last newline count: what follows is a row that is being written, or one torn by a crash.
-Columns come through pandas (12 ms for 4 MB), and by the csv module where a row is too long; what a command
-shows at once needs no pandas. Rows that are too short or too long, as the original's rewriting of headers
-left them, keep the cells that have a column.
+An append-only table with a header; files of the original quote nothing, ours quote text properly. Only bytes
+up to the last newline count: what follows is a row that is being written, or one torn by a crash. Rows that
+are too short or too long, as the original's rewriting of headers left them, keep the cells that have a
+column.
+
+`Table` is the only way to the bytes. Whole columns come through pandas (12 ms for 4 MB), and by the csv
+module where a row is too long; what a command shows at once needs no pandas: the last row (csv_tail.py) and a
+sample of rows (chart_points.py).
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
 import io
 import math
 import os
@@ -19,7 +25,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
-from rla_client.database.curves.csv_rows import MAX_HEADER_BYTES, TRUTH_VALUES, parse_header, split_block
+from rla_client.contract.text.csv_frame import frame_arguments
+from rla_client.contract.text.csv_lines import split_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,14 +38,104 @@ if TYPE_CHECKING:
 PROGRESS_FILE = "progress.csv"
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
 BLOCK_BYTES = 1 << 20
+MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
+MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 MAX_ROW_BYTES = 64 << 20  # twice the longest header
-EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
+TRUTH_VALUES = {"True": 1.0, "False": 0.0}
 PROOF_BYTES = 64
 SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose import alone takes 0.4 s
 _NOTHING = float("nan")
 _RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
 _RECORDED = struct.pack("<Q", _RECORDED_BITS)
 RECORDED_NAN: float = struct.unpack("<d", _RECORDED)[0]
+
+
+class Table:
+    """An open `progress.csv`, or another table like it; to be used by `with`.
+
+    Attributes:
+        columns: names in its header; none without a whole one.
+        has_header: whether there is a whole one.
+        start: the byte at which its first row begins.
+        size: bytes that were written.
+
+    Raises:
+        BrokenFileError: it is not a table.
+        OSError: it cannot be opened.
+    """
+
+    __slots__ = ("_path", "columns", "file", "has_header", "size", "start")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self.file = open_plain(path)
+        try:
+            self.size = written_bytes(self.file)
+            header = self.file.readline(min(self.size, MAX_HEADER_BYTES))
+            self.start = len(header)
+            self.has_header = header.endswith(b"\n")
+            self.columns = self._names(header)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def __enter__(self) -> Table:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def _names(self, header: bytes) -> tuple[str, ...]:
+        if header.count(b",") > MAX_COLUMNS:
+            raise BrokenFileError(self._path, f"it has more than {MAX_COLUMNS} columns")
+        rows = self.cells(header.removeprefix(codecs.BOM_UTF8))  # a spreadsheet's
+        return tuple(rows[0]) if rows and self.has_header else ()
+
+    def read(self, start: int, end: int) -> bytes:
+        """Some bytes."""
+        self.file.seek(start)
+        return self.file.read(end - start)
+
+    def whole_rows(self) -> bytes:
+        """All rows, without one that has no end yet."""
+        block = self.read(self.start, self.size)
+        return block[: block.rfind(b"\n") + 1]
+
+    def line_after(self, offset: int) -> tuple[int, bytes]:
+        """The first line that begins at `offset` or later, and where."""
+        self.file.seek(offset)
+        if offset > self.start:
+            self.file.readline()
+        return self.file.tell(), self.file.readline()
+
+    def cells(self, block: bytes) -> list[list[str]]:
+        """Cells of whole lines.
+
+        Raises:
+            BrokenFileError: they are no CSV.
+        """
+        text = block.decode("utf-8", "replace")
+        if "\0" in text:
+            raise BrokenFileError(self._path, "it holds NUL bytes, so it is not CSV")
+        try:
+            return split_rows(text)
+        except csv.Error as error:
+            raise BrokenFileError(self._path, f"no CSV ({error})") from error
+
+    def end_of_rows(self, start: int) -> int:
+        """The offset after the last newline; `start` without one behind it.
+
+        Raises:
+            BrokenFileError: what follows it is longer than any row.
+        """
+        for end in range(self.size, max(start, self.size - MAX_ROW_BYTES), -BLOCK_BYTES):
+            begin = max(start, end - BLOCK_BYTES)
+            found = self.read(begin, end).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+        if self.size - start > MAX_ROW_BYTES:
+            raise BrokenFileError(self._path, f"it ends in a row of more than {MAX_ROW_BYTES >> 20} MiB")
+        return start
 
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Columns:
@@ -127,18 +224,15 @@ def _read_cells(
     path: str | os.PathLike[str], names: Sequence[str] | None, after: TablePart | None = None
 ) -> TablePart:
     """See `read_part`; cells as they were read, an array or a list a column. Without names all columns."""
-    with open_plain(path) as file:
-        size = written_bytes(file)
-        inode = os.fstat(file.fileno()).st_ino
-        head = file.readline(min(size, MAX_HEADER_BYTES))
-        header = parse_header(path, head) if head.endswith(b"\n") else ()
+    with Table(path) as table:
+        header = table.columns
         places = {name: place for place, name in reversed(list(enumerate(header)))}
         wanted = {name: places[name] for name in (header if names is None else names) if name in places}
-        start = len(head)
-        if after is not None and inode == after.inode and size >= after.end:
-            start = after.end if _before(file, after.end) == after.proof else start
-        body = _Part(file, start, _end_of_lines(file, start, size))
-        proof = _before(file, body.end)
+        start, inode = table.start, os.fstat(table.file.fileno()).st_ino
+        if after is not None and inode == after.inode and table.size >= after.end:
+            start = after.end if _before(table, after.end) == after.proof else start
+        body = _Part(table.file, start, table.end_of_rows(start))
+        proof = _before(table, body.end)
         if not body.left or not wanted:
             return TablePart(dict.fromkeys(wanted, ()), start, body.end, proof, inode)
         parsed = None
@@ -147,38 +241,31 @@ def _read_cells(
         if body.longest > MAX_ROW_BYTES:
             raise BrokenFileError(os.fspath(path), f"it has a row of more than {MAX_ROW_BYTES >> 20} MiB")
         if parsed is None:
-            body.rewind()
-            rows = split_block(path, body.read(body.left))
-    if parsed is None:
-        parsed = {
-            place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
-        }
-    return TablePart({name: parsed[place] for name, place in wanted.items()}, start, body.end, proof, inode)
+            rows = table.cells(table.read(start, body.end))
+            parsed = {
+                place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
+            }
+        columns = {name: parsed[place] for name, place in wanted.items()}
+        return TablePart(columns, start, body.end, proof, inode)
 
 
-def _before(file: BinaryIO, end: int) -> bytes:
+def _before(table: Table, end: int) -> bytes:
     """The last bytes before a place; rows hold the time of their writing, so they tell contents apart."""
-    file.seek(max(end - PROOF_BYTES, 0))
-    return file.read(min(end, PROOF_BYTES))
+    return table.read(max(end - PROOF_BYTES, 0), end)
 
 
 class _Part(io.RawIOBase):
     """Bytes of a file from one offset to another; read in blocks, so that no table is held as a whole."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
-        self._file, self._start, self.end = file, start, end
-        self.rewind()
+        self._file, self._at, self.end = file, start, end
+        self._row = 0  # bytes of the last row, as far as it was read
+        self.longest = 0  # of all rows that reach over a block's end
 
     @property
     def left(self) -> int:
         """Bytes that were not read yet."""
         return self.end - self._at
-
-    def rewind(self) -> None:
-        """Begin anew."""
-        self._at = self._start
-        self._row = 0  # bytes of the last row, as far as it was read
-        self.longest = 0  # of all rows that reach over a block's end
 
     def readable(self) -> bool:
         """It is."""
@@ -199,44 +286,21 @@ class _Part(io.RawIOBase):
         return len(block)
 
 
-def _end_of_lines(file: BinaryIO, start: int, size: int) -> int:
-    """The offset after the last newline of a file's first `size` bytes; `start` without one behind it.
-
-    Raises:
-        BrokenFileError: what follows it is longer than any row.
-    """
-    for end in range(size, max(start, size - MAX_ROW_BYTES), -BLOCK_BYTES):
-        begin = max(start, end - BLOCK_BYTES)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-    if size - start > MAX_ROW_BYTES:
-        raise BrokenFileError(file.name, f"it ends in a row of more than {MAX_ROW_BYTES >> 20} MiB")
-    return start
-
-
 def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[int]) -> dict[int, Any] | None:
     """The columns by place, read by pandas; None without it, and when a row has too many cells."""
     try:
         import pandas as pd
     except ModuleNotFoundError:  # an extra; the csv module reads the same, more slowly
         return None
-    exact: dict[str, Any] = (
-        {} if int(pd.__version__.split(".")[0]) >= EXACT_SINCE else {"float_precision": "round_trip"}
-    )
     try:
         frame = pd.read_csv(
             body,
             header=None,
             names=list(range(len(columns))),
             usecols=places,
-            index_col=False,
-            encoding_errors="replace",
             skip_blank_lines=False,
-            keep_default_na=False,
             na_values=[""],
-            **exact,
+            **frame_arguments(),
         )
     except (pd.errors.ParserError, ValueError):
         return None

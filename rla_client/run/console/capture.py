@@ -1,9 +1,10 @@
 """The capture of a training's console: `init(console=True)` or `AGENT.console`.
 
-Descriptors 1 and 2 become files in memory, for this process, C libraries and the processes it starts: so a
-print is one write(2) that no terminal, pipe, disk or process can hold up. A small process of our own
-(mirror.py) passes everything on to where it went before, and into the spool. It is not this one's child, and
-survives what kills it. Where that process ends first, the descriptors lead where they did before.
+Descriptors 1 and 2 lead into a pipe, for this process, C libraries and the processes it starts; into two
+where they led to different files. A process of our own (console_process.py) reads it, passes everything on
+to where it went before, and keeps it. It is not this one's child, and survives what kills it. Where it ends
+first, the descriptors lead where they did before. This process has the pipe open for reading, too: so
+nobody who prints into it gets SIGPIPE, and what was left in it is passed on.
 
 What C's stdio and Python's `print` hold back is given out line by line, so that a kill takes none of it.
 """
@@ -13,10 +14,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -25,16 +24,19 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from rla_client.contract.agent.agent_environment import shares_our_life
-from rla_client.contract.process.descriptors import LEAST, OwnFile, identity, leads_to, lift
-from rla_client.contract.process.locks import try_lock
-from rla_client.contract.process.syscalls import memory_file, process_descriptor
+from rla_client.contract.process.descriptors import lift
 from rla_client.contract.spool.opening import CONSOLE_VARIABLE
+from rla_client.run.console.pass_on import ready
+from rla_client.run.console.redirection import Redirection, copy_standard
 from rla_client.run.current_logger import warn
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
     from rla_client.run.run import Run
 
+SWITCH_WAIT_S = (
+    10.0  # where a run begins or ends, for what was printed before: the reader may only be starting
+)
 EXIT_WAIT_S = 1.0  # at the end of the program, for what it printed to reach the terminal before the prompt,
 LAST_WAIT_S = 10.0  # or at all, where a container or a job ends with the program
 START_S = 10.0
@@ -43,7 +45,7 @@ _LINE_BUFFERED = 1  # _IOLBF
 _START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])  # as the training finds its modules
-from rla_client.run.console.mirror import main
+from rla_client.run.console.console_process import main
 main(sys.argv[2])
 """
 _SETTINGS = ("autostart", "spool_max_bytes", "min_free_fraction", "console_max_bytes")  # of AGENT
@@ -62,56 +64,56 @@ def keep_console(run: Run, settings: AgentConfig) -> None:
         return
     if not settings.console_max_bytes:
         return
-    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        warn("console=True: what is printed is not kept where files end at a size (ulimit -f)")
-        return
-    if _capture is None or not _capture.usable or not _capture.leads():
-        try:
-            _capture = Capture()
-        except (OSError, subprocess.SubprocessError) as error:
-            warn(f"console=True: what is printed is not kept: {error}")
-            return
     secrets = run.logger.secrets
-    told = {
+    described = {
         "opening": run.opening.to_fields(),
         "secrets": [] if secrets is None else secrets.values,
         "settings": {name: getattr(settings, name) for name in _SETTINGS},
     }
-    _capture.begin_run(told)
-    run.at_close.append(partial(_capture.end_run, told))
+    if _capture is None or not _capture.usable or not _capture.leads():
+        try:
+            _capture = Capture(described)
+        except (OSError, subprocess.SubprocessError) as error:
+            warn(f"console=True: what is printed is not kept: {error}")
+            return
+    else:
+        _capture.begin_run(described)
+    run.at_close.append(partial(_capture.end_run, described))
 
 
 class Capture:
-    """Descriptors 1 and 2 of this process, led through files in memory.
+    """Descriptors 1 and 2 of this process, led through pipes.
+
+    Args:
+        run: what is printed from now on belongs to it.
 
     Raises:
         OSError, SubprocessError: that cannot be done; all is as before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: dict[str, Any]) -> None:
         flush(by_line=True)
         self._pid = os.getpid()
-        self._passed = threading.Event()
+        self._answered = threading.Event()
         self._ends = False
-        self._open: list[dict[str, Any]] = []  # runs; what is printed belongs to the last one
-        shown = [stream for stream in (sys.stdout, sys.stderr) if _is_terminal(stream)]
-        self._before = [OwnFile(_copy(number)) for number in _STANDARD]
-        first, second = (os.fstat(file.number) for file in self._before)
-        self._numbers = [_STANDARD] if os.path.samestat(first, second) else [(1,), (2,)]
+        self._open = [run]  # what is printed belongs to the last one
+        terminals = [stream for stream in (sys.stdout, sys.stderr) if _is_terminal(stream)]
+        first, second = (copy_standard(number) for number in _STANDARD)
+        if os.path.samestat(os.fstat(first.number), os.fstat(second.number)):
+            self._redirections = [Redirection(_STANDARD, first)]
+        else:
+            self._redirections = [Redirection((1,), first), Redirection((2,), second)]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = socket.socket(fileno=lift(ours.detach()))
         self._control.settimeout(None)  # whatever the training has for its own
-        with contextlib.ExitStack() as opened, theirs:
-            files = [opened.enter_context(OwnFile(_file_in_memory())) for _ in self._numbers]
-            self._progress = OwnFile(memory_file("rla-console"))
-            self._start(files, theirs)
-            for file, numbers in zip(files, self._numbers, strict=True):
-                for number in numbers:
-                    os.dup2(file.number, number)
-        self._files = [identity(numbers[0]) for numbers in self._numbers]
+        with theirs:
+            self._send({"what": "run", "run": run})
+            self._start(theirs)
+        for redirection in self._redirections:
+            redirection.lead_in()
         self._tell_size()
         for stream in (sys.stdout, sys.stderr):
-            if stream in shown:  # its colours and bars stay
+            if stream in terminals:  # its colours and bars stay
                 with contextlib.suppress(AttributeError):
                     stream.isatty = lambda: True  # type: ignore[method-assign]
             with contextlib.suppress(AttributeError, OSError, ValueError):  # another's, or closed
@@ -127,26 +129,13 @@ class Capture:
         return self._pid == os.getpid() and self._control.fileno() >= 0
 
     def leads(self) -> bool:
-        """Whether the descriptors still lead to the files in memory: a library may have led one elsewhere."""
-        return all(self._is_ours(number) for number in _STANDARD)
-
-    def tell(self, message: dict[str, Any]) -> None:
-        """Tell the mirror something about what is printed from now on."""
-        if not self.usable:
-            return
-        flush()
-        try:
-            sizes = [
-                os.fstat(numbers[0]).st_size if self._is_ours(numbers[0]) else 0 for numbers in self._numbers
-            ]
-            self._control.send(json.dumps({**message, "at": sizes}).encode(), socket.MSG_DONTWAIT)
-        except OSError as error:
-            warn(f"console=True: what is printed is not kept: {error}")
+        """Whether the descriptors still lead into the pipes: a library may have led one elsewhere."""
+        return all(any(redirection.has(number) for redirection in self._redirections) for number in _STANDARD)
 
     def begin_run(self, run: dict[str, Any]) -> None:
         """What is printed from now on belongs to this run."""
         self._open.append(run)
-        self.tell({"what": "run", "run": run})
+        self._tell({"what": "run", "run": run}, SWITCH_WAIT_S)
 
     def end_run(self, run: dict[str, Any]) -> None:
         """A run has closed: what is printed belongs to the newest open one, if that changes.
@@ -158,47 +147,51 @@ class Capture:
         was_last = self._open[-1] is run
         self._open.remove(run)
         if was_last:
-            self.tell({"what": "run", "run": self._open[-1] if self._open else None})
+            self._tell({"what": "run", "run": self._open[-1] if self._open else None}, SWITCH_WAIT_S)
+
+    def _tell(self, message: dict[str, Any], wait_s: float) -> None:
+        """Tell the other process something about what is printed from now on, and wait for its answer."""
+        if not self.usable:
+            return
+        flush()
+        self._answered.clear()
+        try:
+            self._send(message)
+        except OSError as error:
+            warn(f"console=True: what is printed is not kept: {error}")
+            return
+        self._answered.wait(wait_s)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
 
     def _tell_size(self) -> None:
         """Say by COLUMNS and LINES how large the terminal is: the descriptors cannot be asked any more."""
-        for file in self._before:
+        for redirection in self._redirections:
             with contextlib.suppress(OSError):
-                size = os.get_terminal_size(file.number)
+                size = os.get_terminal_size(redirection.before.number)
                 os.environ.setdefault("COLUMNS", str(size.columns))
                 os.environ.setdefault("LINES", str(size.lines))
 
-    def _is_ours(self, number: int) -> bool:
-        return any(leads_to(number, file) for file in self._files)
-
-    def _start(self, files: list[OwnFile], control: socket.socket) -> None:
-        """Start the mirror as nobody's child."""
-        training = process_descriptor(os.getpid())
-        try:
-            passed = [file.number for file in (*files, *self._before[: len(files)])]
-            what = {
-                "sources": passed[: len(files)],
-                "targets": passed[len(files) :],
-                "progress": self._progress.number,
-                "control": control.fileno(),
-                "training": training,
-            }
-            path = json.dumps([os.path.abspath(entry) for entry in sys.path if entry])
-            command = [sys.executable, "-I", "-c", _START, path, json.dumps(what)]
-            subprocess.run(
-                ["/bin/sh", "-c", '"$@" &', "sh", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[*passed, self._progress.number, control.fileno(), training],
-                timeout=START_S,
-                check=True,
-            )
-        finally:
-            os.close(training)
+    def _start(self, control: socket.socket) -> None:
+        """Start the other process as nobody's child."""
+        sources = [redirection.source.number for redirection in self._redirections]
+        targets = [redirection.before.number for redirection in self._redirections]
+        arguments = {"sources": sources, "targets": targets, "control": control.fileno()}
+        path = json.dumps([os.path.abspath(entry) for entry in sys.path if entry])
+        command = [sys.executable, "-I", "-c", _START, path, json.dumps(arguments)]
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=[*sources, *targets, control.fileno()],
+            timeout=START_S,
+            check=True,
+        )
 
     def _watch(self) -> None:
-        """Hear from the mirror; where it ends, let descriptors lead where they did before."""
+        """Hear from the other process; where it ends, do without it."""
         while True:
             try:
                 said = self._control.recv(64)
@@ -206,38 +199,32 @@ class Capture:
                 said = b""
             if not said:
                 break
-            self._passed.set()
+            self._answered.set()
         self._control.close()
-        self._passed.set()
-        self._restore()
-
-    def _restore(self) -> None:
-        for place, (numbers, before) in enumerate(zip(self._numbers, self._before, strict=False)):
-            rest = -1
-            with contextlib.suppress(OSError):
-                if self._is_ours(numbers[0]):
-                    rest = os.open(f"/proc/self/fd/{numbers[0]}", os.O_RDONLY)
-            for number in filter(self._is_ours, numbers):
-                try:
-                    os.dup2(before.number, number)
-                except OSError:  # somebody closed it; and what is written into memory would stay there
-                    with contextlib.suppress(OSError):
-                        null = os.open(os.devnull, os.O_RDWR)
-                        os.dup2(null, number)
-                        os.close(null)
-            with contextlib.suppress(OSError):
-                passed_on = os.pread(self._progress.number, 8, 8 * place)
-                _pass_on(rest, int.from_bytes(passed_on, sys.byteorder), before.number)
-            if rest >= 0:
-                os.close(rest)
+        self._answered.set()
+        for redirection in self._redirections:
+            redirection.lead_back()
         warn("console=True: the process that keeps what is printed has ended; nothing more is kept")
+        with contextlib.suppress(OSError):
+            self._pass_on_of_others()
+
+    def _pass_on_of_others(self) -> None:
+        """What the processes that this one has started still print into the pipes."""
+        rest = list(self._redirections)
+        while rest:
+            found = ready([redirection.source.number for redirection in rest], None)
+            for redirection in [each for each in rest if each.source.number in found]:
+                if not redirection.pass_on():
+                    rest.remove(redirection)
 
     def _await(self) -> None:
         """Wait a moment until what was printed is passed on."""
+        self._ends = True
         if self.usable:
-            self._ends = True
-            self.tell({"what": "wait"})
-            self._passed.wait(LAST_WAIT_S if shares_our_life() else EXIT_WAIT_S)
+            self._tell({"what": "wait"}, LAST_WAIT_S if shares_our_life() else EXIT_WAIT_S)
+        elif self._pid == os.getpid():
+            for redirection in self._redirections:
+                redirection.pass_on_rest()
 
 
 def flush(*, by_line: bool = False) -> None:
@@ -254,22 +241,6 @@ def flush(*, by_line: bool = False) -> None:
                 library.setvbuf(file, None, _LINE_BUFFERED, 0)
 
 
-def _copy(number: int) -> int:
-    """A copy of a standard descriptor; of one that is closed, the null device."""
-    try:
-        return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LEAST)
-    except OSError:
-        return os.open(os.devnull, os.O_RDWR)
-
-
-def _file_in_memory() -> int:
-    """A file that all writers append to, and that is locked as long as one of them has it."""
-    descriptor = memory_file("rla-console")
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
-    try_lock(descriptor, shared=True)
-    return descriptor
-
-
 def _is_terminal(stream: IO[str] | None) -> bool:
     try:
         return stream is not None and stream.isatty()
@@ -282,9 +253,3 @@ def _prints_to_descriptor(stream: IO[str] | None) -> bool:
         return stream is not None and stream.fileno() in _STANDARD
     except (AttributeError, OSError, ValueError):
         return False
-
-
-def _pass_on(source: int, at: int, target: int) -> None:
-    """What the mirror has left in a file in memory."""
-    while piece := os.pread(source, 1 << 16, at):
-        at += os.write(target, piece)

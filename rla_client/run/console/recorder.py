@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from itertools import count
@@ -26,63 +25,54 @@ class Recorder:
     """The `console.txt` of one run: at most `console_max_bytes`, the first half and the last.
 
     Args:
-        told: by the training: its opening, secrets and settings.
-        users: readers that will `leave`.
+        run: its opening, secrets and settings, as the training describes it.
     """
 
-    def __init__(self, told: dict[str, Any], users: int) -> None:
-        self._opening = Opening.from_fields(told["opening"])
-        self._secrets = Secrets(tuple(told["secrets"]))
-        self._settings = AgentConfig(**told["settings"])
+    def __init__(self, run: dict[str, Any]) -> None:
+        self._opening = Opening.from_fields(run["opening"])
+        self._secrets = Secrets(tuple(run["secrets"]))
+        self._settings = AgentConfig(**run["settings"])
         self._head_room = self._settings.console_max_bytes - self._settings.console_max_bytes // 2
         self._tail_room = self._settings.console_max_bytes // 2
         self._tail: deque[bytes] = deque()
         self._left_out = 0
         self._outbox: Outbox | None = None
-        self._users = users
-        self._lock = threading.Lock()
 
     def add(self, text: str) -> None:
         """Keep whole lines."""
         if not text:
             return
         data = self._secrets.verbatim(text).encode("utf-8", "backslashreplace")
-        with self._lock:
-            fits = data.rfind(b"\n", 0, self._head_room) + 1
-            if fits:
-                self._head_room -= fits
-                self._put(data[:fits])
-            if fits == len(data):
-                return
-            self._head_room = 0
-            self._tail.append(data[fits:])
-            self._tail_room -= len(data) - fits
-            while self._tail_room < 0:
-                first = self._tail.popleft()
-                gone = first.find(b"\n", -self._tail_room - 1) + 1 or len(first)
-                if gone < len(first):
-                    self._tail.appendleft(first[gone:])
-                self._tail_room += gone
-                self._left_out += gone
+        fits = data.rfind(b"\n", 0, self._head_room) + 1
+        if fits:
+            self._head_room -= fits
+            self._put(data[:fits])
+        if fits == len(data):
+            return
+        self._head_room = 0
+        self._tail.append(data[fits:])
+        self._tail_room -= len(data) - fits
+        while self._tail_room < 0:
+            first = self._tail.popleft()
+            gone = first.find(b"\n", -self._tail_room - 1) + 1 or len(first)
+            if gone < len(first):
+                self._tail.appendleft(first[gone:])
+            self._tail_room += gone
+            self._left_out += gone
 
     def settle(self) -> None:
         """Where the agent ends with the training: have it write what there is."""
-        with self._lock:
-            if self._outbox is not None and shares_our_life():
-                self._outbox.flush(SETTLE_S)
+        if self._outbox is not None and shares_our_life():
+            self._outbox.flush(SETTLE_S)
 
-    def leave(self) -> None:
-        """One reader is through; the last one ends the stream."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            if self._left_out:
-                self._put(f"[... {self._left_out} bytes left out ...]\n".encode())
-            for data in self._tail:
-                self._put(data)
-            if self._outbox is not None:
-                self._outbox.release()
+    def close(self) -> None:
+        """End the stream."""
+        if self._left_out:
+            self._put(f"[... {self._left_out} bytes left out ...]\n".encode())
+        for data in self._tail:
+            self._put(data)
+        if self._outbox is not None:
+            self._outbox.release()
 
     def _put(self, data: bytes) -> None:
         if self._outbox is None:

@@ -596,8 +596,10 @@ def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any
     assert len(set(given)) == 24
     told = json.loads(lab.run("status", "--json"))
     best = told["best"]
-    assert (told["choice"]["best"], told["choice"]["runs"]) == (best[0]["trial"], 2)
-    assert "looks better than it is" in lab.run("status")
+    few = told["too_few_seeds"]
+    assert (few["best"], few["next"]) == (best[0]["trial"], best[1]["trial"])
+    assert few["low"] < 0 < few["high"]
+    assert f"too few seeds to tell trial {few['best']} from trial {few['next']}: " in lab.run("status")
     assert best[0]["score"] == pytest.approx(max(run.parameters["lr"] for run in runs) + 0.5)
     assert best[0]["runs"] == 2
     search(lab, trials=13)

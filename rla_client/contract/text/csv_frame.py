@@ -1,0 +1,16 @@
+"""Arguments of pandas for a CSV as it was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXACT_SINCE = (3, 1)  # this version of pandas reads floats exactly without being asked, and asking warns
+
+
+def frame_arguments() -> dict[str, Any]:
+    """For `pandas.read_csv`: exact floats, no index, nothing missing but what `na_values` names."""
+    import pandas as pd  # noqa: PLC0415 - not at import of the package
+
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    exact = {} if version >= EXACT_SINCE else {"float_precision": "round_trip"}
+    return {"index_col": False, "keep_default_na": False, "encoding_errors": "replace", **exact}
