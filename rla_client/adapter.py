@@ -238,7 +238,7 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
         values: name to number, text or array; nested dicts become `group/name`.
         step: its time-step; the clock follows where this is ahead of it.
     """
-    time_step_holder.follow(step)
+    time_step_holder.follow(step, str(next(iter(values), "")))
     current, plain = logger.get_current(), {}
     for name, value in flat(values):
         if is_picture(value):
@@ -274,4 +274,4 @@ def add_scalar(name: str, value: object, step: float) -> None:
     if rows is not None:
         rows.add(name, to_plain(value), step, time.time(), ())
     else:
-        time_step_holder.follow(step)
+        time_step_holder.follow(step, name)
