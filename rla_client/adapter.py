@@ -46,6 +46,7 @@ def ensure_run(
     return join_or_open(table, parameters, track, joins=joins, **further) is not None
 
 
+@scopes.opening()
 def join_or_open(
     table: str,
     parameters: Mapping[str, Any],
@@ -190,6 +191,7 @@ def opened_here() -> bool:
 _left: weakref.WeakKeyDictionary[Run, str] = weakref.WeakKeyDictionary()  # and the state in which it was
 
 
+@scopes.opening()
 def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> Run | None:
     """`ensure_run` for what says with `leave_run` when it is done; the run, if it is its own."""
     renew_run()

@@ -503,6 +503,7 @@ class _Current(ExpManager):
         """Nothing changes."""
         return nullcontext()
 
+    @scope.opening()
     def configure(self, /, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - `RunSetup`'s
         """See `ExpManager.configure`."""
         if not scope.current().is_free():

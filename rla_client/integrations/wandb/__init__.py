@@ -55,6 +55,7 @@ _OF_THE_RUN = frozenset({
 })  # fmt: skip
 
 
+@scopes.opening()
 def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     entity: str | None = None, project: str | None = None, dir: Any = None, id: str | None = None,  # noqa: A002
     name: str | None = None, notes: str | None = None, tags: Sequence[str] | str | None = None,
