@@ -137,8 +137,8 @@ def _made(
         elif len(entries) > 1:  # about as many as fit, rather too many, so that none is left out in vain
             entries = entries[-max(1, min(len(entries) - 1, len(entries) * MAX_BYTES // size)) :]
         else:
-            size = f"{MAX_BYTES / 1e6:.0f} MB"
-            raise ArgumentError(f"what one run recorded does not fit into a report of {size}")
+            most = f"{MAX_BYTES / 1e6:.0f} MB"
+            raise ArgumentError(f"what one run recorded does not fit into a report of {most}")
 
 
 def _fitting(  # noqa: PLR0913 - what a report is made of

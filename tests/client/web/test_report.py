@@ -26,6 +26,7 @@ from rla_client.plot.bands import curve_band
 from rla_client.plot.smoothing import group_curves
 from rla_client.web import STATIC
 from rla_client.web.bundle import bundle
+from rla_client.web.importance import importance
 from rla_client.web.report import MAX_BYTES, make_report, view_of
 from rla_client.web.run_registry import Site
 
@@ -104,6 +105,11 @@ def test_large_parameters_are_read_a_few_times_a_run(root: Path, make_run: Calla
     made = make_report(Site([root]), {})
     assert b"p29-0" not in made, "packed"
     assert 30 <= _last.cache_info().misses <= 30 * 20, "names: 180"
+    _last.cache_clear()
+    site = Site([root])
+    site.look(wait=True)
+    importance(site, {"runs": [entry.number for entry in site.entries()], "metric": "return"})
+    assert 30 <= _last.cache_info().misses <= 30 * 5
 
 
 def test_a_view_by_its_name(root: Path) -> None:
