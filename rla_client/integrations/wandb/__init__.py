@@ -111,7 +111,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         tracked = [key for key in ("name", "run_name") if name and key in told]
         opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
         # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold
-        own = {} if known is None else {"run_id": known, "resume": "never"}
+        own: dict[str, Any] = {} if known is None else {"run_id": known, "resume": "never"}
         handle = opens(table, {**parameters, **told}, tracked, **own)
     except (RlaError, OSError) as error:
         raise UsageError(str(error)) from error

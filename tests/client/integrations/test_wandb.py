@@ -802,8 +802,8 @@ for number in range(begin, 40):
         logger.flush(60)
         os.kill(os.getpid(), 9)
 """
-    again = {"RLA_RUN_ID": "job", "RLA_RESUME": "allow"}
-    assert "at False 0 0" in scripts.run(script, "killed", fails=True, **again).stdout
-    assert "at True 20 20" in scripts.run(script, **again).stdout
+    first = scripts.run(script, "killed", fails=True, RLA_RUN_ID="job", RLA_RESUME="allow")
+    assert "at False 0 0" in first.stdout
+    assert "at True 20 20" in scripts.run(script, RLA_RUN_ID="job", RLA_RESUME="allow").stdout
     (run,) = scripts.runs(1)
     assert [(row["x"], row["time-step"]) for row in run.rows()] == [(str(n), str(n)) for n in range(40)]
