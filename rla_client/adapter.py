@@ -47,6 +47,7 @@ def ensure_run(
     return join_or_open(table, parameters, track, joins=joins, **further) is not None
 
 
+@scopes.opening()
 def join_or_open(
     table: str,
     parameters: Mapping[str, Any],
@@ -191,6 +192,7 @@ def opened_here() -> bool:
 _left: weakref.WeakKeyDictionary[Run, EndStatus] = weakref.WeakKeyDictionary()  # and how it ends
 
 
+@scopes.opening()
 def open_own_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> Run | None:
     """`ensure_run` for what says with `leave_run` when it is done; the run, if it is its own."""
     renew_run()
@@ -239,7 +241,7 @@ def write_row(values: Mapping[str, Any], step: float) -> None:
         values: name to number, text or array; nested dicts become `group/name`.
         step: its time-step; the clock follows where this is ahead of it.
     """
-    time_step_holder.follow(step)
+    time_step_holder.follow(step, str(next(iter(values), "")))
     current, plain = logger.get_current(), {}
     for name, value in flat(values):
         if is_media(value):
@@ -275,4 +277,4 @@ def add_scalar(name: str, value: object, step: float) -> None:
     if rows is not None:
         rows.add(name, to_plain(value), step, time.time(), ())
     else:
-        time_step_holder.follow(step)
+        time_step_holder.follow(step, name)

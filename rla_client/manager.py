@@ -695,13 +695,14 @@ class _Current(ExpManager):
 
     @contextmanager
     def _configuring(self) -> Iterator[None]:
-        if not scope.current().is_free():
-            following = current_data().successor()
-            current_data.put(following, following.scope)
-            following.enter()
-        yield
-        if current_data().next_setup is None:  # else it is the script's as soon as it is opened
-            current_data().of_adapter = False
+        with scope.opening():
+            if not scope.current().is_free():
+                following = current_data().successor()
+                current_data.put(following, following.scope)
+                following.enter()
+            yield
+            if current_data().next_setup is None:  # else it is the script's as soon as it is opened
+                current_data().of_adapter = False
 
     def _open(self, *, all_ranks: bool) -> None:
         data = current_data()

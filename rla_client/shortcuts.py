@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
 from rla_client.run.close import end_given_up, give_up
 from rla_client.run.configure import names_code
 from rla_client.run.failure import ending
 from rla_client.run.record.row import Exclude, Row
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.param_values import resolved
 from rla_client.stream.values import MAX_DEPTH
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _NO_GROUPS = frozenset((float, int, bool, str))  # types of which `log` need not ask whether they are dicts
 
 
+@scopes.opening()
 def init(  # noqa: PLR0913 - those of `configure` are spelt out
     task_table_name: str,
     *,
@@ -315,7 +317,7 @@ def to_parameters(config: object) -> dict[str, Any]:
     """
     if config is None:
         return {}
-    omegaconf = sys.modules.get("omegaconf")
+    omegaconf = loaded("omegaconf")
     if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
         config = resolved(config)
     if isinstance(config, Mapping):

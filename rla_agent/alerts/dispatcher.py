@@ -109,6 +109,7 @@ class Dispatcher(threading.Thread):
         self._couriers: dict[tuple[str, str], threading.Thread] = {}
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._to_note: list[_Report] = []  # taken from there; alerts.db does not have them yet
+        self._titles: list[str] = []  # of the alerts that this turn adds
         self._file = 0  # counts the files that were alerts.db
         self._identity: tuple[int, int] | None = None  # of that file
         self._wake = threading.Event()
@@ -191,11 +192,14 @@ class Dispatcher(threading.Thread):
         try:
             self._rule_set.look(time.monotonic())
             self._take_reports()
+            self._titles.clear()
             with store.transaction():
                 for report in self._to_note:
                     self._note(store, report, time.time())
                 # at first, an earlier agent may have left something of a configuration not named yet
                 told = self._gather(store, database) if self._first or self._rule_set.any_rules else []
+            for title in self._titles:
+                _log.info("alert: %s", title)
             self._first = False
             for report in self._to_note:
                 self._couriers.pop(report.key, None)
@@ -307,7 +311,7 @@ class Dispatcher(threading.Thread):
 
     def _add(self, store: AlertStore, alert: Alert, rule: ConfiguredRule, now: float) -> None:
         if store.add(alert, rule.config, rule.rule.send, rule.rule.interval_s, now):
-            _log.info("alert: %s", alert.to_plain()["title"])
+            self._titles.append(alert.to_plain()["title"])
 
     # -- sending --------------------------------------------------------------------------------
 

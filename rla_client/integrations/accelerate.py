@@ -60,7 +60,7 @@ class RLATracker(GeneralTracker):
     def log_images(self, values: Mapping[str, Sequence[Any]], step: int | None = None, **_: Any) -> None:
         """Have images encoded; a step that is given stands before their names."""
         if step is not None:
-            time_step_holder.follow(step)
+            time_step_holder.follow(step, next(iter(values), ""))
         for name, images in values.items():
             for number, image in enumerate(images):
                 file = f"{name}_{number}" if step is None else f"{step}-{name}_{number}"

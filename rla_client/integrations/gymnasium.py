@@ -34,7 +34,10 @@ __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
 DEFAULT_FPS = 30.0
 _COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # by gymnasium
-_leaders: weakref.WeakKeyDictionary[logger.Logger, weakref.ref[_Recorder]] = weakref.WeakKeyDictionary()
+# by run; None once the leader is closed
+_leaders: weakref.WeakKeyDictionary[logger.Logger, weakref.ref[_Recorder] | None] = (
+    weakref.WeakKeyDictionary()
+)
 _KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
 
 
@@ -195,7 +198,7 @@ class _Recorder:
 
     Attributes:
         steps: of all environments so far; a single one's are counted when its episode ends. In a run that
-            was resumed they are counted on from where it continues.
+            was resumed, or whose leader is closed, they are counted on from where it continues.
         clock: of the run.
         leads: the clock follows the steps: those of the first recorder of the run that is not closed, and not
             those of, say, an environment for evaluation.
@@ -227,13 +230,20 @@ class _Recorder:
     def _begin(self) -> None:
         current = logger.get_current()
         self.clock = current.clock
-        leader = _leaders.get(current)
-        if leader is None or leader() is None:
-            leader = _leaders[current] = weakref.ref(self)
-        self.leads = leader() is self
         if not self._begun:
             self._begun = True
             self.steps += exp_manager.resumed_from or 0
+        if current in _leaders:
+            former = _leaders[current]
+            leader = None if former is None else former()
+            if leader is None:  # closed or gone: this one counts on from there
+                self.steps = max(self.steps, self.clock.get_time())
+        else:
+            leader = None
+        if leader is None:
+            leader = self
+            _leaders[current] = weakref.ref(self)
+        self.leads = leader is self
         if self._video_every and self._episodes % self._video_every == 0:
             fps = float(self._env.metadata.get("render_fps") or DEFAULT_FPS)
             name = f"{self._step}-{self._name}-{self._episodes}"
@@ -257,8 +267,8 @@ class _Recorder:
         if self.leads:
             self.leads = False
             for current, leader in list(_leaders.items()):
-                if leader() is self:
-                    del _leaders[current]
+                if leader is not None and leader() is self:
+                    _leaders[current] = None
 
     @in_its_run
     def write(self, total: float, length: int, seconds: float) -> None:

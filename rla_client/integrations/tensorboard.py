@@ -183,6 +183,7 @@ _of_folders: dict[str, _OwnRun] = {}  # by real path, the newest last
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
 
 
+@scopes.opening()
 def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
     """The logger of the run that a writer belongs to, and what stands before its tags."""
     real = folder and os.path.realpath(folder)

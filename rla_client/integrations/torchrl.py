@@ -64,7 +64,7 @@ class RLALogger(Logger):
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
         """Have a film encoded, shape ((N), T, C, H, W); of several the first."""
         frames = video[0] if video.ndim == 5 else video  # noqa: PLR2004 - a batch of films
-        time_step_holder.follow(_step(step))  # part of the file's name
+        time_step_holder.follow(_step(step), name)  # part of the file's name
         VideoRecorder.save(name, frames, fps=float(kwargs.get("fps") or 6))
 
     @in_its_run

@@ -56,14 +56,14 @@ class RLACallback(TrainerCallback):
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
         self._run = open_own_run(table, parameters, self._track) or self._run
         self._joined.join()
-        time_step_holder.follow(state.global_step)
+        time_step_holder.follow(state.global_step, "Trainer")
 
     @in_its_run
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The clock follows."""
         del args, control, kwargs
         if state.is_world_process_zero:
-            time_step_holder.follow(state.global_step)
+            time_step_holder.follow(state.global_step, "Trainer")
 
     @in_its_run
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

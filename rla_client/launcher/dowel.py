@@ -28,6 +28,7 @@ from typing import Any, TextIO, TypeAlias
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.text.csv_lines import rows_text, split_rows, write_rows
 from rla_client.stream.rare_warnings import warn_rarely
 
@@ -63,7 +64,7 @@ def is_picture(value: object) -> bool:
     """Whether a value goes to TensorBoard only: a Histogram or a matplotlib figure."""
     if isinstance(value, Histogram):
         return True
-    figure = sys.modules.get("matplotlib.figure")
+    figure = loaded("matplotlib.figure")
     return figure is not None and isinstance(value, figure.Figure)
 
 

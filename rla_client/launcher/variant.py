@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from argparse import Namespace
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rla_client.code.hidden_values import DESCRIBED, is_hidden
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.stream.param_values import full_name, key_names, name_of, plain_hyper_param
 from rla_client.stream.values import text_of
 
@@ -194,7 +194,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _numpy(own: object, recorded: object) -> object:
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     if numpy is None or not isinstance(own, numpy.ndarray | numpy.generic) or own.dtype.kind not in "biuf":
         return own
     try:

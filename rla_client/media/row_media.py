@@ -15,11 +15,11 @@ None of these libraries is imported here: who has a picture of theirs has them.
 
 from __future__ import annotations
 
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import RlaError
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.safe_names import component_problem
 from rla_client.media.values.logged_value import LoggedValue, is_frame
 from rla_client.stream.values import MAX_DEPTH
@@ -154,22 +154,22 @@ def _is_image_array(value: Any) -> bool:  # noqa: ANN401
 
 
 def _is_image(value: object) -> bool:
-    module = sys.modules.get("PIL.Image")
+    module = loaded("PIL.Image")
     return module is not None and isinstance(value, module.Image)
 
 
 def _is_plotly(value: object) -> bool:
-    module = sys.modules.get("plotly.basedatatypes")
+    module = loaded("plotly.basedatatypes")
     return module is not None and isinstance(value, module.BaseFigure)
 
 
 def _figure_of(value: Any) -> Any:  # noqa: ANN401 - a matplotlib figure
     """The figure of matplotlib that a value is or belongs to; None where there is none."""
-    module = sys.modules.get("matplotlib.figure")
+    module = loaded("matplotlib.figure")
     if module is None:
         return None
     if isinstance(value, ModuleType):
-        return value.gcf() if value is sys.modules.get("matplotlib.pyplot") else None
+        return value.gcf() if value is loaded("matplotlib.pyplot") else None
     if isinstance(value, module.FigureBase):
         return value
     figure = getattr(value, "figure", None)

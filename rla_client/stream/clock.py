@@ -9,6 +9,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.stream import scope
 
 MAX_TIME = 1 << 1000  # what a float can hold, with room for sums
+MAX_LEADERS = 100  # names that a clock knows; scripts that put a number into each name have no end of them
+MAX_LEADER_NAME = 1000  # characters of those that are part of a checkpoint's state
 TimeStep: TypeAlias = SupportsFloat | SupportsIndex  # numbers of numpy and torch, too
 
 
@@ -23,6 +25,7 @@ class TimeStepHolder:
         self._time: int | float = 0
         self.was_set = False  # by anybody since the run was opened
         self._led = False  # by the script: then nobody else moves it
+        self._leaders: dict[str, float] = {}  # names that moved it on: their last step
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
@@ -31,6 +34,7 @@ class TimeStepHolder:
     def clear(self) -> None:
         """Back to 0, as before the first `set_time`."""
         self._time, self.was_set, self._led = 0, False, False
+        self._leaders.clear()
 
     def config(self, time: TimeStep = 0, *_ignored: object, **_also_ignored: object) -> None:
         """Start at `time` (RLA's name; its further arguments have no meaning here)."""
@@ -52,20 +56,61 @@ class TimeStepHolder:
         self._time = now
         self.was_set = True
 
-    def put(self, time: TimeStep) -> None:
-        """Set it to what another than the script says: a checkpoint, a library's training loop."""
+    def put(self, time: TimeStep, leaders: object = None) -> None:
+        """Set it to what another than the script says: a checkpoint, a library's training loop.
+
+        Args:
+            time: as for `set_time`.
+            leaders: those of the clock that the checkpoint was made by, as plain data that was read.
+        """
         self._time = time if type(time) is int and -MAX_TIME < time < MAX_TIME else _number(time)
         self.was_set = True
+        if isinstance(leaders, dict):
+            self._leaders = {
+                name: step
+                for name, step in leaders.items()
+                if isinstance(name, str) and isinstance(step, int | float)
+            }
 
-    def follow(self, step: float) -> None:
-        """Go on to the step of something that was logged, unless the script sets the clock itself."""
-        if step > self._time and not self._led:
+    def follow(self, step: float, name: str = "") -> None:
+        """Go on to the step of something that was logged, unless the script sets the clock itself.
+
+        Where the steps of a name that moved the clock on begin anew (the next stage of a curriculum), the
+        clock does, too: at a step of less than half of the name's last one. A value that is late is nearer.
+
+        Args:
+            step: what the clock follows.
+            name: of what was logged; without one the clock goes forward only.
+        """
+        if self._led:
+            return
+        leaders = self._leaders
+        if step > self._time:
             self._time = step
             self.was_set = True
+        elif name not in leaders or step == self._time:
+            return
+        elif 2 * step < leaders[name] and self._time <= 2 * leaders[name]:
+            leaders.clear()
+            self._time = step
+        if name:
+            if len(leaders) >= MAX_LEADERS and name not in leaders:
+                leaders.clear()
+            leaders[name] = step
+
+    @property
+    def leaders(self) -> dict[str, float]:
+        """Names that moved the clock on, with their last steps; `put` takes them."""
+        return {
+            name.encode("utf-8", "backslashreplace").decode(): step
+            for name, step in self._leaders.items()
+            if len(name) <= MAX_LEADER_NAME
+        }
 
     def take_over(self, other: TimeStepHolder) -> None:
         """Show what another one shows."""
         self._time, self.was_set, self._led = other._time, other.was_set, other._led
+        self._leaders = other._leaders.copy()
 
     def get_time(self) -> int | float:
         """The current time-step, 0 before the first `set_time`."""
@@ -111,13 +156,13 @@ class CurrentClock(TimeStepHolder):
         """See `TimeStepHolder`."""
         (self._one or clock()).set_time(time)
 
-    def put(self, time: TimeStep) -> None:
+    def put(self, time: TimeStep, leaders: object = None) -> None:
         """See `TimeStepHolder`."""
-        (self._one or clock()).put(time)
+        (self._one or clock()).put(time, leaders)
 
-    def follow(self, step: float) -> None:
+    def follow(self, step: float, name: str = "") -> None:
         """See `TimeStepHolder`."""
-        (self._one or clock()).follow(step)
+        (self._one or clock()).follow(step, name)
 
     def get_time(self) -> int | float:
         """The current time-step, 0 before the first `set_time`."""

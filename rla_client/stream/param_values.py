@@ -16,6 +16,7 @@ from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.stream.values import MAX_DEPTH, element_count, number_or_text, on_host, plain_of, text_of
 
 StandIn: TypeAlias = Callable[[Any, int], Any]
@@ -149,7 +150,7 @@ def _is_namespace(kind: type) -> bool:
 
 def _omegaconf(value: object) -> object:
     """Content of an OmegaConf object, see `resolved`; None for anything else."""
-    module = sys.modules.get("omegaconf")
+    module = loaded("omegaconf")
     return resolved(value) if module is not None and module.OmegaConf.is_config(value) else None
 
 

@@ -153,7 +153,8 @@ def process() -> Scope:
 
 def _of_thread() -> Scope:
     me: _Thread | None = getattr(_local, "me", None)
-    if (me is None or (me.own is None and me.inside is None)) and guesses and _process.used:
+    runless = me is None or (me.own is None and me.inside is None)
+    if runless and guesses and _process.used and not getattr(_local, "opens", False):
         main = threading.main_thread().ident
         if main not in {_process.thread, threading.get_ident()}:
             _guess()
@@ -268,6 +269,17 @@ def inside(scope: Scope) -> Iterator[None]:
     finally:
         me.inside = former
         tell()
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """For the length of a block, this thread opens a run, or joins one: that it has none yet is no guess."""
+    former = getattr(_local, "opens", False)
+    _local.opens = True
+    try:
+        yield
+    finally:
+        _local.opens = former
 
 
 def tell() -> None:

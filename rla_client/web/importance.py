@@ -59,8 +59,8 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """
     entries, ys, metric = _metric(site, asked)
     found = []
-    for name in differing_keys([entry.record for entry in entries])[0]:
-        values = _values(entries, name)
+    differing = differing_keys([entry.record for entry in entries])[0]
+    for name, values in zip(differing, _values(entries, differing), strict=True):
         there = [at for at, value in enumerate(values) if value is not None]
         known = [values[at] for at in there]
         if len(there) < LEAST_RUNS or len({str(value) for value in known}) < 2:  # noqa: PLR2004
@@ -108,7 +108,7 @@ def parallel(site: Site, asked: dict[str, Any]) -> Response:
     entries, ys, metric = _metric(site, asked)
     names, total = asked_names(asked.get("parameters"), "parameters")[:MAX_AXES], len(entries)
     entries, ys = entries[:MAX_RUNS], ys[:MAX_RUNS]
-    axes = [_Axis(_values(entries, name)) for name in names] + [_Axis(ys.tolist())]
+    axes = [*map(_Axis, _values(entries, names)), _Axis(ys.tolist())]
     columns = np.array([axis.scaled() for axis in axes]).reshape(len(axes), len(entries))
     options = {
         "xTicks": [[at, name] for at, name in enumerate([*names, metric])],
@@ -123,7 +123,7 @@ def scatter(site: Site, asked: dict[str, Any]) -> Response:
     entries, ys, metric = _metric(site, asked)
     name, total = str(asked.get("parameter")), len(entries)
     entries, ys = entries[:MAX_RUNS], ys[:MAX_RUNS]
-    axis = _Axis(_values(entries, name))
+    axis = _Axis(_values(entries, [name])[0])
     there = np.flatnonzero(~np.isnan(axis.at))
     xs, places = np.unique(axis.at[there], return_inverse=True)
     series = np.full((len(there), len(xs)), np.nan)
@@ -191,11 +191,16 @@ def _metric(site: Site, asked: dict[str, Any]) -> tuple[list[PageRun], Array, st
     return [entry for entry, _ in found], np.array([value for _, value in found]), metric
 
 
-def _values(entries: Sequence[PageRun], name: str) -> list[Any]:
-    """A hyper-parameter of some runs: numbers, texts, None where it is not there or no number at all."""
+def _values(entries: Sequence[PageRun], names: Sequence[str]) -> list[list[Any]]:
+    """Each hyper-parameter of some runs: numbers, texts, None where it is not there or no number at all."""
     now = clock()
-    full = full_names({name}, [entry.record for entry in entries], lenient=True)[name]
-    return [_plain(RowView(entry.record, now).get(full)) for entry in entries]
+    full = full_names(set(names), [entry.record for entry in entries], lenient=True)
+    found: list[list[Any]] = [[] for _ in names]
+    for entry in entries:  # run by run: large parameters are not kept parsed
+        view = RowView(entry.record, now)
+        for name, values in zip(names, found, strict=True):
+            values.append(_plain(view.get(full[name])))
+    return found
 
 
 def _plain(value: object) -> object:

@@ -128,16 +128,17 @@ def _made(
         raise ArgumentError("no run fits: a report needs one at least")
     brief, there = False, len(entries)
     while True:
-        found = _fitting(site, entries, view, metrics, refresh_s, brief=brief, left_out=there - len(entries))
+        left_out = there - len(entries)
+        found, size = _fitting(site, entries, view, metrics, refresh_s, brief=brief, left_out=left_out)
         if found is not None:
-            return found, there - len(entries)
+            return found, left_out
         if not brief:
             brief = True
-        elif len(entries) > 1:
-            entries = entries[len(entries) // 4 or 1 :]
+        elif len(entries) > 1:  # about as many as fit, rather too many, so that none is left out in vain
+            entries = entries[-max(1, min(len(entries) - 1, len(entries) * MAX_BYTES // size)) :]
         else:
-            size = f"{MAX_BYTES / 1e6:.0f} MB"
-            raise ArgumentError(f"what one run recorded does not fit into a report of {size}")
+            most = f"{MAX_BYTES / 1e6:.0f} MB"
+            raise ArgumentError(f"what one run recorded does not fit into a report of {most}")
 
 
 def _fitting(  # noqa: PLR0913 - what a report is made of
@@ -149,8 +150,11 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
     *,
     brief: bool,
     left_out: int,
-) -> bytes | None:
-    """The file of some runs with as many points and metrics as fit; None where not even one metric fits."""
+) -> tuple[bytes | None, int]:
+    """The file of some runs with as many points and metrics as fit; None where not even one metric fits.
+
+    Beside it, the size of the smallest that was tried.
+    """
     data = _data(site, entries)
     if left_out:
         data["runs"]["problems"] = [*data["runs"]["problems"], f"{left_out} older runs are not in this file"]
@@ -160,21 +164,23 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
     data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
     data["curves"] = {}
     wanted = dict(view) | {"where": [], "show": [str(len(entries))]}
-    if len(_page(data, wanted, refresh_s)) > MAX_BYTES:
-        return None
-    width = WIDTHS[1]
+    base = len(_page(data, wanted, refresh_s))
+    if base > MAX_BYTES:
+        return None, base
+    width, room = WIDTHS[1], min(CURVE_BYTES, MAX_BYTES - base)
     while True:
         data["curves"] = {name: _curve(site, entries, view, name, width) for name in drawn}
         size = sum(map(len, data["curves"].values()))
         found = _page(data, wanted, refresh_s) if size <= CURVE_BYTES or width == WIDTHS[0] else b""
         if found and len(found) <= MAX_BYTES:
-            return found
+            return found, len(found)
+        fewer = room / max(size, 1)  # of the curves there is room for
         if width == WIDTHS[0]:
             if len(drawn) <= 1:
-                return found if not drawn else None
-            drawn = drawn[: len(drawn) * 3 // 4]
+                return None, len(found)
+            drawn = drawn[: max(1, int(len(drawn) * min(fewer, 0.75)))]
             data["metrics"] = {name: data["metrics"][name] for name in drawn}
-        width = max(WIDTHS[0], int(width * min(0.9 * CURVE_BYTES / max(size, 1), 0.7)))
+        width = max(WIDTHS[0], int(width * min(0.9 * fewer, 0.7)))
 
 
 def _shorten(data: dict[str, Any]) -> None:
@@ -295,7 +301,7 @@ def _page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s:
     """The page's own file with all that it needs inside."""
     script = bundle()
     style = "".join((STATIC / name).read_text() for name in ("vendor/uPlot.min.css", "style.css"))
-    packed = gzip.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"), mtime=0)
+    packed = gzip.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"), 6, mtime=0)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

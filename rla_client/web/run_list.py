@@ -78,15 +78,21 @@ def column_values(site: Site, names: object, numbers: object, group: object = No
     now = clock()
     plain = [name for name in names if not _EXTREME.fullmatch(name)]
     full = full_names(set(plain), [entry.record for entry in entries], lenient=True)
-    views = [RowView(entry.record, now) for entry in entries]
-    found = {name: [sent(view.get(full[name])) for view in views] for name in plain}
+    grouped = {name for name in plain if is_texts(group) and name in group}
+    found: dict[str, list[Any]] = {name: [] for name in plain}
+    texts: dict[str, list[Any]] = {name: [] for name in grouped}
+    for entry in entries:  # run by run: large parameters are not kept parsed
+        view = RowView(entry.record, now)
+        for name, values in found.items():
+            value = view.get(full[name])
+            values.append(sent(value))
+            if name in grouped:
+                texts[name].append(group_text(value))
     for name in names:
         if match := _EXTREME.fullmatch(name):
             which = match["which"] == "max"
             ends = extremes(site, entries, match["metric"])
             found[name] = [None if pair is None else pair[which] for pair in ends]
-    grouped = {name for name in plain if is_texts(group) and name in group}
-    texts = {name: [group_text(view.get(full[name])) for view in views] for name in grouped}
     return {
         "number": [entry.number for entry in entries],
         "values": [found[name] for name in names],

@@ -37,7 +37,7 @@ def full_names(
     """
     found = {name: name for name in names}
     missing = names - set(FIELDS) - ALIASES.keys()
-    missing = {name for name in missing if records and not _any_has(records, name)}
+    missing = missing - _there(records, missing) if records else set()
     if not missing:
         return found
     hyper = dict.fromkeys(key for record in reversed(records) for key in record.hyper.flat())
@@ -74,13 +74,17 @@ def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
     return [full_name(name, known, f"no run has a metric {name!r}") for name in names]
 
 
-def _any_has(records: Sequence[Record] | LazyRecords, name: str) -> bool:
-    quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
-    return any(
-        any(part in record.hyper_json or part in record.metrics_json for part in quoted)
-        and _has(record, name)
-        for record in reversed(records)
-    )
+def _there(records: Sequence[Record] | LazyRecords, names: AbstractSet[str]) -> set[str]:
+    """Those of some names that any run has."""
+    left = {name: _quoted(name) for name in names}
+    for record in reversed(records):  # run by run: large parameters are not kept parsed
+        if not left:
+            break
+        for name, quoted in list(left.items()):  # most records are looked at in vain: text first
+            spelled = any(part in record.hyper_json or part in record.metrics_json for part in quoted)
+            if spelled and _has(record, name):
+                del left[name]
+    return set(names) - left.keys()
 
 
 def _quoted(name: str) -> set[str]:

@@ -120,7 +120,7 @@ def to_json(value: object) -> str:
 
 
 def _parse(text: str) -> HyperParams:
-    return _kept(text) if len(text) <= MAX_CACHED_CHARS else _parsed(text)
+    return (_kept if len(text) <= MAX_CACHED_CHARS else _last)(text)
 
 
 def _parsed(text: str) -> HyperParams:
@@ -129,3 +129,4 @@ def _parsed(text: str) -> HyperParams:
 
 
 _kept = lru_cache(maxsize=1 << 15)(_parsed)  # 15,000 runs, each seen several times by a filter and a table
+_last = lru_cache(maxsize=4)(_parsed)  # of one run, which is asked for many values in turn

@@ -34,6 +34,7 @@ from rla_client.run.current_logger import warn
 from rla_client.run.failure import reason_text
 from rla_client.run.state.random_state import capture_random_state, restore_random_state
 from rla_client.shortcuts import OpenRun
+from rla_client.stream import scope as scopes
 from rla_client.stream.clock import clock, time_step_holder
 
 with extra("sb3", "rla_client.integrations.sb3"):
@@ -163,6 +164,7 @@ def _show(current: Any, key: str, value: Any, step: int) -> None:
             writer.add_histogram(key, array[np.isfinite(array)], step)
 
 
+@scopes.opening()
 def configure_sb3(
     model: BaseAlgorithm, task_table_name: str | None = None, *, track: Iterable[str] = ()
 ) -> ExpManager:

@@ -55,6 +55,7 @@ _OF_THE_RUN = frozenset({
 })  # fmt: skip
 
 
+@scopes.opening()
 def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     entity: str | None = None, project: str | None = None, dir: Any = None, id: str | None = None,  # noqa: A002
     name: str | None = None, notes: str | None = None, tags: Sequence[str] | str | None = None,
@@ -109,7 +110,9 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
             told["resumed_from"] = earlier.item.index.path
         tracked = [key for key in ("name", "run_name") if name and key in told]
         opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
-        handle = opens(table, {**parameters, **told}, tracked, run_id=known, resume="never")
+        # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold
+        own: dict[str, Any] = {} if known is None else {"run_id": known, "resume": "never"}
+        handle = opens(table, {**parameters, **told}, tracked, **own)
     except (RlaError, OSError) as error:
         raise UsageError(str(error)) from error
     if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):

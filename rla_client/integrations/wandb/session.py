@@ -225,13 +225,12 @@ class Run(Lenient):
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
         self._earlier = options.get("earlier")
         self.synced, self.filmed = bool(options.get("synced")), bool(options.get("filmed"))
-        self.resumed = self._earlier is not None
+        self.resumed = self._earlier is not None or exp_manager.resumed_from is not None
         self.step = self.starting_step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
-        if self._earlier is not None:
+        if self.resumed and not self.disabled:
+            former = exp_manager.log_dir if self._earlier is None else self._earlier.folder(LOG)
             with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
-                dict.update(
-                    self.summary, parse_json(read_small(f"{self._earlier.folder(LOG)}{SUMMARY_FILE}"))
-                )
+                dict.update(self.summary, parse_json(read_small(os.path.join(str(former), SUMMARY_FILE))))
         self._metrics: list[_Metric] = []
         self._last: dict[str, Any] = {}
         self._alerted: dict[str, float] = {}
@@ -331,7 +330,7 @@ class Run(Lenient):
         self.step = max(self.step, at) + commit
 
     def _write(self, values: dict[str, Any], x: float, *, commit: bool) -> None:
-        time_step_holder.follow(x)
+        time_step_holder.follow(x, next(iter(values), ""))
         if self._metrics:
             for key, value in values.items():
                 self._said(key, "words").summarise(key, value, self.summary)

@@ -19,7 +19,8 @@ class ScalarRows:
 
     A row is written when a value of another step comes, or of a name that it has already, when the
     writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
-    have the values already do not get the row; nor is it printed. The clock follows the furthest step.
+    have the values already do not get the row; nor is it printed. The clock follows the furthest step, and
+    begins anew where the steps do.
     """
 
     def __init__(self, current: Logger) -> None:
@@ -49,7 +50,7 @@ class ScalarRows:
             if self._values and (step != self._step or tag in self._values or exclude != self._exclude):
                 self.write()
             if not self._values:
-                self._begin(step, exclude)
+                self._begin(step, exclude, tag)
             self._values[tag] = value
             self._wall_time = wall_time
 
@@ -66,11 +67,11 @@ class ScalarRows:
             if held and (step != self._step or exclude != self._exclude):
                 self.write()
             if complete and not self._values:
-                self._logger.clock.follow(step)
+                self._logger.clock.follow(step, next(iter(values), ""))
                 self._logger.write_row(values, step, wall_time, exclude)
                 return set()
             if not self._values:
-                self._begin(step, exclude)
+                self._begin(step, exclude, next(iter(values), ""))
             held = self._values
             renewed = {name for name in held.keys() & values.keys() if held[name] != values[name]}
             held.update(values)
@@ -79,9 +80,9 @@ class ScalarRows:
                 self.write()
             return renewed
 
-    def _begin(self, step: float, exclude: tuple[str, ...]) -> None:
+    def _begin(self, step: float, exclude: tuple[str, ...], name: str) -> None:
         self._step, self._exclude, self._begun = step, exclude, time.monotonic()
-        self._logger.clock.follow(step)
+        self._logger.clock.follow(step, name)
         if not self._watched:
             at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True

@@ -121,7 +121,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         rows: takes each scalar as well.
         parameters: takes what `add_hparams` is given as hyper-parameters of the run.
         prefix: stands before each tag.
-        follow: is told the step of what is added with one.
+        follow: is told step and tag of what is added.
         beside: takes the hyper-parameters and metrics of further `add_hparams`, with a step.
     """
 
@@ -138,7 +138,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         rows: ScalarRows | None = None,
         parameters: Callable[[Mapping[str, Any]], object] | None = None,
         prefix: str = "",
-        follow: Callable[[float], object] = lambda _: None,
+        follow: Callable[[float, str], object] = lambda _, __: None,
         beside: Callable[[Mapping[str, Any], Mapping[str, Any], int | None], object] | None = None,
     ) -> None:
         self._shown = shown or dict
@@ -219,7 +219,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         if self._rows is not None:
             self._rows.add(shown, number, step, walltime)
         else:
-            writer.follow(step)
+            writer.follow(step, shown)
 
     def _know(self, tag: str) -> tuple[str, bytes]:
         """A tag as it is written, and the part of an event that names it."""
@@ -392,7 +392,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         logdir: str,
         get_step: Callable[[], float],
         prefix: str = "",
-        follow: Callable[[float], object] = lambda _: None,
+        follow: Callable[[float, str], object] = lambda _, __: None,
     ) -> None:
         # FileWriter's own __init__ would open a file and start a thread.
         self.emit = emit
@@ -419,7 +419,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def add_event(self, event: Event, step: SupportsInt | None = None, walltime: float | None = None) -> None:
         event.step, event.wall_time = self.time_of(step, walltime)
-        self.follow(event.step)
+        self.follow(event.step, event.summary.value[0].tag if event.summary.value else "")
         self.emit(event.SerializeToString(), event.wall_time, event.step)
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:

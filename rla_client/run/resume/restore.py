@@ -43,7 +43,7 @@ def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: 
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed, data.resumed_from = True, step
     data.resume_state = state
-    data.clock.put(state.get("time_step", step or 0))
+    data.clock.put(state.get("time_step", step or 0), state.get("leaders"))
     if "logger" in state:
         get_current().restore_memory(state["logger"])
     arrays = read_resume_arrays(state, item, name, step)

@@ -20,6 +20,7 @@ from typing import Any
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.run.state.custom_data import join_arrays
 
 ARCHIVE_FORMAT = STATE_FORMAT = 1
@@ -36,7 +37,7 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
         return b""
     from rla_client.checkpoint.array_file import encode_arrays, torch_array  # noqa: PLC0415 - imports numpy
 
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None or not any(isinstance(value, torch.Tensor) for value in arrays.values()):
         return encode_arrays({key: torch_array(value) for key, value in arrays.items()})
     tensors = {

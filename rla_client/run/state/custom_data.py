@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import binascii
 import pickle
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from itertools import islice
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError, ShardedContentError
+from rla_client.contract.process.loaded_modules import loaded
 from rla_client.run.current_logger import warn
 from rla_client.run.failure import reason_text
 from rla_client.stream.values import MAX_INT_BITS
@@ -304,8 +304,8 @@ def _pickled(value: object) -> bytes:
 
 def array_kind(value: object) -> str | None:
     """`numpy`, `torch`, `tensorflow` or `scalar` (a numpy one), None for anything else."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    tensorflow = sys.modules.get("tensorflow")
+    numpy, torch = loaded("numpy"), loaded("torch")
+    tensorflow = loaded("tensorflow")
     if tensorflow is not None and isinstance(value, (tensorflow.Tensor, tensorflow.Variable)):
         return "tensorflow"
     if torch is not None and isinstance(value, torch.Tensor):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
+
+from rla_client.contract.process.loaded_modules import loaded
 
 
 def capture_random_state() -> dict[str, Any]:
@@ -13,7 +14,7 @@ def capture_random_state() -> dict[str, Any]:
 
     version, internal, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(internal), gauss]}
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy, torch = loaded("numpy"), loaded("torch")
     if numpy is not None:
         name, keys, position, has_gauss, cached = numpy.random.get_state()
         state["numpy"] = [name, keys.tobytes(), int(position), int(has_gauss), float(cached)]

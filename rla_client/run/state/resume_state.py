@@ -52,6 +52,7 @@ def keep_resume_state(
         "format": STATE_FORMAT,
         "order": order,
         "time_step": run.logger.clock.get_time(),
+        "leaders": run.logger.clock.leaders,
         "random": capture_random_state(),
         "logger": run.logger.memory(),
         "custom_data": plain,

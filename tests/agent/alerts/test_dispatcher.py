@@ -159,3 +159,27 @@ def test_the_log_of_alerts_is_grown(places: Places, made: Dispatcher) -> None:
     """Then a full disk does not keep what was sent from being noted."""
     with closing(made._open_store()):
         assert (places.state / "alerts.db-wal").stat().st_size > 4 << 20
+
+
+def test_an_alert_is_in_the_log_once_it_is_stored(
+    places: Places, tmp_path: Path, hook: HookServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not at each look while the disk is full."""
+    config = hooked(tmp_path / "p", "- {when: disk_low, free_bytes: 1000000000000000, send: chat}", hook.url)
+    AgentDatabase(places.database).close()
+    low = Dispatcher(places, RuleSet(config, ConfigReader()), list, time.time())
+    caplog.set_level("INFO", "rla_agent.alerts")
+    with closing(low._open_store()) as store, closing(AgentDatabase(places.database)) as database:
+        low._host = "x" * 100_000  # its text needs pages of its own, of which none is free
+        store._db.execute("VACUUM")
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        for _ in range(3):
+            low._turn(store, database)
+        assert "full" in low.fault
+        assert "alert: " not in caplog.text
+        store._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        for _ in range(3):
+            low._turn(store, database)
+        assert not low.fault
+    assert caplog.text.count("alert: disk low") == 1

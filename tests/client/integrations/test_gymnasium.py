@@ -229,6 +229,8 @@ assert time_step_holder.get_time() == 1, time_step_holder.get_time()
 train.close()
 later = record_episodes(Counter())
 films(later, 5, 0)
-assert time_step_holder.get_time() == 5, time_step_holder.get_time()
+assert time_step_holder.get_time() == 6, time_step_holder.get_time()
 """
     )
+    (run,) = scripts.runs(1)
+    assert [float(row["time-step"]) for row in run.rows()][-1] == 4, "its episode of 3 steps, counted on"

@@ -99,3 +99,4 @@ study.optimize(objective, n_trials=12, n_jobs=4, callbacks=[] if "{closes}" else
             assert run.parameters["optuna"]["trial"] == number
             assert run.rows()[-1]["trial"] == str(number)
     assert "spool is full" not in done.stdout + done.stderr
+    assert "has opened no run" not in done.stdout + done.stderr, "each opens its own"

@@ -348,6 +348,49 @@ def test_it_moves_the_clock_of_a_run_that_the_script_opened(scripts: Scripts, ma
     assert [int(row["time-step"]) for row in run.rows()] == list(range(1, 61)), "each once, in order"
 
 
+STAGES = """
+import os, sys
+import numpy as np
+import rla_client
+from rla_client import ImgRecorder, exp_manager, logger
+from rla_client.integrations.tensorboard import SummaryWriter
+
+rla_client.init("t", run_id="one", resume="allow")
+done = exp_manager.load_checkpoint() if exp_manager.resumed_from is not None else (0, {"stage": 0, "step": 0})
+print("at", done, flush=True)
+writer = SummaryWriter("runs/x")
+for stage in range(3):
+    for step in range(1, 41):
+        if (stage, step) <= (done[1]["stage"], done[1]["step"]):
+            continue
+        WRITE
+        if step % 20 == 0:
+            exp_manager.save_checkpoint({"stage": stage, "step": step})
+            ImgRecorder.save(f"img{stage}", np.zeros((4, 4, 3), np.uint8))
+        if [str(stage), str(step)] == sys.argv[1:]:
+            logger.flush(60)
+            os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "write", ['writer.add_scalar("loss", stage, step)', 'writer.add_histogram("h", np.ones(3), step)']
+)
+def test_the_clock_begins_anew_where_the_steps_of_the_next_stage_do(scripts: Scripts, write: str) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    script = STAGES.replace("WRITE", write)
+    assert "at (0, " in scripts.run(script, "0", "40", fails=True).stdout
+    assert "at (40, {'stage': 0, 'step': 40})" in scripts.run(script, "1", "25", fails=True).stdout
+    assert "at (20, {'stage': 1, 'step': 20})" in scripts.run(script).stdout
+    (run,) = scripts.runs(1)
+    pictures = sorted(path.name for path in run.folder("results").glob("*.png"))
+    assert pictures == sorted(f"{step}-img{stage}.png" for step in (20, 40) for stage in range(3))
+    if "scalar" in write:
+        steps = [(float(row["loss"]), int(row["time-step"])) for row in run.rows()]
+        assert steps == [(stage, step) for stage in range(3) for step in range(1, 41)]
+
+
 @pytest.mark.slow
 def test_it_leaves_the_clock_to_a_script_that_sets_it(scripts: Scripts) -> None:
     scripts.run("""

@@ -751,3 +751,59 @@ gc.collect()
 assert kept() is None
 """
     )
+
+
+@pytest.mark.slow
+def test_its_steps_go_on_in_a_run_that_the_script_has_resumed(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    script = """
+import os, sys
+import rla_client
+import rla_client.integrations.wandb as wandb
+from rla_client import exp_manager, logger
+
+rla_client.init("t", run_id="one", resume="allow")
+begin = exp_manager.load_checkpoint()[1] if exp_manager.resumed_from is not None else 0
+run = wandb.init(project="p")
+print("at", run.resumed, run.step, dict(run.summary), flush=True)
+for number in range(begin, begin + 20):
+    wandb.log({"x": number})
+    if number % 10 == 9:
+        run.summary["best"] = number
+        exp_manager.save_checkpoint(number + 1)
+wandb.log({"x": -1}) if sys.argv[1:] else None
+logger.flush(60)
+if sys.argv[1:]:
+    os.kill(os.getpid(), 9)
+"""
+    assert "at False 0 {}" in scripts.run(script, "killed", fails=True).stdout
+    assert "at True 20 {'x': 19, 'best': 19}" in scripts.run(script).stdout
+    (run,) = scripts.runs(1)
+    assert [(row["x"], row["time-step"]) for row in run.rows()] == [(str(n), str(n)) for n in range(40)]
+    assert (run.folder("checkpoint") / "checkpoint_39.pt").is_file()
+
+
+@pytest.mark.slow
+def test_a_job_that_is_started_again_continues_by_our_variables(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    script = """
+import os, sys
+import rla_client.integrations.wandb as wandb
+from rla_client import exp_manager, logger
+
+run = wandb.init(project="p", name="n", config={"lr": 1})
+begin = exp_manager.load_checkpoint()[1] if exp_manager.resumed_from is not None else 0
+print("at", run.resumed, run.step, begin, flush=True)
+for number in range(begin, 40):
+    wandb.log({"x": number})
+    if number % 10 == 9:
+        exp_manager.save_checkpoint(number + 1)
+    if number == 24 and sys.argv[1:]:
+        logger.flush(60)
+        os.kill(os.getpid(), 9)
+"""
+    first = scripts.run(script, "killed", fails=True, RLA_RUN_ID="job", RLA_RESUME="allow")
+    assert "at False 0 0" in first.stdout
+    assert "at True 20 20" in scripts.run(script, RLA_RUN_ID="job", RLA_RESUME="allow").stdout
+    (run,) = scripts.runs(1)
+    assert [(row["x"], row["time-step"]) for row in run.rows()] == [(str(n), str(n)) for n in range(40)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.stream.clock import TimeStepHolder
+from rla_client.stream.clock import MAX_LEADERS, TimeStepHolder
 
 
 def test_set_get_inc_add() -> None:
@@ -65,3 +65,36 @@ def test_it_follows_what_is_logged_unless_the_script_sets_it() -> None:
     clock.clear()
     clock.follow(4)
     assert clock.get_time() == 4
+
+
+def test_it_begins_anew_where_the_steps_of_what_moved_it_do() -> None:
+    clock = TimeStepHolder()
+    clock.follow(3, "episode")
+    for step in (10, 40, 38):
+        clock.follow(step, "loss")
+    clock.follow(4, "episode")
+    clock.follow(1, "other")
+    assert clock.get_time() == 40, "late values, and those of another counter"
+    clock.follow(1, "loss")
+    assert clock.get_time() == 1, "the next stage"
+    clock.follow(20, "loss")
+    later = TimeStepHolder()
+    later.put(20, clock.leaders)
+    later.follow(1, "other")
+    assert later.get_time() == 20
+    later.follow(1, "loss")
+    assert later.get_time() == 1, "also after a resume at the end of a stage"
+    clock.set_time(9)
+    clock.follow(1, "loss")
+    assert clock.get_time() == 9, "the script counts by itself"
+
+
+def test_it_knows_a_bounded_number_of_names() -> None:
+    clock = TimeStepHolder()
+    for step in range(1, 2 * MAX_LEADERS):
+        clock.follow(step, f"loss {step}")
+    clock.follow(2 * MAX_LEADERS, "x" * 100_000)
+    assert len(clock.leaders) < MAX_LEADERS
+    assert "x" * 100_000 not in clock.leaders
+    clock.put(5, {"a": 5, 1: 2, "b": "c"})
+    assert clock.leaders == {"a": 5}, "what a file says is looked at"

@@ -264,6 +264,11 @@ def test_a_thread_without_a_run_is_told_of_once(workers: list[Worker]) -> None:
     try:
         for worker in workers[:2]:
             worker.do(opened)
+        with_block = scope.opening()
+        workers[2].do(with_block.__enter__)
+        workers[2].do(scope.current)
+        assert not told, "it is about to open one"
+        workers[2].do(lambda: with_block.__exit__(None, None, None))
         workers[2].do(scope.current)
         workers[2].do(scope.current)
     finally:

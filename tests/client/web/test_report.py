@@ -20,11 +20,13 @@ from support.waiting import wait_until
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.records.record import MAX_CACHED_CHARS, _last
 from rla_client.database.views import write_view
 from rla_client.plot.bands import curve_band
 from rla_client.plot.smoothing import group_curves
 from rla_client.web import STATIC
 from rla_client.web.bundle import bundle
+from rla_client.web.importance import importance
 from rla_client.web.report import MAX_BYTES, make_report, view_of
 from rla_client.web.run_registry import Site
 
@@ -92,6 +94,22 @@ def test_what_is_too_large_without_any_curve(
     said = re.search(r"without the (\d+) oldest runs", done.stdout)
     assert said is not None, done.stdout
     assert 0 < int(said[1]) < 40
+
+
+def test_large_parameters_are_read_a_few_times_a_run(root: Path, make_run: Callable[..., str]) -> None:
+    """And not once for each name of any: that took minutes."""
+    for number in range(30):
+        texts = {f"p{number}-{place}": "x" * MAX_CACHED_CHARS for place in range(6)}
+        make_run(number=number, info=f"&n={number}", params=texts, rows=3)
+    _last.cache_clear()
+    made = make_report(Site([root]), {})
+    assert b"p29-0" not in made, "packed"
+    assert 30 <= _last.cache_info().misses <= 30 * 20, "names: 180"
+    _last.cache_clear()
+    site = Site([root])
+    site.look(wait=True)
+    importance(site, {"runs": [entry.number for entry in site.entries()], "metric": "return"})
+    assert 30 <= _last.cache_info().misses <= 30 * 5
 
 
 def test_a_view_by_its_name(root: Path) -> None:
