@@ -2,8 +2,7 @@
 
 It reads its segments, hands records to outputs and counts what its run has to know. `position` is how far
 the stream was taken in; each output has a position of its own and lags while it is blocked (a rewrite, a
-full disk). Bytes that arrive by message are used only when they begin exactly at `position`; everything
-else is read from the segment. So one path serves live records, replay after a crash and catching up.
+full disk). One path, reading the segment, serves live records, replay after a crash and catching up.
 
 A stream belongs to one volume thread and is not thread-safe.
 """
@@ -140,7 +139,7 @@ class Stream:
         self.watch_version = 0  # of the rules
         self.watch_state: object = None  # durable state of `watch`, for the one that continues
         self.bases: dict[int, dict[str, Any]] = {}
-        self.last_bytes = 0.0
+        self.last_hint = 0.0  # of its client; monotonic
         self.asleep = False
         self._spot = os.fspath(folder)
         self._segment = 0, "", ""  # number and path of the current one, path of the next
@@ -229,14 +228,6 @@ class Stream:
                 assert output.position <= self.position, (output.name, output.position, self.position)
 
     # -- reading --------------------------------------------------------------------------------
-
-    def offer(self, number: int, offset: int, body: bytes, files: OpenFiles) -> None:
-        """Take bytes from a message if they begin where the stream stands."""
-        if self.parked or not body or (number, offset) != self.position:
-            return
-        batch = self._parse(body, number, offset, final=False)
-        self._note_unknown()
-        self._dispatch(batch, files)
 
     def read_more(self, files: OpenFiles) -> bool:
         """Read one piece of the segments; True when there may be more to read at once."""
