@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 from rla_agent.alerts.alerting import Alerting
 from rla_agent.model.problem import problem
 from rla_agent.model.rate_meter import RateMeter
+from rla_agent.model.records import Position
 from rla_agent.model.status import ENDED_SHOWN, Facts, build_status
 from rla_agent.outputs.lanes import Disk, disk_of
 from rla_agent.pipeline.flush import NOTHING, Flush
@@ -40,7 +41,7 @@ from rla_agent.pipeline.quarantine import Quarantine
 from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.spool_watch import SpoolWatch
 from rla_agent.pipeline.sweep import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
-from rla_agent.pipeline.volume import Data, Volume, stop_volumes
+from rla_agent.pipeline.volume import Hint, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling.sampler import ResourceSampler
 from rla_agent.service import agent_lock, process_setup
@@ -126,11 +127,11 @@ class Daemon:
         self._alerting.start()
         _log.info("serving", extra={"fields": {"state": str(self.places.state), "pid": os.getpid()}})
         while not self._signals and not self._failed and not self._idle():
-            for peer, kind, header, body, is_command in self._wire.receive(SCAN_S, MOST_MESSAGES):
+            for peer, kind, header, is_command in self._wire.receive(SCAN_S, MOST_MESSAGES):
                 if is_command:
                     self._command(peer, kind, header)
                 else:
-                    self._message(peer, kind, header, body)
+                    self._message(peer, kind, header)
             now = time.monotonic()
             if now >= self._next_scan:
                 self._scan()
@@ -216,15 +217,15 @@ class Daemon:
 
     # -- messages -------------------------------------------------------------------------------
 
-    def _message(self, peer: bytes, kind: int, header: dict[str, Any], body: bytes) -> None:
+    def _message(self, peer: bytes, kind: int, header: dict[str, Any]) -> None:
         name, number, offset = header.get("s"), header.get("n"), header.get("o")
         if not (isinstance(name, str) and isinstance(number, int) and isinstance(offset, int)):
             self._wire.count_garbage()
             return
         volume = self._route.get(name) or self._adopt(name)
-        if kind == MessageKind.DATA:
+        if kind == MessageKind.HINT:
             if volume is not None:
-                volume.put(Data(name, number, offset, body))
+                volume.put(Hint(name, Position(number, offset)))
         elif kind == MessageKind.FLUSH:
             answer = partial(self._answer, peer, name)
             if volume is None:

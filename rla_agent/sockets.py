@@ -29,7 +29,7 @@ ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
 MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
 ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
 _log = logging.getLogger("rla_agent")
-Message: TypeAlias = tuple[bytes, int, dict[str, Any], bytes, bool]  # peer, kind, header, body, is_command
+Message: TypeAlias = tuple[bytes, int, dict[str, Any], bool]  # peer, kind, header, is_command
 
 
 class Sockets:
@@ -118,7 +118,7 @@ class Sockets:
                 self.garbage += 1
                 continue
             try:
-                kind, header, body = decode_message(parts[1])
+                kind, header = decode_message(parts[1])
             except UnknownVersionError:
                 self.newer += 1
             except RemoteProtocolError:
@@ -128,7 +128,7 @@ class Sockets:
                     if len(self._older) >= MAX_OLDER_PEERS:
                         self._older.clear()
                     self._older[parts[0]] = version
-                messages.append((parts[0], kind, header, body, router is self._control))
+                messages.append((parts[0], kind, header, router is self._control))
 
     def reply(self, peer: bytes, header: dict[str, Any]) -> None:
         """Answer a command."""

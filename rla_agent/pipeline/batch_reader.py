@@ -59,11 +59,11 @@ class BatchReader:
             data = read_at(path, offset, limit)
             if not data:
                 return None, sealed
-            batch = self.parse(data, number, offset, final=final and len(data) < limit)
+            batch = self._parse(data, number, offset, final=final and len(data) < limit)
             if batch.end == batch.start and len(data) == limit:
                 limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
                 data = read_at(path, offset, limit)
-                batch = self.parse(data, number, offset, final=final and len(data) < limit)
+                batch = self._parse(data, number, offset, final=final and len(data) < limit)
         except FileNotFoundError:
             if segment_size(self._folder, number) is not None:  # the spool was renamed, and is back
                 raise
@@ -72,7 +72,7 @@ class BatchReader:
             return None, False
         return batch, True
 
-    def parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
+    def _parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
         """Records of some bytes; none, and `unknown` says why, where only a later release can read them."""
         try:
             return parse(data, number, offset, final=final)

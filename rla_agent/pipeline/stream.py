@@ -2,8 +2,7 @@
 
 It reads its segments, hands records to outputs and counts what its run has to know. `position` is how far
 the stream was taken in; each output has a position of its own and lags while it is blocked (a rewrite, a
-full disk). Bytes that arrive by message are used only when they begin exactly at `position`; everything
-else is read from the segment. So one path serves live records, replay after a crash and catching up.
+full disk). One path, reading the segment, serves live records, replay after a crash and catching up.
 
 A stream belongs to one volume thread and is not thread-safe.
 """
@@ -257,14 +256,6 @@ class Stream:
                 assert output.position <= furthest, (output.name, output.position, furthest)
 
     # -- reading --------------------------------------------------------------------------------
-
-    def offer(self, number: int, offset: int, body: bytes, files: OpenFiles) -> None:
-        """Take bytes from a message if they begin where the stream stands."""
-        if self.parked or not body or (number, offset) != self.position:
-            return
-        batch = self._reader.parse(body, number, offset, final=False)
-        self._note_unknown()
-        self._dispatch(batch, files)
 
     def read_more(self, files: OpenFiles) -> bool:
         """Read one piece of the segments; True when there may be more to read at once."""

@@ -9,8 +9,8 @@ logged, `status` counts it, and the stream stays in the spool, as it is, for the
 agent.db, of a disk that no output stands for, or of the machine's memory end the agent: they are no single
 stream's.
 
-The queue is bounded: beyond QUEUE_MAX_BYTES or QUEUE_MAX_ITEMS messages are dropped, because their bytes
-are in the spool and each stream is looked at from time to time anyway.
+The queue is bounded: beyond QUEUE_MAX_ITEMS hints are dropped, because each stream is looked at from time to
+time anyway.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # of tests: streams, outputs and runs are checked after each cycle
-QUEUE_MAX_BYTES = 16 << 20
-QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
+QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of hints
 TURN_ITEMS = 1000  # of the queue before a look at streams
 FLUSH_TICK_S = 0.05  # while a flush waits
 TURN_S = 0.1  # what one stream may take before the others and a commit
@@ -77,13 +76,11 @@ _log = logging.getLogger("rla_agent.pipeline.volume")
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """Bytes of a stream that came by message; an empty body only says: look."""
+class Hint:
+    """A client's message: its stream goes up to `end`."""
 
     stream: str
-    number: int
-    offset: int
-    body: bytes
+    end: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +134,6 @@ class Volume(threading.Thread):
         self.streams: dict[str, Stream] = {}
         self._registry = registry or RunRegistry()
         self.faults: dict[str, str] = {}
-        self._bytes_in = 0  # written by the ingest thread only
-        self._bytes_out = 0  # written by this thread only
         self.turn = time.monotonic()
         self.at = ""  # data root that the thread works for now; empty: several, or none
         self.commit_lag_s = 0.0
@@ -151,7 +146,7 @@ class Volume(threading.Thread):
         self._adjust = adjust
         self._kinds = kinds
         self.through = threading.Event()  # nothing more is taken in; jobs may still run
-        self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
+        self._queue: queue.SimpleQueue[Hint | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
             queue.SimpleQueue()
         )
         self.files = OpenFiles(settings.open_files_max)
@@ -178,20 +173,12 @@ class Volume(threading.Thread):
         """Records of the runs whose streams are here, by run id."""
         return self._registry.records
 
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of messages that wait for this thread."""
-        return self._bytes_in - self._bytes_out
-
     # -- from other threads ---------------------------------------------------------------------
 
-    def put(self, item: Data | Flush | Adopt | Stop) -> None:
+    def put(self, item: Hint | Flush | Adopt | Stop) -> None:
         """Queue something. Never blocks."""
-        if isinstance(item, Data):
-            if self.queued_bytes > QUEUE_MAX_BYTES or self._queue.qsize() > QUEUE_MAX_ITEMS:
-                return
-            self._bytes_in += len(item.body)
-        self._queue.put(item)
+        if not isinstance(item, Hint) or self._queue.qsize() <= QUEUE_MAX_ITEMS:
+            self._queue.put(item)
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -271,9 +258,8 @@ class Volume(threading.Thread):
                 break
             wait = 0.0
             taken += 1
-            if isinstance(item, Data):
-                self._bytes_out += len(item.body)
-                self._data(item)
+            if isinstance(item, Hint):
+                self._follow_hint(item)
             elif isinstance(item, Flush):
                 self._flushes.add(item)
                 if (asked := self.streams.get(item.stream)) is not None:
@@ -290,14 +276,15 @@ class Volume(threading.Thread):
                 self._targets = {stream.name: stream.end() for stream in self.streams.values()}
         return bool(taken) and not self._queue.empty()
 
-    def _data(self, item: Data) -> None:
-        stream = self.streams.get(item.stream)
+    def _follow_hint(self, hint: Hint) -> None:
+        stream = self.streams.get(hint.stream)
         if stream is None:
             return
         stream.heard(time.monotonic())
         if self._all_asleep:  # what follows without a message is seen at the next tick
             self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_hint + TICK_S)
-        self._look(stream, item)
+        if hint.end > stream.position:
+            self._look(stream)
 
     def _adopt(self, item: Adopt) -> None:
         self._waiting_streams.pop(item.stream, None)
@@ -385,13 +372,13 @@ class Volume(threading.Thread):
         self._collect_jobs()
         return busy
 
-    def _look(self, stream: Stream | None, item: Data | None = None) -> bool:
-        """Take in what a message brought, else what a stream has, up to a bound; True when there is more."""
+    def _look(self, stream: Stream | None) -> bool:
+        """Take in what a stream has, up to a bound; True when there is more."""
         if stream is None:
             return False
         self.at = stream.opening.root
         try:
-            return self._turn_of(stream, item)
+            return self._turn_of(stream)
         except OF_ALL:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
@@ -411,11 +398,7 @@ class Volume(threading.Thread):
         self.faults[f"{name}/{kind}"] = why
         return why
 
-    def _turn_of(self, stream: Stream, item: Data | None) -> bool:
-        if item is not None:
-            stream.offer(item.number, item.offset, item.body, self.files)
-            if (item.number, item.offset + len(item.body)) <= stream.position:
-                return False
+    def _turn_of(self, stream: Stream) -> bool:
         if (stream.parked or stream.unread) and self._given_up(stream):
             discard_stream(stream)
         if stream.parked and not root_is_back(stream, self._database, self.files, self.faults):
@@ -593,7 +576,6 @@ class Volume(threading.Thread):
             "last_turn_s": round(time.monotonic() - self.turn, 3),
             "roots": [self.at] if self.at else roots,
             "open_files": len(self.files),
-            "queued_bytes": self.queued_bytes,
             "internal_errors": self.internal_errors,
             "faults": dict(self.faults) | unwritten,
             "runs": {run.run: run for run in list(self.runs.values())},

@@ -36,7 +36,6 @@ _FALLBACKS: Final = {
     POSIX_RENAME: "the old file is moved aside first, so that the name is missing for a moment",
     STATVFS: "a full disk shows as Failure, and is guessed",
     HARDLINK: "files of the same content are stored once per item",
-    b"copy-data": "a CSV that lags is continued in place, 32 KiB at a time",
 }
 
 

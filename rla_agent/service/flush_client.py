@@ -76,5 +76,5 @@ def _answers(dealer: Dealer) -> Iterator[tuple[str, bool]]:
     while (message := dealer.receive(timeout_s)) is not None:
         timeout_s = 0.0
         with suppress(RemoteProtocolError):
-            _, answer, _ = decode_message(message)
+            _, answer = decode_message(message)
             yield str(answer.get("s")), bool(answer.get("done"))

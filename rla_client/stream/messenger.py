@@ -91,11 +91,12 @@ class Messenger:
         self._path: Path | None = None  # that the dealer is connected to
         self._dealer: Dealer | None = None
 
-    def send(self, header: dict[str, Any], body: bytes) -> bool:
-        """Send segment bytes without waiting; False if they were refused."""
+    def hint(self, stream: str, number: int, size: int) -> bool:
+        """Say without waiting that a stream goes up to byte `size` of segment `number`; False if refused."""
         try:
             dealer = self._dealer or self._connect()
-            if dealer is not None and dealer.send(encode_message(MessageKind.DATA, header, body)):
+            header = {"s": stream, "n": number, "o": size}
+            if dealer is not None and dealer.send(encode_message(MessageKind.HINT, header)):
                 return True
         except OSError:  # nobody serves there any more, or somebody closed our descriptor
             self.close()
@@ -231,7 +232,7 @@ class Messenger:
                 dealer.send(request)
             if connected and (answer := dealer.receive(_wait_s(deadline))) is not None:
                 with suppress(RemoteProtocolError, TypeError, ValueError, OverflowError):
-                    kind, fields, _body = decode_message(answer)
+                    kind, fields = decode_message(answer)
                     if kind == MessageKind.FLUSHED and fields.get("s") == header["s"]:
                         return Flushed.from_fields(fields)
             elif not self.start_agent_if_none(at_once=True):

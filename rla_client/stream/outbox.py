@@ -1,4 +1,4 @@
-"""The outbox of a training process: spool first, then a message.
+"""The outbox of a training process: spool first, then a hint.
 
 `put` appends one frame to the segment of its stream (rla_client/stream/segment_writer.py) and returns: from
 then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream
@@ -538,7 +538,7 @@ class Outbox:
             self._blocked = True
             self._retry_later(error)
             return
-        if self._messenger.send({"s": writer.name, "n": writer.number, "o": writer.size}, b""):
+        if self._messenger.hint(writer.name, writer.number, writer.size):
             self._next_send = now + SEND_INTERVAL_S
         else:
             self._next_send = now + REFUSED_PAUSE_S

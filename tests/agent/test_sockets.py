@@ -29,7 +29,7 @@ def test_a_queue_of_many_clients_is_small_and_bounded(places: Places, tmp_path: 
             dealer.setsockopt(zmq.LINGER, 0)
             dealer.setsockopt(zmq.SNDHWM, 1)
             dealer.connect(f"ipc://{places.data_socket}")
-        message = encode_message(MessageKind.DATA, {"s": "x", "n": 1, "o": 0}, bytes(150))
+        message = encode_message(MessageKind.HINT, {"s": "x" * 150, "n": 1, "o": 0})
         before = psutil.Process().memory_info().rss
         sent = 0
 
@@ -71,7 +71,7 @@ def test_a_client_whose_queue_is_full_is_refused(places: Places) -> None:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.SNDHWM, 1)
         dealer.connect(f"ipc://{places.data_socket}")
-        message = encode_message(MessageKind.DATA, {"s": "x", "n": 1, "o": 0}, bytes(LARGE))
+        message = encode_message(MessageKind.HINT, {"s": "x" * LARGE, "n": 1, "o": 0})
         sent = 0
         while sent < 10 * RECEIVE_QUEUE and dealer.poll(1000, zmq.POLLOUT):
             dealer.send(message, zmq.NOBLOCK)

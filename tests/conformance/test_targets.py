@@ -606,10 +606,6 @@ def test_what_grows_keeps_its_mode(target: Opened) -> None:
     assert isinstance(left, RemoteStat)
     session.append(b"log", 4, [b"two\n"], left)
     assert bits(root / "log") == 0o660
-    state = session.stat(b"log")
-    assert state is not None
-    session.extend(b"log", b".rla-tmp-copy", 8, b"three\n", state)
-    assert bits(root / "log") == 0o660
 
 
 @pytest.mark.of_file_systems

@@ -44,9 +44,7 @@ def send_garbage(places: Places, chance: random.Random, connections: int, messag
     with context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.connect(f"ipc://{places.data_socket}")
-        good = encode_message(
-            MessageKind.DATA, {"s": "0000000000000001-1-0123abcd", "n": 1, "o": 0}, b"x" * 50
-        )
+        good = encode_message(MessageKind.HINT, {"s": "0000000000000001-1-0123abcd", "n": 1, "o": 0})
         for _ in range(messages):
             broken = bytearray(good)
             for _ in range(chance.randrange(1, 4)):
@@ -54,7 +52,7 @@ def send_garbage(places: Places, chance: random.Random, connections: int, messag
             dealer.send(bytes(broken[: chance.randrange(len(broken) + 1)]))
         for header in ({"s": 1}, {"s": "../..", "n": 1, "o": 0}, {"s": "x", "n": "y", "o": None}, {}):
             dealer.send(encode_message(MessageKind.FLUSH, header))
-            dealer.send(encode_message(MessageKind.DATA, header))
+            dealer.send(encode_message(MessageKind.HINT, header))
         dealer.send_multipart([b"a", b"b", b"c"])
 
 

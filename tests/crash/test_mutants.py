@@ -47,8 +47,8 @@ MUTANTS = (
         HISTORY,
     ),
     Mutant(
-        "no dedupe", "rla_agent/pipeline/stream.py", "(number, offset) != self.position", "False",
-        "tests/agent/pipeline/test_stream.py",
+        "no dedupe", "rla_agent/pipeline/stream.py", "output.position == start and not output.blocked", "not output.blocked",
+        HISTORY,
     ),
     Mutant(
         "no CRC check", "rla_agent/model/frame_decoder.py", "crc32(payload, seed) == crc:", "crc32(payload, seed) is not None:", "tests/crash/test_corruption.py",

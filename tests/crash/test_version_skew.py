@@ -290,8 +290,7 @@ def test_messages_of_each_version_decode(version: int) -> None:
     golden = json.loads((DATA / f"messages-v{version}.json").read_text())
     assert golden
     for one in golden:
-        kind, header, body = decode_message(bytes.fromhex(one["bytes"]))
-        assert [kind, header, body.hex()] == [one["kind"], one["header"], one["body"]]
+        assert decode_message(bytes.fromhex(one["bytes"])) == (one["kind"], one["header"])
     if version == PROTOCOL_VERSION:
         assert [one["bytes"] for one in golden] == [encode_message(*message).hex() for message in messages()]
 
@@ -299,4 +298,4 @@ def test_messages_of_each_version_decode(version: int) -> None:
 def test_a_message_of_a_later_version_is_known_as_one() -> None:
     with pytest.raises(UnknownVersionError):
         decode_message(encode_message(1, {}, version=NEWER))
-    assert decode_message(encode_message(1, {"a": 1}, b"x", version=PROTOCOL_VERSION)) == (1, {"a": 1}, b"x")
+    assert decode_message(encode_message(1, {"a": 1}, version=PROTOCOL_VERSION)) == (1, {"a": 1})

@@ -86,7 +86,7 @@ class Bench:
         frame = encode_frame(FrameKind.OPEN, pack({**fields, "segment": 1, "rows": 0, "lost": 0, **changes}))
         writer = SegmentWriter(self.places.spool, lambda _number, _rows: frame)
         writer.append(encode_frame(FrameKind.ROW, pack([1, time.time(), {"x": 1}])), 1)
-        self._socket.send(encode_message(MessageKind.DATA, {"s": writer.name, "n": 1, "o": 0}))
+        self._socket.send(encode_message(MessageKind.HINT, {"s": writer.name, "n": 1, "o": 0}))
         writer.close()
 
     def check(self) -> None:

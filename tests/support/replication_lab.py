@@ -26,7 +26,7 @@ from support.waiting import wait_until
 SSHD = "/usr/sbin/sshd"
 ITEM = "task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
 HOST = "node-a"
-NO_EXTENSIONS = "internal-sftp -P posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,copy-data"
+NO_EXTENSIONS = "internal-sftp -P posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits"
 
 
 class Sshd:

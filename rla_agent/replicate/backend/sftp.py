@@ -4,8 +4,7 @@ Small files go in batches, so a batch of 64 takes five round trips: look at the 
 files; write, set time and permissions, sync, close; (source re-stat); rename; open the folders and sync them.
 A large file goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed
 prefix is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
-on the server is linked to it by `hardlink@openssh.com`. Where a CSV has much to catch up, the server makes
-the copy that is continued (`extend`).
+on the server is linked to it by `hardlink@openssh.com`.
 
 *Syncing* is `fsync@openssh.com`, on files before their rename and on folders (opened for reading) after it:
 without it, a file that was acknowledged is empty or not there after a power cut. A server's process does one
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
 HARDLINK: Final = b"hardlink@openssh.com"
-COPY_DATA: Final = b"copy-data"
 FSYNC: Final = b"fsync@openssh.com"
 CHANNELS: Final = 4  # of one connection that sync at once; sshd allows ten (MaxSessions)
 QUICK_WINDOW_BYTES: Final = 128 << 10  # a link that was found to be as quick may have more than one channel
@@ -842,39 +840,6 @@ class SftpSession(Session):
                 self._check(reply, "append to", path)
             at += len(piece)
         return self._handle_stat(handle, path)
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """See `Session`: the server copies what it has, the rest is sent, then the rename."""
-        if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
-            return None
-        found = self._ask(self._lstat(path), "look at", path).state
-        if found.size != offset or not same(found, expect):
-            return None  # `append` judges it
-        source = self._ask(wire.open_request(self._full(path), wire.READ_FLAG), "open", path)
-        mode = (found.mode or 0) & 0o777 | 0o600
-        target = self._ask(wire.open_request(self._full(temp), _NEW, mode), "create", temp)
-        copied = self._wire.call(wire.copy_request(source.handle, offset, target.handle))
-        if copied.status != wire.OK:
-            for handle in (source.handle, target.handle):
-                self._wire.call(wire.request(wire.CLOSE, handle))
-            self.remove(temp)
-            return None
-        pending = _write(self._wire, target.handle, offset, memoryview(data))
-        for reply in [self._wire.wait(request) for request in pending]:
-            self._check(reply, "write", path)
-        if found.mode is not None and self._keeps_modes:
-            self._wire.call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
-        state = self._handle_stat(target.handle, temp)
-        sync = self._wire.submit(_sync_request(target.handle), syncs=True) if self._fsyncs else None
-        synced = self._sync_answer(sync, path)
-        for handle in (source.handle, target.handle):
-            self._ask(wire.request(wire.CLOSE, handle), "close", path)
-        if state.size != offset + len(data):
-            raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
-        self.rename(temp, path)
-        return replace(state, synced=synced and self._named(path))
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
         return self._ask(wire.request(wire.FSTAT, handle), "look at", path).state

@@ -175,12 +175,6 @@ def resize(kind: int, subject: bytes, size: int) -> bytes:
     return bytes([kind]) + _packed(subject) + struct.pack(">IQ", 1, size)
 
 
-def copy_request(source: bytes, length: int, target: bytes) -> bytes:
-    """Extension copy-data: the first `length` bytes of one handle to another, on the server."""
-    head = request(EXTENDED, b"copy-data", source) + struct.pack(">QQ", 0, length)
-    return head + _packed(target) + struct.pack(">Q", 0)
-
-
 def _parse_attributes(body: bytes, at: int) -> tuple[RemoteStat, int]:
     """Read an ATTRS structure; returns it and the position behind it."""
     (flags,) = struct.unpack_from(">I", body, at)

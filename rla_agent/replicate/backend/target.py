@@ -23,7 +23,7 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
    the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
 7. Errors are those of `errors` and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
-8. *Synced or not, and it says so*: where the target can (`syncs`), `put_many`, `upload` and `extend` have the
+8. *Synced or not, and it says so*: where the target can (`syncs`), `put_many` and `upload` have the
    content on the master's disk before the rename, and the new name before they return (`RemoteStat.synced`).
    Appends are not synced one by one: `sync` does it for many files at a time. What is not synced is gone
    when the master loses its power just then; `probe` looks at much in few round trips.
@@ -284,13 +284,6 @@ class Session(Protocol):
         The file must have `expect`'s size, or reach past `offset`
         no further than these pieces do (an earlier try whose outcome was unknown).
         """
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """Append much at once: a copy made by the server itself, `data`, rename. None: it cannot."""
-        del path, temp, offset, data, expect
-        return None
 
     @abstractmethod
     def read(self, path: bytes, offset: int, count: int) -> bytes:

@@ -43,7 +43,6 @@ from rla_agent.replicate.tombstones import MovedError, place_problem
 from rla_agent.replicate.worker.pieces import pieces
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, ReplaceFile, SetMode
 from rla_agent.replicate.worker.send_job import (
-    PAGED_BYTES,
     Failed,
     FolderMode,
     NotYetError,
@@ -55,7 +54,6 @@ from rla_agent.replicate.worker.source_file import READ_BYTES, Source, folder_co
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
-COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 Progress: TypeAlias = "Callable[[SendJob, int], None]"
@@ -303,7 +301,7 @@ class Sender:
         self._permit_one(job, source)  # before the new rows
         parts = self._parts(job, action, source)
         try:
-            found = self._extend(job, action.offset, parts, expect)
+            found = self._session.append(job.due.path, action.offset, parts, expect)
         except DeniedError:
             if _mode(source) & 0o200:
                 raise
@@ -331,21 +329,12 @@ class Sender:
         limit = self._session.append_limit_bytes
         ends = ends_of(job.due.key.name)
         cut = action.cut or upto < action.upto
-        page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = pieces(data, ends, limit, cut=cut, page_of=page_of)
+        parts = pieces(data, ends, limit, cut=cut)
         if not parts and upto < action.upto:
             parts = pieces(data, ends, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
-
-    def _extend(self, job: SendJob, offset: int, parts: list[bytes], expect: RemoteStat) -> RemoteStat:
-        """Append, or have the server copy what it has where much is to come."""
-        path = job.due.path
-        found: RemoteStat | None = None
-        if path.endswith(b".csv") and sum(map(len, parts)) > PAGED_BYTES and offset <= COPY_BYTES:
-            found = self._session.extend(path, job.temp, offset, b"".join(parts), expect)
-        return found if found is not None else self._session.append(path, offset, parts, expect)
 
     def _upload(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action

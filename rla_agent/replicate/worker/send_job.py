@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger_rows import Attempt, Due
 from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode
-
-PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 
 
 class NotYetError(TransientError):
@@ -45,8 +43,8 @@ class SendJob:
 
     @property
     def uses_temp(self) -> bool:
-        """Whether the master may have bytes under `temp` when it ends."""
-        return isinstance(self.action, ReplaceFile) or self.size > PAGED_BYTES
+        """Whether the master may have bytes under `temp` when it ends; an append may become an upload."""
+        return not isinstance(self.action, SetMode)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:

@@ -1,18 +1,15 @@
 """Local file that is being sent, opened below the data root.
 
-`open_beneath` uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so that a folder that is swapped for a
-link between the look and the open cannot lead outside; where the kernel has no openat2, one openat with
-O_NOFOLLOW per component. A `Source` hashes what is read of it in order.
+It is reached by `safe_paths.walk_root`, so that a folder that is swapped for a link between the look and the
+open cannot lead outside. A `Source` hashes what is read of it in order.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import os
 import stat
-import struct
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -23,14 +20,11 @@ from rla_agent.replicate.backend.errors import UnreadableError
 from rla_agent.replicate.file_state import Local, SentRecord, copy_mode
 from rla_client.contract.errors import UnsafeNameError
 from rla_client.contract.filesystem.plain_files import READ_FLAGS
-from rla_client.contract.filesystem.safe_paths import walk, walk_root
+from rla_client.contract.filesystem.safe_paths import walk_root
 from rla_client.contract.process.descriptors import closing_fd
 
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
 READ_BYTES: Final = 4 << 20
-_OPENAT2: Final = 437
-_RESOLVE: Final = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
@@ -54,32 +48,19 @@ def open_beneath(root: int, path: bytes) -> int:
     """Open a regular file for reading below the folder descriptor `root`.
 
     Raises:
-        OSError: it is not there, is not a regular file, or a link lies on the way (ELOOP).
+        OSError: it is not there, is not a regular file, or a link lies on the way (ENOTDIR, ELOOP).
     """
-    kind, _, below = path.partition(b"/")
+    *folders, name = path.split(b"/")
     try:
-        folder = walk_root(root, [kind] if below else [])  # the kind may lie on another disk
+        folder = walk_root(root, folders)
     except UnsafeNameError as error:
         raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path)) from error
     with closing_fd(folder):
-        descriptor = _open_strictly(folder, below or kind)
+        descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
     return descriptor
-
-
-def _open_strictly(root: int, path: bytes) -> int:
-    how = struct.pack("=QQQ", READ_FLAGS, 0, _RESOLVE)
-    descriptor = int(_libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, len(how)))
-    if descriptor >= 0:
-        return descriptor
-    number = ctypes.get_errno()
-    if number not in {errno.ENOSYS, errno.EPERM}:
-        raise OSError(number, os.strerror(number), os.fsdecode(path))
-    *folders, name = path.split(b"/")
-    with closing_fd(walk(root, folders)) as folder:
-        return os.open(name, READ_FLAGS, dir_fd=folder)
 
 
 @dataclass(frozen=True, slots=True)

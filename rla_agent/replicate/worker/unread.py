@@ -13,6 +13,7 @@ WAYS_OUT: Final = {
     errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
     errno.EACCES: "let the agent's user read it (chmod, chown)",
     errno.EPERM: "let the agent's user read it (chmod, chown)",
+    errno.ENOTDIR: "a link or a file stands where a folder should be: replace it with a folder",
     errno.ELOOP: "a link there leads in a circle: replace it with a file or folder",
     errno.EINVAL: "replace it with a regular file",
     errno.ESTALE: "mount its file server again",

@@ -95,7 +95,7 @@ class Places:
 
     @property
     def data_socket(self) -> Path:
-        """ROUTER for segment bytes and flush requests."""
+        """ROUTER for hints and flush requests."""
         return self.sockets / "data.sock"
 
     @property

@@ -16,7 +16,8 @@ without the ones before it. A *message* on the ZeroMQ socket is one part::
     0       2     magic      b"\xf5M"
     2       1     version
     3       1     kind       MessageKind
-    4       n     msgpack header, then (DATA only) a copy of segment bytes
+    4       4     length     bytes of header, little endian
+    8       n     header     msgpack, a map; what follows it is passed over
 
 Nothing is decoded before magic, version, length and CRC have been checked, and nothing is
 larger than the limits below.
@@ -50,7 +51,7 @@ MESSAGE_HEADER = struct.Struct("<2sBBI")
 
 ALERT_MARK = "alert"  # name of a mark whose data are `title`, `text` and `time_step`
 MAX_FRAME_BYTES = 16 << 20  # a 4k x 4k RGBA picture in an event; larger things travel as blobs
-MAX_MESSAGE_BYTES = MAX_FRAME_BYTES + (1 << 20)  # one frame of any size and the message header
+MAX_MESSAGE_BYTES = 1 << 20  # to the agent; a question to fetch names paths, everything else has a line
 SEGMENT_MAX_BYTES = 8 << 20  # small enough to be freed soon, large enough to be rolled rarely
 MAX_KEYS_PER_ROW = 65536  # a histogram per layer of a large net is far below
 MAX_CONTAINER_ITEMS = 1 << 20  # before decode; 16 MiB of empty maps would take a gigabyte
@@ -83,7 +84,7 @@ class FrameKind(IntEnum):
 class MessageKind(IntEnum):
     """What a message asks for."""
 
-    DATA = 1  # client → agent: segment bytes
+    HINT = 1  # client → agent: where a stream ends now
     FLUSH = 2  # client → agent: answer when committed
     FLUSHED = 3  # agent → client
     STATUS = 4  # → agent, on the control socket
@@ -242,11 +243,11 @@ def _unpack_ext(code: int, data: bytes) -> int:
     return int(data)
 
 
-def encode_message(kind: int, header: dict[str, Any], body: bytes = b"", version: int | None = None) -> bytes:
+def encode_message(kind: int, header: dict[str, Any], version: int | None = None) -> bytes:
     """Build one message; in an older `version` for a peer that speaks that one."""
     packed = pack(header)
     version = PROTOCOL_VERSION if version is None else version
-    return MESSAGE_HEADER.pack(MESSAGE_MAGIC, version, kind, len(packed)) + packed + body
+    return MESSAGE_HEADER.pack(MESSAGE_MAGIC, version, kind, len(packed)) + packed
 
 
 def message_version(data: bytes) -> int:
@@ -254,8 +255,8 @@ def message_version(data: bytes) -> int:
     return data[len(MESSAGE_MAGIC)]
 
 
-def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
-    """Split a message into kind, header and body.
+def decode_message(data: bytes) -> tuple[int, dict[str, Any]]:
+    """Kind and header of a message.
 
     Raises:
         RemoteProtocolError: it is not one of ours (a garbage connection, another protocol).
@@ -274,4 +275,4 @@ def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
     header = unpack(data[begin : begin + size])
     if not isinstance(header, dict):
         raise RemoteProtocolError("message header is not a map")
-    return kind, header, data[begin + size :]
+    return kind, header

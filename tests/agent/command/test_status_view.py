@@ -56,7 +56,6 @@ def volume(*records: RunRecord, streams: tuple[dict[str, Any], ...] = (), **chan
         "last_turn_s": 0.1,
         "roots": ["/data"],
         "open_files": 3,
-        "queued_bytes": 0,
         "internal_errors": 0,
         "faults": {},
         "runs": {r.run: r for r in records},

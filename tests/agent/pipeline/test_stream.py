@@ -1,4 +1,4 @@
-"""One stream: bytes by message and by file, positions, damage, segments."""
+"""One stream: positions, damage, segments."""
 
 from __future__ import annotations
 
@@ -20,30 +20,12 @@ from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
-from rla_client.contract.spool.segments import read_at, segment_path
+from rla_client.contract.spool.segments import segment_path
 
 
 @pytest.fixture
 def lone(tmp_path: Path) -> LoneStream:
     return LoneStream(tmp_path)
-
-
-def test_bytes_count_only_where_they_begin_at_the_position(lone: LoneStream) -> None:
-    lone.row({"v": 0})
-    with Side(lone) as side:
-        side.read_all()
-        before = side.stream.position
-        lone.row({"v": 1})
-        body = read_at(segment_path(lone.writer.folder, 1), before.offset, 1 << 20)
-        side.stream.offer(1, before.offset + 1, body, side.files)
-        side.stream.offer(2, before.offset, body, side.files)
-        assert side.stream.position == before
-        side.stream.offer(1, before.offset, body, side.files)
-        assert side.stream.position == (1, before.offset + len(body))
-        side.stream.offer(1, before.offset, body, side.files)
-        side.read_all()
-        assert side.stream.rows == 2
-    assert (lone.root / "progress.csv").read_text().count("\n") == 3
 
 
 def test_an_output_that_lags_catches_up_by_itself(lone: LoneStream) -> None:

@@ -25,15 +25,16 @@ from rla_agent.pipeline import item_files, stream_order
 from rla_agent.pipeline.flush import Flush, FlushWaiters
 from rla_agent.pipeline.open_stream import Adopt
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Data, Stop, Volume
+from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Hint, Stop, Volume
 from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
-from rla_client.contract.spool.segments import read_at, segment_numbers, segment_path
+from rla_client.contract.spool.segments import segment_numbers, segment_path
 from rla_client.stream.outbox import Outbox
 
 PEER = b"client"
+FAR = Position(1, 1 << 20)  # beyond what any stream here has
 
 
 def lone(folder: Path) -> LoneStream:
@@ -102,12 +103,12 @@ def test_a_spool_that_is_away_for_a_moment_says_nothing_of_its_writers(
     wait_until(lambda: Asked(volume, one).answers or volume.streams, what="the stream")
     away = tmp_path / "away"
     for _ in range(400):
-        volume.put(Data(one.writer.name, 1, 0, b""))
+        volume.put(Hint(one.writer.name, FAR))
         one.spool.rename(away)
         if meanwhile == "a copy":
             (tmp_path / "copy").rename(one.spool)
-            volume.put(Data(one.writer.name, 1, 0, b""))
-            wait_until(lambda: volume.queued_bytes == 0)
+            volume.put(Hint(one.writer.name, FAR))
+            wait_until(volume._queue.empty)
             one.spool.rename(tmp_path / "copy")
         away.rename(one.spool)
     one.row({"x": 2})
@@ -211,8 +212,8 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     busy_looks = [0]  # between two commits
     look, commit = volume._look, volume.commit_cycle
 
-    def look_and_count(stream: Any, *item: Any) -> bool:
-        more = look(stream, *item)
+    def look_and_count(stream: Stream | None) -> bool:
+        more = look(stream)
         busy_looks[-1] += more
         return more
 
@@ -226,7 +227,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
         volume.put(Adopt(stream.writer.name, stream.writer.folder))
     for _ in range(messages):
         for stream in streams:
-            volume.put(Data(stream.writer.name, 1, 1 << 20, b""))
+            volume.put(Hint(stream.writer.name, FAR))
     asked = [Asked(volume, stream) for stream in streams]
     volume.start()
     wait_until(lambda: all(one.answers == [True] for one in asked), what="the answers")
@@ -238,7 +239,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
 
 def test_messages_pile_up_only_so_far(volume: Volume) -> None:
     for number in range(QUEUE_MAX_ITEMS + 1000):
-        volume.put(Data("s", 1, number, b""))
+        volume.put(Hint("s", Position(1, number)))
     assert volume._queue.qsize() <= QUEUE_MAX_ITEMS + 1
 
 
@@ -354,10 +355,9 @@ def taken(volume: Volume, stream: LoneStream) -> Position:
     return Position(0, 0) if found is None else found.position
 
 
-def test_a_message_that_begins_before_where_the_stream_stands_is_a_reason_to_look(
+def test_a_hint_beyond_where_the_stream_stands_is_a_reason_to_look(
     volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first rows came without a message and were seen by a look; the others waited for the next."""
     stream = lone(tmp_path / "one")
     stream.row({"x": 1})
     first = Position(1, stream.writer.size)
@@ -370,8 +370,7 @@ def test_a_message_that_begins_before_where_the_stream_stands_is_a_reason_to_loo
     monkeypatch.setattr(module, "ASLEEP_S", 0.0)
     wait_until(lambda: volume._next_tick > time.monotonic() + 600)
     stream.row({"x": 2})
-    body = read_at(segment_path(stream.writer.folder, 1), 0, 1 << 20)
-    volume.put(Data(stream.writer.name, 1, 0, body))
+    volume.put(Hint(stream.writer.name, Position(1, stream.writer.size)))
     wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))
 
 
@@ -387,7 +386,7 @@ def test_after_a_message_a_thread_that_slept_looks_each_tick(
     monkeypatch.setattr(module, "LOCK_LOOK_S", 3600.0)
     wait_until(lambda: volume._all_asleep and volume._next_tick > time.monotonic() + 600)
     monkeypatch.setattr(module, "ASLEEP_S", 3600.0)
-    volume.put(Data(stream.writer.name, 1, stream.writer.size, b""))
+    volume.put(Hint(stream.writer.name, FAR))
     wait_until(lambda: not volume._all_asleep)
     stream.row({"x": 2})
     wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))

@@ -24,7 +24,6 @@ def test_an_open_master(master: Sshd, tmp_path: Path) -> None:
         "master-shell": "warning",
         "master-forwarding": "warning",
         "master-chroot": "note",
-        **({"master-no-copy-data": "note"} if "master-no-copy-data" in found else {}),
     }
     assert tree(master.root) == {}
 
@@ -46,7 +45,7 @@ def test_a_small_nas(tmp_path: Path) -> None:
         found = {finding.name: finding for finding in examine_master(load_config(node.config), tmp_path)}
     finally:
         server.stop()
-    lacks = {f"master-no-{name}" for name in ("posix-rename", "statvfs", "hardlink", "copy-data")}
+    lacks = {f"master-no-{name}" for name in ("posix-rename", "statvfs", "hardlink")}
     assert lacks <= found.keys()
     assert all(found[name].level == "note" for name in lacks)
     assert "moved aside" in found["master-no-posix-rename"].what

