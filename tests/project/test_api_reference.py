@@ -38,7 +38,7 @@ def words() -> set[str]:
         {*rla_client.__all__, *RLA_NAMES},
         set(logger.__all__),
         {name for name in dir(time_step_holder) if not name.startswith("_")}
-        - {"config", "was_set", "clear", "count", "put", "follow", "take_over"},
+        - {"config", "was_set", "clear", "count", "put", "follow", "take_over", "leaders"},
         {name for name in dir(exp_manager) if not name.startswith("_")} - INTERNAL,
     ],
     ids=["rla_client", "logger", "time_step_holder", "exp_manager"],

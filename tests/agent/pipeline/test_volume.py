@@ -164,8 +164,7 @@ def test_a_fault_of_the_agent_in_a_job_keeps_the_job_and_stops_nothing_else(
     one.row({"x": 1})
     sound: list[object] = []
     kinds = {"faulty": JobKind(fails, media=True), "sound": JobKind(lambda *_: sound.append(1), media=True)}
-    monkeypatch.setattr(module, "KINDS", kinds)
-    first = Volume("first", places, AgentConfig(), lambda: None, lambda _stream: None)
+    first = Volume("first", places, AgentConfig(), lambda: None, lambda _stream: None, kinds=kinds)
     first.start()
     first.put(Adopt(one.writer.name, one.writer.folder))
     wait_until(lambda: first.snapshot()["internal_errors"] == 2, what="both faults")
@@ -183,9 +182,9 @@ def test_a_fault_of_the_agent_in_a_job_keeps_the_job_and_stops_nothing_else(
     assert (tried, sound) == ([b"0", b"1"], [1])
     assert sum(record.exc_info is not None for record in caplog.records) == 2
     tried.clear()
-    monkeypatch.setattr(module, "KINDS", {"faulty": JobKind(works, media=True)})
+    kinds = {"faulty": JobKind(works, media=True)}
     one.writer.close()
-    second = Volume("second", places, AgentConfig(), lambda: None, lambda _stream: None)
+    second = Volume("second", places, AgentConfig(), lambda: None, lambda _stream: None, kinds=kinds)
     second.start()
     second.put(Adopt(one.writer.name, one.writer.folder))
     wait_until(lambda: not one.writer.folder.exists(), what="its end")
@@ -280,7 +279,7 @@ def test_the_job_of_a_parked_stream_waits_until_it_goes_on(
 ) -> None:
     runs: list[object] = []
     kind = JobKind(lambda fields, _context: runs.append(fields), media=True)
-    monkeypatch.setattr(module, "KINDS", {"counted": kind})
+    volume._kinds = {"counted": kind}
     volume._settings = AgentConfig(commit_interval_s=0.01)
     stream = lone(tmp_path / "one")
     stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {}])), 0)
@@ -425,14 +424,10 @@ def test_a_checkpoint_does_not_wait_for_videos(
     volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release, done = threading.Event(), []
-    monkeypatch.setattr(
-        module,
-        "KINDS",
-        {
-            "video": JobKind(lambda _fields, _context: assert_set(release), media=True),
-            "checkpoint": JobKind(lambda fields, _context: done.append(fields), media=False),
-        },
-    )
+    volume._kinds = {
+        "video": JobKind(lambda _fields, _context: assert_set(release), media=True),
+        "checkpoint": JobKind(lambda fields, _context: done.append(fields), media=False),
+    }
     streams = [lone(tmp_path / str(number)) for number in range(6)]
     for stream in streams:
         stream.writer.append(encode_frame(FrameKind.JOB, pack(["video", {}])), 0)
@@ -531,7 +526,7 @@ def test_a_job_behind_a_file_that_waits_is_stored_with_the_position(
     """Else it would be read once more after a crash, when its payload is gone."""
     done: list[object] = []
     kind = JobKind(lambda fields, _context: done.append(fields), media=False)
-    monkeypatch.setattr(module, "KINDS", {"counted": kind})
+    volume._kinds = {"counted": kind}
     keep, refuse = item_files.keep_item_file, [True]
 
     def full(opening: Any, file: Any) -> None:

@@ -55,12 +55,12 @@ thread.start()
 while not hasattr(sys.modules.get({name!r}), "goes_on"):
     pass
 try:
-    from rla_client.media.pictures import is_picture
+    from rla_client.media.row_media import is_media
     from rla_client.run.state.custom_data import array_kind
     from rla_client.run.state.random_state import capture_random_state
     from rla_client.shortcuts import to_parameters
     from rla_client.stream.param_values import plain_hyper_param
-    assert not is_picture(object())
+    assert not is_media(object())
     assert array_kind(object()) is None
     assert "torch" not in capture_random_state()
     assert to_parameters({{"a": 1}}) == {{"a": 1}}
