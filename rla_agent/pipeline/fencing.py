@@ -88,7 +88,7 @@ def _is_copy(stream: Stream, end: Position) -> bool:
     Raises:
         OSError: that cannot be found out.
     """
-    if not stream.opening.spool:  # of an earlier release
+    if not stream.opening.spool:  # nothing tells where it was begun
         return False
     original = Path(stream.opening.spool, stream.name)
     if os.path.realpath(stream.folder) == os.path.realpath(original):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.base_file import newest_base
 from rla_agent.pipeline.fencing import fence
 from rla_agent.pipeline.resume_fork import continue_outputs, same_stream
-from rla_agent.pipeline.stream import CONTROL, LOST, Stream
+from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, OutputRow, making_sense
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_file, fsync_folder
@@ -49,7 +48,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     Raises:
         OSError: it cannot be done now.
     """
-    rows = _rows_of(stream, database)
+    rows = database.outputs_of(stream.name)
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
         os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))  # the item is there
@@ -73,16 +72,6 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
         stream.handle(StreamEvent.MISSED)
         if CONTROL in rows:
             _restore_control(stream, rows[CONTROL])
-
-
-def _rows_of(stream: Stream, database: AgentDatabase) -> dict[str, OutputRow]:
-    """What agent.db knows of a stream; an earlier release noted what was lost in the run's record."""
-    rows = database.outputs_of(stream.name)
-    if CONTROL in rows and LOST not in rows[CONTROL].state:
-        known = database.run(stream.opening.run) or {}
-        state = {**rows[CONTROL].state, LOST: (known.get("lost", 0), 0)}
-        rows[CONTROL] = replace(rows[CONTROL], state=state)
-    return rows
 
 
 def _sync_folders(stream: Stream) -> None:

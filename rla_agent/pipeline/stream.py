@@ -54,7 +54,7 @@ from rla_client.contract.spool.segments import (
 from rla_client.contract.spool.writer_liveness import writer_alive
 
 CONTROL = ""  # name of the row that holds the stream's own position
-LOST = "lost"  # in its state; earlier releases lack it
+LOST = "lost"  # in its state
 MOST_LOST = 1 << 60  # whatever a client says
 
 
@@ -334,13 +334,13 @@ class Stream:
                 fields = pack(self._with_marks(job))
                 self.new_jobs.append(JobRow(self.name, Position(number, record.end), job.kind, fields))
             case OpeningFrame({"lost": int() as lost}) if lost:
-                self._note_lost({"rows": lost})
+                self._note_lost({"rows": lost, "others": 0})
 
     def _note_lost(self, told: object) -> None:
-        """What the writer could not keep, since the stream began; an earlier release's tells one number."""
+        """What the writer could not keep, since the stream began."""
         if not isinstance(told, dict):
             return
-        counts = told.get("rows", told.get("records")), told.get("others", 0)
+        counts = told.get("rows", 0), told.get("others", 0)
         if any(type(count) is not int or not 0 <= count <= MOST_LOST for count in counts):
             return
         before = self.lost

@@ -28,7 +28,7 @@ from rla_agent.service.lock_holder import (
     read_holder,
 )
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
-from rla_client.contract.agent.agent_process import RAW_BLOBS, shared_memory_device
+from rla_client.contract.agent.agent_process import shared_memory_device
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import AgentRunningError
 from rla_client.contract.filesystem.safe_paths import open_root
@@ -82,7 +82,6 @@ class AgentLock:
             "service": service,
             "protocol": PROTOCOL_VERSION,
             "shm": shared_memory_device(),
-            RAW_BLOBS: True,
             "owner": os.environ.get(OWNER_VARIABLE, ""),
         }
         os.ftruncate(self._descriptors[0], 0)

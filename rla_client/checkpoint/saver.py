@@ -8,7 +8,7 @@ of this process when it returns:
 2. *blob* (no agent, no such slot): the same bytes go to a file in the stream's blob folder, then the
    JOB frame. A thread fsyncs the file afterwards. An arena of the right size is made meanwhile.
 3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
-   them away, or the agent is of an earlier release, or no job may be so large): torch.save to a temp
+   them away, or no job may be so large): torch.save to a temp
    name beside the final file, fsync, rename, fsync of the folder. Retention is applied here then.
 
 If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
@@ -234,7 +234,7 @@ class CheckpointSaver(SlotSender):
         blobs = self._outbox.blobs_folder
         waiting = sum(entry.size for entry in self._pending if not entry.arrived)
         full = waiting >= BACKLOG_MAX_BYTES or needed > self._outbox.blob_room
-        if blobs is None or full or not has_room(blobs) or self._outbox.refuses_raw_blobs:
+        if blobs is None or full or not has_room(blobs):
             return False
         blob = blobs / f"{stamp.token}.raw"
         try:

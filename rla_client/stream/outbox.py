@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from rla_client.contract.agent.agent_process import agent_alive, memory_apart, refuses_raw_blobs
+from rla_client.contract.agent.agent_process import agent_alive, memory_apart
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.filesystem.safe_paths import is_there
@@ -276,11 +276,6 @@ class Outbox:
         """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
         return agent_alive(self._places) and not (memory and memory_apart(self._places))
 
-    @property
-    def refuses_raw_blobs(self) -> bool:
-        """Whether an agent of an earlier release serves, which would lose a checkpoint's raw blob."""
-        return refuses_raw_blobs(self._places)
-
     def _put_slowly(self, kind: int, frame: bytes, is_row: int) -> bool:
         if self._closed or self._dropping:
             return False
@@ -522,7 +517,7 @@ class Outbox:
         if lost != self._reported and self._writer is not None and not (self._closed or self._waiting):
             rows, others = (now - before for now, before in zip(lost, self._told_before, strict=True))
             told = {"rows": rows, "others": others, "losses": [list(loss) for loss in self._untold]}
-            content = {**told, "records": rows + others, "time": time.time()}
+            content = {**told, "time": time.time()}
             with suppress(SpoolError):
                 self._writer.verify()
                 self._writer.append(encode_frame(FrameKind.MARK, pack([LOST_MARK, content])), 0)

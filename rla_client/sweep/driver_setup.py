@@ -114,4 +114,4 @@ def kept_spec(journal: Journal) -> Spec:
     Raises:
         ConfigError: it is damaged.
     """
-    return read_spec(journal.folder / FILE, journal.name, begun=True)
+    return read_spec(journal.folder / FILE, journal.name)

@@ -76,12 +76,11 @@ class Dimension:
     # other dimension → the values under which this one is there; empty: always
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
-    def check(self, kinds: Mapping[str, Kind], *, begun: bool = False) -> None:
+    def check(self, kinds: Mapping[str, Kind]) -> None:
         """Be sure that the condition can hold.
 
         Args:
             kinds: what each parameter may be.
-            begun: it may hold for one number of a range, which earlier releases took.
 
         Raises:
             ValueError: it cannot.
@@ -94,7 +93,7 @@ class Dimension:
                 text = f"{self.name}: its `when` wants {other} {value!r}, which"
                 if not kind.holds(value):
                     raise ValueError(f"{text} is none of its values")
-                if isinstance(kind, Range) and not (begun or kind.whole) and kind.low < kind.high:
+                if isinstance(kind, Range) and not kind.whole and kind.low < kind.high:
                     raise ValueError(f"{text} no draw from its range is")
 
     def applies(self, chosen: Mapping[str, Any]) -> bool:
@@ -109,15 +108,12 @@ class Space:
     dimensions: tuple[Dimension, ...] = ()
 
     @classmethod
-    def of(
-        cls, dimensions: Sequence[Dimension], listed: Sequence[Parameters] = (), *, begun: bool = False
-    ) -> Space:
+    def of(cls, dimensions: Sequence[Dimension], listed: Sequence[Parameters] = ()) -> Space:
         """The space of dimensions in any order.
 
         Args:
             dimensions: some of them under conditions.
             listed: choices of other parameters, which conditions may name, too.
-            begun: as of `Dimension.check`.
 
         Raises:
             ValueError: a condition can never hold, conditions go in a circle, or there are too many.
@@ -130,7 +126,7 @@ class Space:
                 given.setdefault(name, []).append(value)
         kinds: dict[str, Kind] = {name: Values(tuple(values)) for name, values in given.items()}
         for one in dimensions:
-            one.check({**kinds, **{other.name: other.kind for other in dimensions}}, begun=begun)
+            one.check({**kinds, **{other.name: other.kind for other in dimensions}})
         placed: dict[str, Dimension] = {}
         left = list(dimensions)
         while left:

@@ -119,20 +119,19 @@ class Spec:
         return {name: value for name, value in parameters.items() if name != SEED or self.seeds is None}
 
 
-def read_spec(path: Path, name: str | None = None, *, begun: bool = False) -> Spec:
+def read_spec(path: Path, name: str | None = None) -> Spec:
     """Read a sweep file; a ConfigError names all its faults.
 
     Args:
         path: the file.
         name: of the sweep where the file gives none; None: that of the file.
-        begun: it is not to be started, but looked at: what earlier releases took is no fault.
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
     node = node_of_file(path)
     if node is None:
         raise ConfigError(str(path), ["is empty; `rla sweep --help` shows what stands in it"])
-    reader = _Reader(begun=begun)
+    reader = _Reader()
     found = reader.spec(node, name or path.stem)
     if reader.faults:
         told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
@@ -266,10 +265,6 @@ _ADVICE = {
 class _Reader(SectionReader):
     """Reads the sections of a sweep file."""
 
-    def __init__(self, *, begun: bool) -> None:
-        super().__init__()
-        self._begun = begun
-
     def spec(self, root: yaml.Node, default_name: str) -> Spec:
         known = {key: key for key in (*_SIMPLE, *_SECTIONS)}
         nodes = self.mapping(root, "", known, _ADVICE)
@@ -352,7 +347,7 @@ class _Reader(SectionReader):
         if self.faults:
             return Space()
         try:
-            return Space.of(found, listed, begun=self._begun)
+            return Space.of(found, listed)
         except ValueError as error:
             self.faults.append((node, ".parameters", str(error)))
             return Space()

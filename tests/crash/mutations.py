@@ -28,7 +28,7 @@ VALID: tuple[tuple[int, Any], ...] = (
     (FrameKind.TEXT, [3, "a line\n"]),
     (FrameKind.EVENT, [b"\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\x01"]),
     (FrameKind.FILE, ["log", "note.txt", b"content"]),
-    (FrameKind.MARK, ["lost", {"records": 3, "time": 1.5}]),
+    (FrameKind.MARK, ["lost", {"rows": 3, "others": 0, "time": 1.5}]),
     (FrameKind.MARK, ["replicate_now", {}]),
     (FrameKind.MARK, ["exit", {"code": 1, "signal": None}]),
     (FrameKind.JOB, ["figure", {"blob": "b1", "name": "fig", "format": "png", "step": 3}]),

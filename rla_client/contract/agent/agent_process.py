@@ -13,7 +13,6 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.process.locks import is_locked
 
 START_TIMEOUT_S = 5.0
-RAW_BLOBS = "raw_blobs"  # in agent.lock: this agent makes checkpoints from them
 LEAST_FILES = 64  # open ones, below which an agent writes no outputs
 CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
 READY_BODY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
@@ -40,12 +39,6 @@ def memory_apart(places: Places) -> bool:
     """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
     theirs = agent_record(places).get("shm")
     return isinstance(theirs, int) and theirs != shared_memory_device()
-
-
-def refuses_raw_blobs(places: Places) -> bool:
-    """Whether the agent that serves is older than raw blobs: it would take one for a torn `.pt`."""
-    record = agent_record(places)
-    return bool(record) and RAW_BLOBS not in record and agent_alive(places)
 
 
 def agent_record(places: Places) -> dict[str, Any]:

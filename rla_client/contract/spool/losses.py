@@ -4,9 +4,9 @@ Rows are counted: `lost` of run.json. Everything else, a figure, a video, a chec
 counted as well (`lost_others`), and `losses` says what it was and why: the newest MAX_LOSSES, one of each
 kind and name. A client tells its part in a mark of its stream, cumulative over the stream::
 
-    ["lost", {"rows": n, "others": n, "losses": [[kind, name, reason], …], "records": both, "time": …}]
+    ["lost", {"rows": n, "others": n, "losses": [[kind, name, reason], …], "time": …}]
 
-(an earlier release's says `records` alone). The agent adds what it had to drop itself.
+The agent adds what it had to drop itself.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import pytest
 
 from rla_agent.service.agent_lock import AgentLock
 from rla_agent.service.lock_holder import describe_holder, read_holder
-from rla_client.contract.agent.agent_process import refuses_raw_blobs
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import AgentRunningError
 
@@ -32,7 +31,6 @@ def test_the_second_one_is_told_who_has_it(places: Places) -> None:
     with pytest.raises(AgentRunningError, match=f"pid {os.getpid()} on {os.uname().nodename} since"):
         AgentLock(places)
     assert read_holder(places)["service"] == "user"
-    assert not refuses_raw_blobs(places)
     lock.release()
     AgentLock(places).release()
 

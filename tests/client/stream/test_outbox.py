@@ -109,7 +109,7 @@ def test_memory_for_waiting_records_is_bounded_and_loss_is_told(
     assert found == [*range(len(found) - 1), 100]
     assert outbox.lost == 101 - len(found) > 0
     assert Mark in {type(content) for content in contents(outbox)}
-    marks = [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)]
+    marks = [content.data["rows"] for content in contents(outbox) if isinstance(content, Mark)]
     assert marks == [outbox.lost]
 
 
@@ -197,7 +197,7 @@ def test_a_full_spool_counts_and_takes_the_last_word(
     data = segment_path(folder, 1).read_bytes()
     *_, mark, last = (record.content for record in parse(data, 1, 0, final=True).records)
     assert isinstance(mark, Mark)
-    assert mark.data["records"] == 20
+    assert mark.data["rows"] == 20
     assert isinstance(last, Close)
 
 
@@ -280,7 +280,7 @@ def test_rows_that_still_wait_at_the_end_are_counted_and_told(
     data = segment_path(folder, 1).read_bytes()
     mark, *rest = [record.content for record in parse(data, 1, 0, final=True).records][found:]
     assert isinstance(mark, Mark)
-    assert mark.data["records"] == 5
+    assert mark.data["rows"] == 5
     assert [type(content) for content in rest] == ([Close] if end == "close" else [])
 
 
@@ -326,7 +326,7 @@ def test_space_that_comes_back_is_used_and_the_loss_reported(
     put(outbox, 1)
     put(outbox, 2)
     assert rows(outbox) == [1, 2]
-    assert [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)] == [1]
+    assert [content.data["rows"] for content in contents(outbox) if isinstance(content, Mark)] == [1]
 
 
 def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]) -> None:
@@ -400,7 +400,7 @@ def test_a_limit_of_a_files_size_makes_shorter_segments(limit: int, places: Plac
     assert done.returncode == 0, done.stderr
     assert "rows are being lost (1 so far)" in done.stderr
     assert [row.values["step"] for row in spooled_rows(places)] == [n for n in range(5000) if n != 2500]
-    assert marks(places)["lost"]["records"] == 1
+    assert marks(places)["lost"]["rows"] == 1
 
 
 TOO_MUCH = """

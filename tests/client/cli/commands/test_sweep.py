@@ -15,7 +15,6 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.sweep_lab import NAME, Lab, make_spec
@@ -198,21 +197,6 @@ def test_wrong_words(lab: Lab, words: tuple[str, ...], told: str) -> None:
     assert told in shown
     assert "Traceback" not in shown
     assert not lab.root.exists(), "nothing was begun"
-
-
-def test_a_sweep_of_an_earlier_release_can_be_looked_at(lab: Lab) -> None:
-    """It took a condition that no draw from a continuous range meets."""
-    x = {"uniform": [0, 1]}
-    drawn: dict[str, Any] = {"method": "random", "trials": 1, "command": "true {args}"}
-    lab.write(parameters={"x": x}, **drawn)
-    lab.run()
-    path = lab.write(parameters={"x": x, "y": {"value": 1, "when": {"x": 0.5}}}, **drawn)
-    path.replace(lab.journal().folder / "sweep.yaml")
-    assert "1 finished" in lab.run("status")
-    assert "nobody drives" in lab.run("stop")
-    refused = lab.run("resume", code=1)
-    assert "y: its `when` wants x 0.5, which no draw from its range is" in refused
-    assert lab.states() == ["finished"]
 
 
 def test_without_a_terminal_jobs_are_told_as_queued_and_then_as_running(
