@@ -71,7 +71,7 @@ class Table:
         self.file = open_plain(path)
         try:
             self.size = written_bytes(self.file)
-            header = self.file.readline(min(self.size, MAX_HEADER_BYTES))
+            header = self.file.readline(min(max(self.size, 1), MAX_HEADER_BYTES))  # of a hole: one NUL
             self.start = len(header)
             self.has_header = header.endswith(b"\n")
             self.columns = self._names(header)
