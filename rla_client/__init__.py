@@ -79,13 +79,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         value: Any = importlib.import_module("rla_client.logger")
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif (
-        not name.startswith("_")
-        and name in (compat := importlib.import_module("rla_client.compat")).RLA_NAMES
-    ):
-        value = getattr(compat, name)
     else:
-        raise AttributeError(f"module 'rla_client' has no attribute {name!r}")
+        value = _of_rla(name)
     globals()[name] = value
     return value
 

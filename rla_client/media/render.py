@@ -189,7 +189,9 @@ def encode_table(blob: BinaryIO, target: BinaryIO) -> None:
 
     import msgpack  # noqa: PLC0415
 
-    names, rows = msgpack.unpackb(blob.read(), unicode_errors="surrogatepass", strict_map_key=False)
+    names, rows = msgpack.unpackb(
+        blob.read(), unicode_errors="surrogatepass", strict_map_key=False, use_list=False
+    )
     text = io.TextIOWrapper(target, "utf-8", "backslashreplace", newline="")
     # where lines end with both characters, cells with either are quoted: contract/text/csv_lines.py
     writer = csv.writer(_NewlineEnds(text), lineterminator=_LINE_END)
@@ -211,8 +213,11 @@ class _NewlineEnds:
 
 
 def _cell_text(cell: Any) -> Any:  # noqa: ANN401 - plain data
-    if isinstance(cell, list | dict):
-        cell = json.dumps(cell, ensure_ascii=False, default=str)
+    if isinstance(cell, list | tuple | dict):
+        try:
+            cell = json.dumps(cell, ensure_ascii=False, default=str)
+        except TypeError:  # a key that JSON has no form for
+            cell = str(cell)
     return cell.replace("\0", "\\x00") if isinstance(cell, str) else cell
 
 

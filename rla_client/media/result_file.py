@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -16,6 +17,7 @@ from rla_client.media import job_sender, render
 from rla_client.media.recording_place import find_place
 from rla_client.stream.values import to_plain
 
+MAX_TABLE_BYTES = 256 << 20  # that the agent takes
 MAX_FRAME_FILE = 1 << 20  # bytes of a file that goes through the spool
 _WORD = 1 << 63
 
@@ -90,9 +92,23 @@ def send_table(
     if place.stays:
         return
     content = _packed(columns, rows, plain)
-    if job_sender.can_send(place) and job_sender.send_blob(place, JOB_TABLE, (content,), {}):
+    small = len(content) <= MAX_TABLE_BYTES
+    if (
+        small
+        and _finds_msgpack()
+        and job_sender.can_send(place)
+        and job_sender.send_blob(place, JOB_TABLE, (content,), {})
+    ):
         return
     job_sender.make_here(place, JOB_TABLE, lambda file: render.encode_table(io.BytesIO(content), file))
+
+
+@cache
+def _finds_msgpack() -> bool:
+    """Whether the agent's process, which has no PYTHONPATH, finds the library that tables travel in."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(msgpack.__file__)))
+    listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return folder not in {os.path.abspath(path) for path in listed if path}
 
 
 def table_csv(columns: Sequence[Any], rows: Sequence[Sequence[Any]], plain: Callable[[Any], Any]) -> bytes:

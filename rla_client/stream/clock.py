@@ -26,6 +26,7 @@ class TimeStepHolder:
         self.was_set = False  # by anybody since the run was opened
         self._led = False  # by the script: then nobody else moves it
         self._leaders: dict[str, float] = {}  # names that moved it on: their last step
+        self._fallen: dict[str, float] = {}  # of these, those whose next step was far below it: that step
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # a function that is sent to another process finds that one's own there
@@ -35,6 +36,7 @@ class TimeStepHolder:
         """Back to 0, as before the first `set_time`."""
         self._time, self.was_set, self._led = 0, False, False
         self._leaders.clear()
+        self._fallen.clear()
 
     def config(self, time: TimeStep = 0, *_ignored: object, **_also_ignored: object) -> None:
         """Start at `time` (RLA's name; its further arguments have no meaning here)."""
@@ -65,6 +67,7 @@ class TimeStepHolder:
         """
         self._time = time if type(time) is int and -MAX_TIME < time < MAX_TIME else _number(time)
         self.was_set = True
+        self._fallen.clear()
         if isinstance(leaders, dict):
             self._leaders = {
                 name: step
@@ -76,7 +79,8 @@ class TimeStepHolder:
         """Go on to the step of something that was logged, unless the script sets the clock itself.
 
         Where the steps of a name that moved the clock on begin anew (the next stage of a curriculum), the
-        clock does, too: at a step of less than half of the name's last one. A value that is late is nearer.
+        clock does, too: at the second step in turn of less than half of the name's last one. A value that is
+        late is nearer, and a name that is logged on two scales (steps, and epochs) comes back up in between.
 
         Args:
             step: what the clock follows.
@@ -84,18 +88,24 @@ class TimeStepHolder:
         """
         if self._led:
             return
-        leaders = self._leaders
+        leaders, fallen = self._leaders, self._fallen
         if step > self._time:
             self._time = step
             self.was_set = True
         elif name not in leaders or step == self._time:
             return
         elif 2 * step < leaders[name] and self._time <= 2 * leaders[name]:
+            if step <= fallen.get(name, math.inf):
+                fallen[name] = step
+                return
             leaders.clear()
+            fallen.clear()
             self._time = step
         if name:
+            fallen.pop(name, None)
             if len(leaders) >= MAX_LEADERS and name not in leaders:
                 leaders.clear()
+                fallen.clear()
             leaders[name] = step
 
     @property
@@ -104,13 +114,13 @@ class TimeStepHolder:
         return {
             name.encode("utf-8", "backslashreplace").decode(): step
             for name, step in self._leaders.items()
-            if len(name) <= MAX_LEADER_NAME
+            if isinstance(name, str) and len(name) <= MAX_LEADER_NAME
         }
 
     def take_over(self, other: TimeStepHolder) -> None:
         """Show what another one shows."""
         self._time, self.was_set, self._led = other._time, other.was_set, other._led
-        self._leaders = other._leaders.copy()
+        self._leaders, self._fallen = other._leaders.copy(), other._fallen.copy()
 
     def get_time(self) -> int | float:
         """The current time-step, 0 before the first `set_time`."""

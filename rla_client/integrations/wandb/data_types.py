@@ -186,6 +186,7 @@ class Table(table.Table, Lenient):
         self, columns: Any = None, data: Any = None, rows: Any = None, dataframe: Any = None, **_: Any
     ) -> None:
         given: Any = next((found for found in (dataframe, data, rows) if found is not None), [])
+        given = given if hasattr(given, "__len__") else list(given)
         if columns is None and not table.has_names(given):
             columns = ("Input", "Output", "Expected")
         super().__init__(columns, given)
@@ -331,10 +332,12 @@ def show(key: str, value: Any, step: float) -> None:
             show(f"{key}_{number}", entry, step)
     elif isinstance(value, Unknown):
         return
+    elif isinstance(value, histogram.Histogram) and "tensorboard" in current.sinks:
+        _send_histogram(key, value, step)
     elif isinstance(value, LoggedValue) or (not isinstance(value, Lenient) and is_media(value)):
         current.save_media(key, value, step)
     elif not isinstance(value, Lenient) and hasattr(value, "shape"):
-        current.save_media(key, histogram.Histogram(value), step)
+        show(key, histogram.Histogram(value), step)
     else:
         tell_unknown(f"log of {type(value).__name__}")
 
@@ -350,15 +353,24 @@ def watcher(name: str, parameter: Any, what: str | None, every: int, joined: Joi
             with joined.active():  # torch has threads of its own for gradients
                 for group, tensor in (("gradients", gradient), ("parameters", parameter)):
                     if what in {group, "all"}:
-                        _send_histogram(f"{group}{name}", tensor)
+                        counted = histogram.Histogram(tensor)
+                        _send_histogram(f"{group}{name}", counted, time_step_holder.get_time())
 
     return look
 
 
-def _send_histogram(name: str, tensor: Any) -> None:
+def _send_histogram(name: str, value: histogram.Histogram, step: float) -> None:
+    """As an event alone: scripts log one for each step, and each would be a file."""
     current = logger.get_current()
-    if "tensorboard" in current.sinks:
-        send_media_event(current, name, histogram.Histogram(tensor), int(time_step_holder.get_time()))
+    if "tensorboard" not in current.sinks:
+        return
+    try:
+        value.check()
+        send_media_event(current, name, value, int(step))
+    except RlaError as error:
+        if name not in _warned:
+            _warned.add(name)
+            warn(f"wandb: the histogram {name} was not kept: {error}")
 
 
 def pixels(data: Any) -> Any:

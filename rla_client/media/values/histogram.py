@@ -25,36 +25,65 @@ class Histogram(LoggedValue):
         edges: of the bins, one more than counts.
 
     Raises:
-        ArgumentError: neither values nor counts with edges, or they do not fit.
+        ArgumentError: neither values nor counts with edges, or these do not fit together.
     """
 
     is_event: ClassVar[bool] = True
 
     def __init__(self, values: Any = None, bins: int = 64, *, counts: Any = None, edges: Any = None) -> None:  # noqa: ANN401 - see above
-        import numpy as np  # noqa: PLC0415 - not at import of the package
-
         if not 1 <= bins <= MAX_BINS:
             raise ArgumentError(f"a histogram has 1 to {MAX_BINS} bins, got {bins}")
-        self.values = None
-        if counts is None and edges is None and values is not None:
-            found = to_array(values).astype(np.float64).reshape(-1)
-            self.values = found[np.isfinite(found)]
-            self.counts, self.edges = np.histogram(self.values, bins=bins)
-        elif counts is not None and edges is not None and values is None:
-            self.counts, self.edges = (to_array(part).astype(np.float64) for part in (counts, edges))
-        else:
+        if (values is None) == (counts is None) or (counts is None) != (edges is None):
             raise ArgumentError("a histogram takes values, or counts with edges")
+        self._problem = ""  # what was wrong with the numbers; told where the file would be made
+        self.values: Any = None
+        self.counts: Any = None
+        self.edges: Any = None
+        try:
+            if counts is None:
+                found = to_array(values).astype("float64").reshape(-1)
+                self.values = found[abs(found) < float("inf")]
+                self.counts, self.edges = _counted(self.values, bins)
+            else:
+                self.counts, self.edges = (to_array(part).astype("float64") for part in (counts, edges))
+        except Exception as error:  # noqa: BLE001 - numbers come from foreign code; logging never ends training
+            self._problem = f"no numbers to count: {type(error).__name__}: {error}"
+            return
         if (
             self.counts.ndim != 1
             or self.edges.shape != (len(self.counts) + 1,)
             or len(self.counts) > MAX_BINS
         ):
             raise ArgumentError(
-                f"a histogram of {len(self.counts)} counts has {len(self.counts) + 1} edges, "
-                f"and at most {MAX_BINS} bins; got {len(self.edges)} edges"
+                f"a histogram of counts {self.counts.shape} has one edge more, and at most {MAX_BINS} bins; "
+                f"got edges {self.edges.shape}"
             )
+
+    def check(self) -> None:
+        """Be sure that it holds numbers.
+
+        Raises:
+            ArgumentError: it does not.
+        """
+        if self._problem:
+            raise ArgumentError(self._problem)
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
+        self.check()
         content = {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
         keep_bytes(f"{name}.histogram.json", json.dumps(content).encode(), where)
+
+
+def _counted(values: Any, bins: int) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
+    import numpy as np  # noqa: PLC0415 - not at import of the package
+
+    try:
+        with np.errstate(all="ignore"):
+            return np.histogram(values, bins=bins)
+    except ValueError:  # they differ by less than so many bins can be wide, or by more than a float holds
+        low, high = float(values.min()), float(values.max())
+        if low == high or not np.isfinite(high - low):
+            return np.array([values.size]), np.array([low, high])
+        reach = max(abs(low), abs(high)) * 1e-6
+        return np.histogram(values, bins=bins, range=(low - reach, high + reach))

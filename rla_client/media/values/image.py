@@ -7,6 +7,7 @@ from typing import Any
 
 from rla_client.media.result_file import keep_copy
 from rla_client.media.values.logged_value import LoggedValue, PathLike, Where
+from rla_client.stream.values import clean_text
 
 
 class Image(LoggedValue):
@@ -20,7 +21,7 @@ class Image(LoggedValue):
 
     def __init__(self, data: Any, caption: str | None = None) -> None:  # noqa: ANN401 - see above
         self.data: Any = data.data if isinstance(data, Image) else data
-        self.caption = None if caption is None else str(caption)
+        self.caption = None if caption is None else clean_text(str(caption))
 
     def save(self, name: str, where: Where) -> str:
         """See `LoggedValue.save`; returns the path of the file."""

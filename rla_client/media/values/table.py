@@ -27,9 +27,9 @@ class Table(LoggedValue):
         ArgumentError: a row has another number of cells than there are columns.
     """
 
-    def __init__(self, columns: Sequence[str] | None = None, data: Any = None) -> None:  # noqa: ANN401 - see above
+    def __init__(self, columns: Sequence[object] | None = None, data: Any = None) -> None:  # noqa: ANN401 - see above
         names, rows = _rows_of(data)
-        self.columns = list(names if columns is None else columns)
+        self.columns = names if columns is None else [str(name) for name in columns]
         self.data = rows
         if names and columns is not None:
             places = [names.index(name) if name in names else None for name in self.columns]
@@ -64,17 +64,18 @@ class _Cells:
     """What stands for a cell that is no plain data; images of one table are numbered."""
 
     def __init__(self, table: str, where: Where) -> None:
-        self._table, self._where, self._images = table, where, 0
+        self._table, self._where = table, where
+        self._names: dict[int, tuple[Image, str]] = {}  # by identity of those that are saved
 
     def __call__(self, cell: Any) -> Any:  # noqa: ANN401 - any value
         if not isinstance(cell, Image):
             return to_plain(cell)
         if isinstance(cell.data, PathLike):
             return os.fspath(cell.data)
-        self._images += 1
-        return os.path.basename(
-            cell.save(f"{self._table}-{self._images}.png", {**self._where, "cover": True})
-        )
+        if id(cell) not in self._names:
+            name = f"{self._table}-{len(self._names) + 1}.png"
+            self._names[id(cell)] = cell, os.path.basename(cell.save(name, {**self._where, "cover": True}))
+        return self._names[id(cell)][1]
 
 
 def has_names(data: Any) -> bool:  # noqa: ANN401 - see `Table`
@@ -87,16 +88,28 @@ def _rows_of(data: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401
     if data is None:
         return [], []
     if is_frame(data):
-        plain = data.astype(object).where(data.notna(), None)
-        return [str(name) for name in data.columns], plain.to_numpy().tolist()
+        return _of_frame(data)
     if isinstance(data, Mapping):
         names = [str(name) for name in data]
         return names, [list(row) for row in _columns(data)]
     rows = list(data)
     if rows and all(isinstance(row, Mapping) for row in rows):
-        names = list(dict.fromkeys(str(name) for row in rows for name in row))
-        return names, [[row.get(name) for name in names] for row in rows]
+        keys = list(dict.fromkeys(name for row in rows for name in row))
+        return [str(key) for key in keys], [[row.get(key) for key in keys] for row in rows]
     return [], [list(row) for row in rows]
+
+
+def _of_frame(frame: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401 - of pandas, or of another library
+    """Columns and rows; an index that has a name is a column, too."""
+    index = getattr(frame, "index", None)
+    if index is not None and any(name is not None for name in index.names):
+        frame = frame.reset_index()
+    names = [str(name) for name in frame.columns]
+    if hasattr(frame, "rows"):  # polars
+        return names, [list(row) for row in frame.rows()]
+    if hasattr(frame, "notna"):
+        frame = frame.astype(object).where(frame.notna(), None)
+    return names, [list(row) for row in frame.to_numpy().tolist()]
 
 
 def _columns(data: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from rla_client.run.run import Run
 
 SWITCH_WAIT_S = (
-    10.0  # where a run begins or ends, for what was printed before: the reader may only be starting
+    3.0  # where a run begins or ends, for what was printed before: the reader may only be starting
 )
 EXIT_WAIT_S = 1.0  # at the end of the program, for what it printed to reach the terminal before the prompt,
-LAST_WAIT_S = 10.0  # or at all, where a container or a job ends with the program
+LAST_WAIT_S = 5.0  # or at all, where a container or a job ends with the program
 START_S = 10.0
 _STANDARD = (1, 2)
 _LINE_BUFFERED = 1  # _IOLBF

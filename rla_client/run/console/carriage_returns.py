@@ -6,6 +6,7 @@ import codecs
 import re
 
 MAX_COLUMNS = 1 << 16  # of a line that is still open
+MOST_BARS = 50  # inside one another
 _BACK = re.compile(r"\x1b\[A\r*\n")  # up and down again, as tqdm does between two states of a nested bar
 _UNSEEN = re.compile(
     r"\x1b\[[0-?]{0,100}[ -/]{0,9}[@-~]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)|\x1b[^\[\]]|[\x00\x07\b]"
@@ -21,9 +22,11 @@ class CollapsedLines:
 
     def feed(self, data: bytes) -> str:
         """Take a piece of output; the lines that end in it."""
-        text, again = self._rest + self._decoder.decode(data), 1
-        while again:
+        text = self._rest + self._decoder.decode(data)
+        for _ in range(MOST_BARS):
             text, again = _BACK.subn("\r", text)
+            if not again:
+                break
         *lines, rest = text.split("\n")
         rest = rest[rest.rstrip("\r").rfind("\r") + 1 :]  # those at the end may belong to a newline
         while len(rest) > MAX_COLUMNS:

@@ -11,6 +11,7 @@ writing any more and everything is passed on.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from rla_client.run.console.pass_on import pass_on, ready
 from rla_client.run.console.recorder import Recorder
 
 READ_BYTES = 1 << 20  # all that a pipe holds
+LEAST_TO_GATHER = 256 << 10  # bytes of a pipe: a smaller one, of a user with many, fills meanwhile
 GATHER_S = 0.005  # between reads, as waking a reader costs the training more than the write
 BACKLOG_BYTES = 64 << 20  # that one thread may be behind: then it leaves out the older half
 AFTER_S = 60.0  # how long what other processes print after the training's end still goes into its file
@@ -122,6 +124,12 @@ class Keeper:
             self._recorder.settle()
 
 
+def _size(pipe: int) -> int:
+    with suppress(OSError):
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    return 0
+
+
 class ConsoleProcess:
     """All of it.
 
@@ -133,6 +141,7 @@ class ConsoleProcess:
 
     def __init__(self, sources: list[int], targets: list[int], control: int) -> None:
         self._numbers = {source: number for number, source in enumerate(sources)}
+        self._large = all(_size(source) >= LEAST_TO_GATHER for source in sources)
         self._passing = [Worker(partial(_pass_on, target)) for target in targets]
         self._keeper = Keeper(len(sources))
         self._keeping = Worker(self._keeper.take)
@@ -153,7 +162,7 @@ class ConsoleProcess:
                 if self._hear():
                     continue
                 control, end_at = [], time.monotonic() + AFTER_S
-            if self._read(found) < READ_BYTES // 2:
+            if self._read(found) < READ_BYTES // 2 and self._large:
                 ready(control, GATHER_S)
             if end_at is not None and time.monotonic() >= end_at:
                 self._keeping.put(partial(self._keeper.begin, None))

@@ -76,17 +76,35 @@ def test_it_begins_anew_where_the_steps_of_what_moved_it_do() -> None:
     clock.follow(1, "other")
     assert clock.get_time() == 40, "late values, and those of another counter"
     clock.follow(1, "loss")
-    assert clock.get_time() == 1, "the next stage"
+    clock.follow(1, "loss")
+    assert clock.get_time() == 40, "one step alone may be of an epoch"
+    clock.follow(2, "loss")
+    assert clock.get_time() == 2, "the next stage"
     clock.follow(20, "loss")
     later = TimeStepHolder()
     later.put(20, clock.leaders)
     later.follow(1, "other")
     assert later.get_time() == 20
     later.follow(1, "loss")
-    assert later.get_time() == 1, "also after a resume at the end of a stage"
+    later.follow(2, "loss")
+    assert later.get_time() == 2, "also after a resume at the end of a stage"
     clock.set_time(9)
     clock.follow(1, "loss")
     assert clock.get_time() == 9, "the script counts by itself"
+
+
+def test_a_name_that_is_logged_on_two_scales_leads_nowhere() -> None:
+    """A loss by steps in training, and by epochs in validation; two workers of unlike speed."""
+    clock, workers = TimeStepHolder(), TimeStepHolder()
+    for epoch in range(1, 5):
+        for step in range(0, 1000, 50):
+            clock.follow(1000 * (epoch - 1) + step, "loss")
+            workers.follow(100 * (epoch * 20 + step // 50), "loss")
+            workers.follow(30 * (epoch * 20 + step // 50), "loss")
+        for _ in range(2):
+            clock.follow(epoch, "loss")
+        assert clock.get_time() == 1000 * epoch - 50
+        assert workers.get_time() == 100 * (epoch * 20 + 19)
 
 
 def test_it_knows_a_bounded_number_of_names() -> None:

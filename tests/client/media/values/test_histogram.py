@@ -23,6 +23,16 @@ def test_a_file_has_edges_and_counts(tmp_path: Path) -> None:
     assert Histogram([]).counts.sum() == 0
 
 
+def test_numbers_that_hardly_differ_and_what_holds_none(tmp_path: Path) -> None:
+    """Neither ends training: what cannot be counted is told where the file would be made."""
+    for values in ([1 / 7] * 6 + [1 - 6 / 7], [2.0**53, 2.0**53 + 2], [-1e308, 1e308], [3.0] * 5):
+        found = Histogram(values)
+        assert found.counts.sum() == len(values)
+        assert len(found.edges) == len(found.counts) + 1
+    with pytest.raises(ArgumentError, match="no numbers to count"):
+        Histogram(["a", "b"]).save("h", {"cover": True, "add_timestamp": False, "results_dir": str(tmp_path)})
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{}, {"counts": [1]}, {"values": [1], "counts": [1], "edges": [0, 1]}, {"counts": [1], "edges": [0]},

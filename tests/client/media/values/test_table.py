@@ -78,6 +78,38 @@ def test_cells_of_every_kind_come_back() -> None:
     assert row[12] == 'quote " and, comma'
 
 
+def test_names_that_are_no_text_and_keys_that_json_has_no_form_for() -> None:
+    assert read(Table(data=[{1: "x", 2: "y"}])) == [["1", "2"], ["x", "y"]]
+    assert read(Table([1, 2], {1: ["x"], 2: ["y"]})) == [["1", "2"], ["x", "y"]]
+    (cell,) = read(Table(["a"], [[{("s", 1): 0.5}]]))[1]
+    assert cell == "{('s', 1): 0.5}"
+
+
+def test_frames_of_other_libraries_and_a_named_index() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    frame = pandas.DataFrame({"env": ["a", "a", "b"], "r": [1.0, 3.0, 5.0]}).groupby("env").mean()
+    assert read(Table(data=frame)) == [["env", "r"], ["a", "2.0"], ["b", "5.0"]]
+
+    class Polars:
+        """The part of a polars frame that is asked."""
+
+        columns = ("a", "b")
+
+        def rows(self) -> list[tuple[int, str]]:
+            return [(1, "x")]
+
+        def to_numpy(self) -> None:
+            raise AssertionError("it has no types of its own there")
+
+    assert read(Table(data=Polars())) == [["a", "b"], ["1", "x"]]
+
+
+def test_an_image_is_one_file_however_often_its_table_is_packed(tmp_path: Path) -> None:
+    where = {"cover": True, "add_timestamp": False, "results_dir": str(tmp_path)}
+    Table(["n", "i"], [[10**30, Image(np.zeros((4, 4), np.uint8))]]).save("t", where)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t-1.png", "t.csv"]
+
+
 def test_an_image_in_a_cell_is_a_file_of_its_own(tmp_path: Path) -> None:
     where = {"cover": True, "add_timestamp": True, "results_dir": str(tmp_path)}
     Table(["i"], [[Image(np.zeros((4, 4), np.uint8))], [Image(np.ones((4, 4), np.uint8))]]).save("t", where)
