@@ -69,7 +69,7 @@ def save_media(
     *,
     step: float | None,
     folder: str | None,
-    show: Callable[[str, LoggedValue], None] | None = None,
+    show: Callable[[str, LoggedValue], object] | None = None,
 ) -> None:
     """Have it saved under its key; whatever is wrong with it is told and counted as lost.
 

@@ -30,6 +30,7 @@ from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
+    from rla_client.media.values.logged_value import LoggedValue
 
 
 FOLDERS_TOLD = ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir")
@@ -62,9 +63,16 @@ def open_stream(
     folder = os.path.join(opening.root, opening.folders[LOG])
     clock = clock or current_clock()
     logger = Logger(folder, sinks, outbox, callback=callback, comm=comm, clock=clock)
+    logger.show_media = _show_media
     logger.for_workers = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
     tell_opened(os.environ.get(RUN_FILE_VARIABLE, ""), opening)
     return Run(logger, opening, settings)
+
+
+def _show_media(logger: Logger, name: str, value: LoggedValue, step: int) -> None:
+    from rla_client.run.record.media_events import send_media_event  # noqa: PLC0415 - only where there are media
+
+    send_media_event(logger, name, value, step)
 
 
 def open_item(data: RunData, item: Item, **continuing: object) -> Run:

@@ -170,12 +170,12 @@ def test_begun_here_killed_and_finished_there(
     for root in (second.root, master.root):
         _is_one_run(root, child, reference)
     third = machine("node-d")
-    for again in (
-        second,
-        third,
-    ):  # it has finished, and continues at its last checkpoint: nothing is left to do
+    for again in (second, third):  # it has finished: at its last checkpoint nothing is left to do
         done = again.train(40)
         assert done.returncode == 0, done.stderr
+        about, copy = child / "run.json", master.root / child.relative_to(second.root) / "run.json"
+        wait_until(lambda: b'"reopened": null' not in copy.read_bytes() == about.read_bytes(), 40)  # noqa: B023
+        wait_until(lambda: json.loads(copy.read_text())["state"] == "finished", 40)  # noqa: B023
     wait_until(lambda: sorted(state_on(master)) == ["finished", "finished", "killed"], 40)
     assert second.items() == [parent, child]
     _is_one_run(second.root, child, reference)

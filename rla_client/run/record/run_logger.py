@@ -92,6 +92,7 @@ class Logger:
         self.lead: Callable[[], str] | None = None  # begins each text on stdout and in the text log
         self.tbx_writer: Any = None
         self.scalar_rows: Any = None  # `ScalarRows`, made with the first SummaryWriter
+        self.show_media: Callable[[Logger, str, LoggedValue, int], object] | None = None  # in TensorBoard
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
         self.last_row: Row = {}
@@ -149,15 +150,10 @@ class Logger:
         with self.lock:
             if self.outbox is None and self._join is not None:
                 self._joined()
+        show = self.show_media if "tensorboard" in self.sinks else None
         at = int(self.clock.get_time() if step is None else step)
-
-        def show(name: str, media: LoggedValue) -> None:
-            from rla_client.run.record.media_events import send_media_event  # noqa: PLC0415 - tensorboardX is slow
-
-            send_media_event(self, name, media, at)
-
-        shown = show if "tensorboard" in self.sinks else None
-        save_media(key, value, step=step, folder=self.folder, show=shown)
+        events = None if show is None else lambda name, media: show(self, name, media, at)
+        save_media(key, value, step=step, folder=self.folder, show=events)
 
     def _record_specially(self, key: str, value: object, exclude: Exclude, freq: float | None) -> None:
         names = sink_names(exclude)
