@@ -140,21 +140,6 @@ def test_a_blob_that_somebody_cut_is_no_checkpoint(
     assert list(folder.iterdir()) == []
 
 
-def test_an_agent_of_before_gets_no_raw_blob(saver: CheckpointSaver, places: Places, folder: Path) -> None:
-    large = {"w": torch.rand(6_000_000)}
-    with lock_held(places):
-        places.lock.write_text('{"pid": 1, "protocol": 1}')
-        saver.save(large, time_step=1)
-        assert saver.ways == {"arena": 0, "blob": 0, "direct": 1}
-        places.lock.write_text('{"pid": 1, "protocol": 1, "raw_blobs": true}')
-        saver.save(large, "other", time_step=2)
-        assert saver.ways["blob"] + saver.ways["arena"] == 1
-    places.lock.write_text('{"pid": 1, "protocol": 1}')  # it is gone
-    saver.save(large, time_step=3)
-    assert saver.ways["direct"] == 1
-    assert torch.equal(load_file(folder / "checkpoint_1.pt")["w"], large["w"])
-
-
 @pytest.mark.parametrize("limit", ["MAX_STORAGES", "MAX_SKELETON_BYTES"])
 def test_what_no_job_may_name_is_written_here(
     saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
