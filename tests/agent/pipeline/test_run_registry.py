@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunEvent, RunState
 from rla_agent.pipeline.run_liveness import follow
 from rla_agent.pipeline.run_registry import RunRegistry, new_run_record
-from rla_agent.store.agent_db import Changes
 from rla_client.contract.spool.losses import Loss
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
@@ -77,23 +74,23 @@ def lost(writer: Any, **told: Any) -> None:
 
 
 def test_losses_are_summed_over_streams_and_counted_once_after_a_restart(tmp_path: Path) -> None:
-    """A client tells them cumulatively, once more in each opening frame; an earlier one told one number."""
+    """A client tells them cumulatively, once more in each opening frame."""
     lone = LoneStream(tmp_path)
     figure = ["figure", "1-a.png", "Traceback:\n  File x\nValueError: bad"]
-    lost(lone.writer, rows=2, others=1, losses=[["row", "", "full"], figure], records=3)
+    lost(lone.writer, rows=2, others=1, losses=[["row", "", "full"], figure])
     with Side(lone) as side:
         side.read_all()
         record = follow(side.stream, new_run_record(side.stream), 0.0, 1e9)
         assert (record.lost, record.lost_others) == (2, 1)
         assert record.losses == (Loss("row", "", "full"), Loss("figure", "1-a.png", "ValueError: bad"))
         side.commit()
-    lost(lone.writer, rows=5, others=1, losses=[["row", "", "fuller"]], records=6)
+    lost(lone.writer, rows=5, others=1, losses=[["row", "", "fuller"]])
     lost(lone.writer, rows=-1, others="x", losses=7)
-    lost(lone.writer, records="many")
+    lost(lone.writer, rows="many")
     with Side(lone) as side:
         side.read_all()
         record = follow(side.stream, record, 0.0, 1e9)
-        lost(lone.writer, rows=5, others=1, losses=[["text", "", "full"]], records=6)
+        lost(lone.writer, rows=5, others=1, losses=[["text", "", "full"]])
         side.read_all()  # reasons that come after the number, which an opening frame told
         record = follow(side.stream, record, 0.0, 1e9)
         assert (record.lost, record.lost_others) == (5, 1)
@@ -101,39 +98,11 @@ def test_losses_are_summed_over_streams_and_counted_once_after_a_restart(tmp_pat
     assert RunRecord.from_plain(record.to_plain(0.0)).losses == record.losses
     (tmp_path / "other").mkdir()
     other = LoneStream(tmp_path / "other")
-    lost(other.writer, records=4)
+    lost(other.writer, rows=4)
     with Side(other) as side:
         side.read_all()
         record = follow(side.stream, record, 0.0, 1e9)
     assert (record.lost, record.lost_others) == (9, 1)
-    earlier = {
-        name: value for name, value in record.to_plain(0.0).items() if name not in {"lost_others", "losses"}
-    }
-    assert RunRecord.from_plain(earlier).lost == 9
-
-
-def test_what_an_earlier_release_had_counted_is_not_counted_again(tmp_path: Path) -> None:
-    """It noted the largest number that was told in the run's record, and nothing of it with the stream."""
-    lone = LoneStream(tmp_path)
-    lost(lone.writer, records=3)
-    with Side(lone) as side:
-        side.read_all()
-        side.commit()
-        record = replace(new_run_record(side.stream), lost=3)
-        side.database.commit(Changes(runs=[("r", 0.0, True, record.to_plain(0.0))]))
-    with closing(sqlite3.connect(lone.database)) as db, db:
-        db.execute("UPDATE outputs SET state = json_remove(state, '$.lost')")
-    lost(lone.writer, records=4)
-    with Side(lone) as side:
-        side.read_all()
-        record = follow(side.stream, record, 0.0, 1e9)
-        side.commit()
-    assert (record.lost, record.lost_others) == (4, 0)
-    with Side(lone) as side:
-        lost(lone.writer, rows=4, others=2, records=6)
-        side.read_all()
-        record = follow(side.stream, record, 0.0, 1e9)
-    assert (record.lost, record.lost_others) == (4, 2)
 
 
 def test_no_more_run_files_are_written_than_there_is_time_for(registry: RunRegistry, tmp_path: Path) -> None:
