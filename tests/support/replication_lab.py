@@ -89,6 +89,7 @@ class Sshd:
     def stop(self) -> None:
         """End the server and its sessions."""
         if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)  # else a session begins while the others are ended
             for child in _children(self._process.pid):
                 _kill(child)
             self._process.kill()

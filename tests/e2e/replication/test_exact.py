@@ -215,6 +215,8 @@ def test_a_dropped_checkpoint_goes_after_the_master_is_back_unless_it_was_saved_
         (here / name).write_bytes(b"x" * 100)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 20)
+    # both acknowledged, too: what the agent does not know to be there, it does not delete there
+    wait_until(lambda: ledger_states(node, "c_1.pt") + ledger_states(node, "c_2.pt") == [0, 0], 20)
     master.stop()
     for name in ("c_1.pt", "c_2.pt"):
         drop(here, name)
