@@ -17,9 +17,8 @@ from rla_client.media import job_sender, render
 from rla_client.media.recording_place import find_place
 from rla_client.stream.values import to_plain
 
-MAX_TABLE_BYTES = 256 << 20  # that the agent takes
+MAX_TABLE_BYTES = 256 << 20  # that the agent takes: `MAX_FIGURE_BLOB_BYTES` of its render jobs
 MAX_FRAME_FILE = 1 << 20  # bytes of a file that goes through the spool
-_WORD = 1 << 63
 
 
 def keep_bytes(name: str, content: bytes, where: Mapping[str, Any]) -> None:
@@ -92,15 +91,9 @@ def send_table(
     if place.stays:
         return
     content = _packed(columns, rows, plain)
-    small = len(content) <= MAX_TABLE_BYTES
-    if (
-        small
-        and _finds_msgpack()
-        and job_sender.can_send(place)
-        and job_sender.send_blob(place, JOB_TABLE, (content,), {})
-    ):
-        return
-    job_sender.make_here(place, JOB_TABLE, lambda file: render.encode_table(io.BytesIO(content), file))
+    travels = len(content) <= MAX_TABLE_BYTES and _finds_msgpack() and job_sender.can_send(place)
+    if not (travels and job_sender.send_blob(place, JOB_TABLE, (content,), {})):
+        job_sender.make_here(place, JOB_TABLE, lambda file: render.encode_table(io.BytesIO(content), file))
 
 
 @cache

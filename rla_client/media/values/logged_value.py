@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,11 +11,12 @@ Where = Mapping[str, Any]  # `cover`, `add_timestamp`, `results_dir` of `recordi
 PathLike = (str, os.PathLike)
 
 
-class LoggedValue:
+class LoggedValue(ABC):
     """A value that becomes a file of the results: `results/<index>/<time-step>-<name>.<ending>`."""
 
     is_event: ClassVar[bool] = False  # it is also shown by TensorBoard, where that is an output
 
+    @abstractmethod
     def save(self, name: str, where: Where) -> str | None:
         """Have the file made.
 
@@ -29,7 +31,6 @@ class LoggedValue:
             ArgumentError: what it holds cannot be kept.
             OSError: a file that it names cannot be read.
         """
-        raise NotImplementedError
 
 
 def to_array(values: Any) -> Any:  # noqa: ANN401 - of numpy, torch or a list
