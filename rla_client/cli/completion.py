@@ -31,6 +31,7 @@ _SHOWN = (
     "took",
     "began",
     "host",
+    "name",
     "tags",
     "note",
     "kinds",
@@ -49,7 +50,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     if "=" not in incomplete:
         offered = ["@last"]
         for record in reversed(_newest(ctx, light=True)):
-            offered += [record.date, record.date[TIME_PLACE:]]
+            offered += [record.date, record.date[TIME_PLACE:], *filter(None, [record.display_name])]
         found = _matching(offered, incomplete)
         if found or not incomplete:
             return found
