@@ -95,7 +95,7 @@ def ls(
         return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
-    filtered = bool(chosen.fitting or chosen.where)
+    filtered = bool(chosen.fitting or chosen.where or chosen.commit)
     early = limit if limit and sort == "time" and not filtered else None
     light = not (machine or columns or metric) and sort.removeprefix("-") in LIGHT_COLUMNS
     records = (

@@ -431,13 +431,16 @@ def test_the_folder_of_tb_print_lies_in_the_cache_and_goes_with_time(
     assert (events / "events.out.tfevents.1.box").is_file()  # links go, not what they name
 
 
-SELECTING = ("ls", "compare", "plot", "export", "tb", "du", "tag", "note", "rm", "archive", "migrate")
+SELECTING = (
+    "ls", "compare", "table", "metrics", "plot", "export", "tb", "du", "tag", "note", "rm", "archive",
+    "migrate", "top",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", SELECTING)
 def test_each_command_for_many_runs_selects_them_alike(rla: Rla, command: str) -> None:
     text = rla(command, "--help", columns=200).stdout
-    for option in ("--run", "--tag", "--state", "--where", "--since", "--table"):
+    for option in ("--run", "--tag", "--state", "--where", "--since", "--commit", "--table", "--limit"):
         assert f" {option} " in text, option
 
 
