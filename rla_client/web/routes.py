@@ -37,6 +37,7 @@ from rla_client.web import (
     run_changes,
     run_detail,
     run_list,
+    sparklines,
     system_metrics,
 )
 from rla_client.web.agent_status import Machine
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
-LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
+LONG = frozenset(
+    {"sparklines", "difference", "search", "files", "media", "environment"}
+)  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -90,6 +93,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "command": panel_export.command,
         "live": stream,
         "metrics": lambda site, body: run_list.metric_names(site.chosen(body.get("numbers"))),
+        "sparklines": sparklines.sparklines,
         "importance": importance.importance,
         "parallel": importance.parallel,
         "scatter": importance.scatter,
