@@ -36,7 +36,8 @@ function powers(low, high) {
 /**
  * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null), onZoom([low, high] or null),
  * onFocus(curve index or -1); where wanted yText(value), yRange(low, high), yEnds ([low, high]), incrs (of y),
- * xTicks ([[x, text]…]), points (no lines), rulers ([[[y, text]…] for each x], instead of the axis of y).
+ * xTicks ([[x, text]…]), points (no lines), rulers ([[[y, text]…] for each x], instead of the axis of y; a part of one
+ * that is dragged over is told by onBrush(x, [low, high]), and `brushes`, Map(x → [low, high]), are shown).
  * `curves`: [{label, colour, dash, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`;
  * without bands there may be as many again, which stand faintly behind: the values as they were recorded.
  */
@@ -128,18 +129,22 @@ export class Chart {
     return {
       width: options.width, height: options.height, pxAlign: false, legend: { show: false }, focus: { alpha: FAINT }, ...this.series(),
       cursor: {
-        sync: { key: options.sync, setSeries: false }, drag: { x: true, y: false, setScale: false },
+        sync: { key: options.sync, setSeries: false }, drag: { x: !options.rulers, y: Boolean(options.rulers), setScale: false },
         focus: { prox: NEAR }, points: { show: false }, bind: { dblclick: () => null },
       },
       scales: {
-        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => padded(low, high) : undefined },
+        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => (options.rulers ? [low - (high - low) * 0.12, high + (high - low) * 0.06] : padded(low, high)) : undefined },
         y: { distr: logY ? 3 : 1, range: yEnds ? () => yEnds : logY ? undefined : (_, low, high) => yRange(low, high) },
       },
       axes: this.axes(),
       hooks: {
         draw: [() => this.drawMarks()],
         setSelect: [(u) => {
-          if (u.select.width < 4) return;
+          if (options.rulers && u.select.height >= 4) {
+            const x = Math.round(u.posToVal(u.cursor.left, "x"));
+            options.onBrush(x, [u.posToVal(u.select.top + u.select.height, "y"), u.posToVal(u.select.top, "y")]);
+          }
+          if (options.rulers || u.select.width < 4) return;
           const low = u.posToVal(u.select.left, "x");
           const high = u.posToVal(u.select.left + u.select.width, "x");
           u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
@@ -247,7 +252,20 @@ export class Chart {
     }
     ctx.fillStyle = style("--text");
     ctx.font = `${11 * devicePixelRatio}px sans-serif`;
-    (this.options.rulers ?? []).forEach((ruler, x) => ruler.forEach(([y, what]) => text(what, plot.valToPos(x, "x", true), plot.valToPos(y, "y", true))));
+    ctx.textAlign = "right";
+    ctx.textBaseline = "middle";
+    ctx.strokeStyle = style("--back");
+    ctx.lineWidth = 4 * devicePixelRatio;
+    (this.options.rulers ?? []).forEach((ruler, x) => ruler.forEach(([y, what]) => {
+      const at = [plot.valToPos(x, "x", true) - 6 * devicePixelRatio, plot.valToPos(y, "y", true)];
+      ctx.strokeText(what, ...at);
+      ctx.fillText(what, ...at);
+    }));
+    ctx.fillStyle = `${style("--accent")}44`;
+    for (const [x, [low, high]] of this.options.brushes ?? []) {
+      const [top, bottom] = [plot.valToPos(high, "y", true), plot.valToPos(low, "y", true)];
+      ctx.fillRect(plot.valToPos(x, "x", true) - 6 * devicePixelRatio, top, 12 * devicePixelRatio, bottom - top);
+    }
     ctx.restore();
   }
 

@@ -30,6 +30,7 @@ export class Panel {
     this.stale = true;
     this.chart = null;
     this.head = null;
+    this.brushes = null;  // Map(axis → [low, high]) of the parallel panel
     this.new = new Map();  // run → [[x, y], …] since the last answer; y that is not finite as text
     const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
     this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
@@ -135,7 +136,7 @@ export class Panel {
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
       width: this.box.clientWidth, height: this.height, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
-      ...(head.options ?? { logX, logY, range, yEnds: ends }),
+      brushes: this.brushes, onBrush: (x, ends) => this.brush(x, ends), ...(head.options ?? { logX, logY, range, yEnds: ends }),
     }, curves, this.base, head.kind === "bands");
     if (head.options || (curves.length === 1 && !curves[0].odd && !head.curves[0].numbers)) { fill(this.legend); return; }
     const on = (at) => () => this.panels.highlight(at === null ? null : head.curves[at]);
@@ -146,10 +147,19 @@ export class Panel {
     )), curves.length > LEGENDS ? h("span", { class: "dim" }, ` and ${curves.length - LEGENDS} more`) : null);
   }
 
+  /** A part of an axis of a hyper-parameter was chosen: runs that are within all such parts are selected. */
+  brush(x, ends) {
+    this.brushes = new Map([...(this.brushes ?? []), [x, ends]]);
+    const passes = (ys) => [...this.brushes].every(([axis, [low, high]]) => ys[axis] !== null && ys[axis] >= low && ys[axis] <= high);
+    const series = this.base.slice(1);
+    this.panels.page.choose(this.head.curves.filter((_, at) => passes(series[at])).map((curve) => curve.number));
+  }
+
   /** A part of x was chosen: all panels show it; of points it selects the runs. */
   zoom(range) {
     const { page } = this.panels;
     if (this.question === "curves") { page.set({ zoom: range }); return; }
+    if (this.question === "parallel") { this.brushes = null; page.choose([]); return; }
     const [xs, ...series] = this.base;
     const inside = (ys) => ys.some((y, at) => y !== null && xs[at] >= range[0] && xs[at] <= range[1]);
     if (this.question === "scatter") page.choose(range ? this.head.curves.filter((_, at) => inside(series[at])).map((curve) => curve.number) : []);

@@ -185,8 +185,9 @@ export class Panels {
     const body = { metric };
     const panels = names.map(({ name, rho, importance }) => ({
       key: `scatter ${name}`, title: `${name}: importance ${importance.toFixed(2)}${rho === null ? "" : `, ρ = ${rho.toFixed(2)}`}`, question: "scatter", body: { ...body, parameter: name } }));
-    const weights = h("details", {}, h("summary", {}, `Importance for ${metric} in ${runs} runs`), table(["hyper-parameter", "importance", "Spearman's ρ", "runs"],
-      names.map(({ name, rho, importance, runs: own }) => [name, h("span", {}, h("meter", { min: "0", max: "1", value: String(importance), "aria-label": `Importance of ${name}` }), ` ${importance.toFixed(2)}`), numberText(rho === null ? null : Number(rho.toFixed(3))), String(own)])));
+    const weights = h("details", {}, h("summary", {}, `Importance for ${metric} in ${runs} runs`), table(["hyper-parameter", "importance", "95 % interval", "Spearman's ρ", "runs"],
+      names.map(({ name, rho, importance, interval, chance, runs: own }) => [name, h("span", {}, h("meter", { min: "0", max: "1", value: String(importance), "aria-label": `Importance of ${name}` }), ` ${importance.toFixed(2)}`),
+        h("span", { title: `Shuffled values reach ${chance.toFixed(2)} in one of twenty tries` }, interval.map((end) => end.toFixed(2)).join(" – "), importance <= chance && h("span", { class: "warn" }, " may be chance")), numberText(rho === null ? null : Number(rho.toFixed(3))), String(own)])));
     weights.open = true;
     return [weights, this.section(metric, [{ key: "parallel", title: `${metric} and hyper-parameters`, question: "parallel", body: { ...body, parameters: names.map(({ name }) => name) } }, ...panels], kept)];
   }

@@ -2,7 +2,9 @@
 
 import { ask, fileUrl } from "./api.js";
 import { bytesText, fill, h, later, timeText } from "./dom.js";
+import { heatMap } from "./heat_map.js";
 import { follow, frame, section, slider, stepsOf, table } from "./parts.js";
+import { isTable } from "./run_tables.js";
 
 const PAUSE_MS = 6000;
 const MAX_SHOWN = 500;  // other files in the table
@@ -48,9 +50,24 @@ export function inlineMedia(context) {
   return node;
 }
 
+/** The distributions over time; nothing where there are none. */
+export function distributions({ path, signal, run }) {
+  const grid = h("div", { class: "grid" });
+  const node = h("details", { open: true, hidden: true }, h("summary", {}, "Distributions"), grid);
+  let known = null;
+  const show = () => { node.hidden = !known.found.length; fill(grid, known.found.map(heatMap), known.names > known.found.length && h("p", { class: "dim" }, `of ${known.names} the first ${known.found.length}`)); };
+  async function load() {
+    known = await ask("histograms", { run: path }, signal);
+    show();
+  }
+  window.addEventListener("themechange", () => { if (known) show(); }, { signal });
+  follow(load, run, () => 5 * PAUSE_MS, signal);
+  return node;
+}
+
 /** Fill the tab. */
 export function mediaTab(context) {
-  const { path, body, query, save } = context;
+  const { path, body, query, save, goTo } = context;
   const words = h("input", { type: "search", placeholder: "part of a name", "aria-label": "Names of files", value: query.get("name") ?? "", oninput: later(() => { save({ name: words.value }); if (found) build(); }, 150) });
   const grid = h("div", { class: "media" });
   const rest = h("div", {});
@@ -68,7 +85,7 @@ export function mediaTab(context) {
       found.names > found.groups.length && h("p", { class: "dim" }, `of ${found.names} names the first ${found.groups.length}`),
       found.cut && h("p", { class: "bad" }, `there are more than ${found.count} files; the others were not looked at`),
       found.passed > 0 && h("p", { class: "dim" }, `${found.passed} links, pipes or unreadable names are left out`),
-      found.others.length > 0 && section(`Other files (${found.other_count})`, table(["name", "size", "time"], found.others.slice(0, MAX_SHOWN).map(([name, size, time]) => [fileLink(path, name), bytesText(size), timeText(time)]))));
+      found.others.length > 0 && section(`Other files (${found.other_count})`, table(["name", "size", "time"], found.others.slice(0, MAX_SHOWN).map(([name, size, time]) => [isTable(name) ? h("button", { type: "button", onclick: () => { save({ table: name }); goTo("tables"); } }, name) : fileLink(path, name), bytesText(size), timeText(time)]))));
   }
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?run=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);

@@ -6,7 +6,7 @@ import { runLink, tell } from "./frame.js";
 import { badge, refill, section, table } from "./parts.js";
 import { RunCurves } from "./run_curves.js";
 import { environmentOf, plainText } from "./run_environment.js";
-import { inlineMedia } from "./run_media.js";
+import { distributions, inlineMedia } from "./run_media.js";
 import { systemCharts } from "./system.js";
 
 const MAX_SHOWN = 500;  // rows of a table of names and values
@@ -36,7 +36,7 @@ export function overviewTab(context) {
     refill(story, [now.warnings, now.resumes, now.parents, now.children], () => storyOf(now, () => { save({ file: "warn.txt" }); goTo("logs"); }));
   }
   fill(body, h("div", { class: "overview" },
-    h("div", { class: "main" }, curves.node, inlineMedia(context), !offline && systemPart(context)),
+    h("div", { class: "main" }, curves.node, inlineMedia(context), !offline && [distributions(context), systemPart(context)]),
     h("aside", { "aria-label": "About the run" }, h("div", { class: "strip" }, words),
       section("Parameters", listed), section("Last values", metrics), noteSection(path, run), story, section("Environment", environmentOf(context)))));
   parameters();

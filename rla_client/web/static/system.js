@@ -55,12 +55,15 @@ export function systemCharts({ path, signal, run }, grid, onBuilt) {
     const shown = CHARTS.filter(([, name]) => columns[name]);
     fill(grid);
     onBuilt(shown.length);
-    charts = shown.map((chart) => {
-      const [title, , yText] = chart;
+    const boxes = shown.map(([title]) => {
       const box = h("div", { class: "plot" });
       grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("h3", {}, title), box));
-      return new Chart(box, {
-        width: box.clientWidth || 380, height: HEIGHT, x: "timestamp", sync: "system", yText, range, onZoom: (asked) => { range = asked; build(); },
+      return box;
+    });
+    charts = shown.map((chart, at) => {  // once all are in their places: before that one has another width
+      const [title, , yText] = chart;
+      return new Chart(boxes[at], {
+        width: boxes[at].clientWidth || 380, height: HEIGHT, x: "timestamp", sync: "system", yText, range, onZoom: (asked) => { range = asked; build(); },
         yRange: (low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1], incrs: yText === bytesText || yText === rate ? POWERS : undefined,
       }, [{ label: title, colour: style("--accent") }], data(chart));
     });

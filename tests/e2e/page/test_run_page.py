@@ -264,6 +264,7 @@ def test_code_and_what_differs_from_another_run(run: RunView) -> None:
     run.page.locator(".leaf[data-name='deep/net.py']").click()
     run.until_text("<script>window.hacked = 1</script>")
     assert run.page.locator("pre.numbers").inner_text().split() == ["1", "2"]
+    assert run.page.locator(".lines .py-number").all_inner_texts() == ["1", "64"]
     run.page.locator(".leaf[data-name='train.py']").click()
     run.until_text("seed = 0")
     run.page.get_by_role("button", name="Differences from…").click()
