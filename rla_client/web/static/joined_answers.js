@@ -1,8 +1,7 @@
 // The answers for several metrics as one: their curves over the x of all.
 
-/** One answer of {head, data} as it is; of several the curves of all, each with its metric. */
+/** Several answers of {head, data} as one: the curves of all, each with its metric. */
 export function joined(answers) {
-  if (answers.length === 1) return answers[0];
   const shown = answers.filter(({ head }) => head.curves.length);
   if (!shown.length) return answers[0];
   const xs = [...new Set(shown.flatMap(({ data }) => data[0]))].sort((a, b) => a - b);

@@ -8,7 +8,9 @@ export function openMenu(button, label, items) {
     removeEventListener("pointerdown", beside, true);
     node.remove();
     button.setAttribute("aria-expanded", "false");
-    if (back) button.focus({ preventScroll: true });
+    if (!back) return;
+    const again = button.isConnected ? button : document.querySelector(`[aria-label="${CSS.escape(button.getAttribute("aria-label") ?? "")}"]`);  // its row was made anew
+    again?.focus({ preventScroll: true });
   };
   const choices = items.filter(Boolean).map(([text, act]) => h("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: () => { close(true); act(); } }, text));
   const node = h("div", { class: "menu", role: "menu", "aria-label": label, onkeydown: (event) => {

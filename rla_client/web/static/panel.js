@@ -4,7 +4,6 @@ import { ask, askNumbers, offline } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h, later, save } from "./dom.js";
 import { toPng, toSvg } from "./export.js";
-import { joined } from "./joined_answers.js";
 
 const LEGENDS = 60;
 const SHARE = 60;  // what all panels in sight cost the server is asked for again after this many times as long
@@ -89,7 +88,7 @@ export class Panel {
     this.panels.loading += 1;
     try {
       const answers = await Promise.all([asked.metric, ...this.others].map((metric) => askNumbers(this.question, { ...asked, metric }, controller.signal)));
-      const { head, data } = joined(answers);
+      const { head, data } = answers.length === 1 ? answers[0] : (await import("./joined_answers.js")).joined(answers);
       if (head.boot !== this.panels.store.boot) { location.reload(); return; }
       this.head = head;
       this.asked = asked;

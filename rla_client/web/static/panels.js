@@ -2,7 +2,6 @@
 // hyper-parameters one that has all of them beside each other, and one for each against the metric.
 
 import { ask, offline, stream } from "./api.js";
-import { chooseNames } from "./choose_dialog.js";
 import { METRIC_DASHES } from "./colours.js";
 import { fill, h, later, numberText, whenFree } from "./dom.js";
 import { complain } from "./frame.js";
@@ -145,8 +144,8 @@ export class Panels {
   beside(metric) { return this.settings.with.map(apart).find(([first]) => first === metric)?.slice(1) ?? []; }
 
   /** Let the user choose more metrics for a panel. */
-  addTo({ key }) {
-    chooseNames(`Beside ${key}`, this.metrics.filter((name) => name !== key), this.beside(key), (chosen) => {
+  async addTo({ key }) {
+    (await import("./choose_dialog.js")).chooseNames(`Beside ${key}`, this.metrics.filter((name) => name !== key), this.beside(key), (chosen) => {
       const rest = this.settings.with.filter((text) => apart(text)[0] !== key);
       this.page.set({ with: chosen.length ? [...rest, together([key, ...chosen])] : rest });
     });

@@ -3,8 +3,9 @@
 import { ask } from "./api.js";
 import { dialog, fill, h } from "./dom.js";
 import { tell } from "./frame.js";
+import { openMenu } from "./menu.js";
+import { ARCHIVED } from "./store.js";
 
-export const ARCHIVED = "archived";  // the tag of runs that the list leaves out
 
 /** Change tags, note or name of each of some runs, one after the other (the database is held for each); what fails is told at the end. */
 async function change(rows, values) {
@@ -46,18 +47,19 @@ export async function archive(rows, away, done) {
   await done();
 }
 
-/** The actions for some runs of a view, for a menu; see `openMenu`. */
-export function actionsOf(view, rows) {
+/** Open the menu of what can be done with some runs of a view. */
+export function openActions(button, label, view, rows) {
   const [first] = rows;
   const all = (set) => rows.every((row) => set.has(row.number));
   const put = (set, on) => () => { for (const row of rows) if (on) set.add(row.number); else set.delete(row.number); view.update(); };
   const away = rows.every((row) => row.tags.includes(ARCHIVED));
   const done = () => view.changed(Infinity);
-  return [
+  openMenu(button, label, [
     rows.length === 1 && ["Rename…", () => rename(first, view.name(first), done)],
     ["Tags…", () => editTags(rows, done)],
     [all(view.pinned) ? "Unpin" : "Pin to the top", put(view.pinned, !all(view.pinned))],
     [all(view.hidden) ? "Show the curves" : "Hide the curves", put(view.hidden, !all(view.hidden))],
     [away ? "Bring back from the archive" : "Archive", () => archive(rows, !away, done)],
-  ];
+    rows.length > 1 && ["Select none", () => view.choose([])],
+  ]);
 }

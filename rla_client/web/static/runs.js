@@ -1,17 +1,13 @@
 // The page of runs: the list on one side, the panels of what is drawn on the other, and the line that filters both.
 
 import { ask, offline } from "./api.js";
-import { chooseNames } from "./choose_dialog.js";
 import { Colours } from "./colours.js";
-import { showCommand } from "./command_dialog.js";
 import { completing, offered } from "./complete.js";
 import { control, CurveTools } from "./curve_tools.js";
 import { fill, h, later, memory } from "./dom.js";
 import { keys, tell } from "./frame.js";
-import { openMenu } from "./menu.js";
 import { Panels } from "./panels.js";
-import { compare, Store } from "./store.js";
-import { actionsOf, ARCHIVED } from "./run_actions.js";
+import { ARCHIVED, compare, Store } from "./store.js";
 import { differingNames, labelsOf, nameOf } from "./run_names.js";
 import { Sparklines } from "./sparkline.js";
 import { grip } from "./grip.js";
@@ -121,9 +117,14 @@ class Runs {
 
   /** What a run's curve is called: no other drawn run has the same text. */
   label(row) {
-    const table = this.columns().includes("table");
-    this.labels ??= labelsOf(this.drawn(), differingNames(this.drawn()), (one) => [table ? one.table : "", this.store.databases.length > 1 ? `[${one.place}]` : ""].filter(Boolean).join(" "));
+    this.labels ??= this.makeLabels();
     return this.labels.get(row.number) ?? this.name(row);
+  }
+
+  makeLabels() {
+    const table = this.columns().includes("table");
+    const more = (row) => [table ? row.table : "", this.store.databases.length > 1 ? `[${row.place}]` : ""].filter(Boolean).join(" ");
+    return labelsOf(this.drawn(), differingNames(this.drawn()), more);
   }
 
   // What is done ----------------------------------------------------------------------------------
@@ -191,10 +192,12 @@ class Runs {
       while (this.told > this.store.version) {
         this.told = 0;  // until it tells of another one
         const before = new Set(this.drawn().map((row) => row.number));
+        const labels = this.drawn().map((row) => this.label(row)).join("\n");
         if (!await this.store.refresh()) continue;
         await this.apply(false);
         const now = this.drawn();
         if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") { this.panels.ask(); continue; }
+        if (now.map((row) => this.label(row)).join("\n") !== labels) this.panels.recolour();
         await this.panels.learn();
       }
     } finally { this.refreshing = false; }
@@ -296,12 +299,12 @@ class Runs {
     return { whole, where: this.settings.where, logY: this.settings.logY };
   }
 
-  showCommand(text) { showCommand(text); }
+  async showCommand(text) { (await import("./command_dialog.js")).showCommand(text); }
 
   async showColumns() {
     await this.knowNames();
     const known = [...new Set([...this.names.hyper, ...this.names.metrics, ...(offline ? [] : this.names.metrics.flatMap((name) => [`max(${name})`, `min(${name})`])), ...this.names.fields])];
-    chooseNames("Columns", known, this.settings.column, (chosen) => this.setColumns(chosen));
+    (await import("./choose_dialog.js")).chooseNames("Columns", known, this.settings.column, (chosen) => this.setColumns(chosen));
   }
 
   // What it is made of ----------------------------------------------------------------------------
@@ -315,7 +318,7 @@ class Runs {
     this.input = field("where", { class: "where mono", placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", onfocus: () => this.knowNames() });
     const group = h("input", { name: "group", value: this.settings.group, placeholder: "lr, env", "aria-label": "Group by", spellcheck: "false", onchange: () => this.regroup(group.value) });
     this.differs = button("differs", "Only hyper-parameters that are not the same in the drawn runs", "What differs", () => this.showDiffering());
-    this.actions = button("actions", "Name, tag, pin, hide or archive the selected runs", "", () => openMenu(this.actions, "Actions for the selected runs", [...actionsOf(this, this.rows().filter((row) => this.chosen.has(row.number))), ["Select none", () => this.choose([])]]));
+    this.actions = button("actions", "Name, tag, pin, hide or archive the selected runs", "", async () => (await import("./run_actions.js")).openActions(this.actions, "Actions for the selected runs", this, this.rows().filter((row) => this.chosen.has(row.number))));
     this.actions.setAttribute("aria-haspopup", "menu");
     this.archived = button("archived", "Runs that were put away", "", () => this.set({ archived: !this.settings.archived }));
     this.folder = button("list", "Show or hide the list (l)", "☰", () => this.set({ list: this.settings.list === "folded" ? "" : "folded" }));

@@ -5,6 +5,7 @@ import { later } from "./dom.js";
 
 const WIDTH = 72;
 const HEIGHT = 18;
+const FIRST_MS = 1200;  // until the first ones are asked for: the panels come before them
 const PAUSE_MS = 250;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -13,7 +14,9 @@ export class Sparklines {
   constructor(onMore) {
     this.known = new Map();  // number → {step, ys}
     this.wanted = new Map();
+    this.first = performance.now() + FIRST_MS;
     this.ask = later(async () => {
+      if (performance.now() < this.first) { setTimeout(() => this.ask(), FIRST_MS); return; }
       const rows = [...this.wanted.values()];
       this.wanted.clear();
       const found = await ask("sparklines", { numbers: rows.map((row) => row.number) });

@@ -3,9 +3,7 @@
 import { durationText, fill, h, later, memory, numberText, tally, timeText, whenFree } from "./dom.js";
 import { runLink } from "./frame.js";
 import { grip } from "./grip.js";
-import { openMenu } from "./menu.js";
 import { meanAndInterval } from "./numbers.js";
-import { actionsOf } from "./run_actions.js";
 import { dateText } from "./run_names.js";
 import { compare } from "./store.js";
 
@@ -126,9 +124,11 @@ export class Table {
     this.first = first;
     this.end = last;
     this.body.style.transform = `translateY(${first * ROW}px)`;
-    const focus = document.activeElement?.closest?.(".row")?.dataset.number;
+    const { activeElement } = document;
+    const focus = activeElement?.closest?.(".row")?.dataset.number;
+    const own = focus === undefined ? "" : activeElement.classList[0] ?? "choose";
     fill(this.body, this.list.slice(first, last).map((one, place) => (one.row ? this.row(one, first + place) : this.group(one, first + place))));
-    if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] input`)?.focus({ preventScroll: true });
+    if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] .${own}`)?.focus({ preventScroll: true });
   }
 
   row({ row, inside }, place) {
@@ -174,7 +174,7 @@ export class Table {
     const name = view.name(row);
     const date = dateText(row);
     const about = `${name || date}\n${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}`;
-    const more = h("button", { type: "button", class: "more-of online", title: "Rename, tag, pin, hide, archive", "aria-label": `Actions for ${name || date}`, "aria-haspopup": "menu", onclick: () => openMenu(more, `Actions for ${name || date}`, actionsOf(view, [row])) }, "⋯");
+    const more = h("button", { type: "button", class: "more-of online", title: "Rename, tag, pin, hide, archive", "aria-label": `Actions for ${name || date}`, "aria-haspopup": "menu", onclick: async () => (await import("./run_actions.js")).openActions(more, `Actions for ${name || date}`, view, [row]) }, "⋯");
     return h("div", { class: "cell name", role: "cell" },
       view.pinned.has(row.number) && h("span", { class: "pin", title: "pinned" }, "★ "),
       h("a", { href: runLink(row.path), title: about }, name || date, row.problem ? " ⚠" : ""), name && h("span", { class: "dim date" }, ` ${date}`), more);

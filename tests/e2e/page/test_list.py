@@ -210,4 +210,5 @@ def test_the_menu_by_keys(sweep: View) -> None:
     assert sweep.page.evaluate("() => document.activeElement.textContent") == "Tags…"
     sweep.page.keyboard.press("Escape")
     menu.wait_for(state="detached")
-    assert more.evaluate("(one) => one === document.activeElement")
+    label = "() => document.activeElement.getAttribute('aria-label')"
+    assert sweep.page.evaluate(label) == "Actions for lr=0.01 seed=1"
