@@ -29,8 +29,8 @@ export function heatMap({ name, low, high, steps, shares }) {
   canvas.addEventListener("pointerleave", () => { said.textContent = ""; });
   canvas.style.height = `${HEIGHT}px`;
   const ends = [steps[0], steps.at(-1)].map((step) => numberText(step));
-  return h("section", { class: "panel heat", role: "img", "aria-label": `${name}: values from ${value(0)} to ${value(bins)}, steps ${ends.join(" to ")}` },
-    h("h3", {}, name, said),
+  return h("div", { class: "panel heat", role: "img", "aria-label": `${name}: values from ${value(0)} to ${value(bins)}, steps ${ends.join(" to ")}` },
+    h("h2", {}, name, said),
     h("div", { class: "heat-body" }, h("div", { class: "heat-y dim" }, h("span", {}, value(bins)), h("span", {}, value(0))), canvas),
     h("div", { class: "heat-x dim" }, h("span", {}, ends[0]), h("span", {}, ends[1])));
 }

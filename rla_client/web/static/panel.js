@@ -58,7 +58,7 @@ export class Panel {
     const button = (text, name, onclick) => h("button", { type: "button", title: name, "aria-label": name, onclick }, text);
     const move = this.question === "curves";
     const bar = h("header", { draggable: move ? "true" : null },
-      h("h3", { title }, title), h("span", { class: "buttons" },
+      h("h2", { title }, title), h("span", { class: "buttons" },
         move && [button("‹", "Move to the front", () => panels.move(key, -1)), button("›", "Move to the back", () => panels.move(key, 1))],
         curves && button("+", "More metrics in this panel", () => panels.addTo(this)),
         ["PNG", "SVG", curves && !this.others.length && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),

@@ -57,7 +57,7 @@ export function systemCharts({ path, signal, run }, grid, onBuilt) {
     onBuilt(shown.length);
     const boxes = shown.map(([title]) => {
       const box = h("div", { class: "plot" });
-      grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("h3", {}, title), box));
+      grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("h2", {}, title), box));
       return box;
     });
     charts = shown.map((chart, at) => {  // once all are in their places: before that one has another width

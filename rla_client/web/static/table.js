@@ -13,7 +13,7 @@ const CH = 7.6;  // pixels a character, about
 const SAMPLED = 300;  // rows that a column's width is taken from
 const WIDTHS = "rla-widths";  // of columns that the user chose
 const LEAST = 40;  // pixels of a column
-const SIDE = 66;  // pixels of the fields before the columns
+const SIDE = 80;  // pixels of the fields before the columns
 const MAY_DIFFER = 0.1;  // of the longest run
 const SAMPLED_GROUPS = 50;  // likewise; a mean takes all runs of its group
 
@@ -71,7 +71,7 @@ export class Table {
     });
     this.setWidths();
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
-    this.box.setAttribute("aria-colcount", String(this.columns.length));
+    this.box.setAttribute("aria-colcount", String(this.columns.length + 1));
     this.space.style.height = `${this.list.length * ROW}px`;
     this.none.hidden = this.list.length > 0;
     this.none.textContent = this.view.store.rows.size ? "No run fits the filter." : "No run is here yet. Start one:\n\n    from rla_client import logger\n\nIt appears here by itself.";
@@ -104,7 +104,7 @@ export class Table {
     const rows = this.view.rows();
     const count = rows.filter((row) => this.view.chosen.has(row.number)).length;
     const choose = h("input", { type: "checkbox", checked: count > 0 && count === rows.length, indeterminate: count > 0 && count < rows.length, title: "Select all that fit, or none", "aria-label": "Select all runs that fit", onclick: () => this.view.chooseAll() });
-    fill(this.head, h("div", { class: "cell tools" }, choose), this.columns.map((name) => {
+    fill(this.head, h("div", { class: "cell tools", role: "columnheader", "aria-label": "Selection" }, choose), this.columns.map((name) => {
       const [order, arrow] = sort.name !== name ? ["none", ""] : sort.down ? ["descending", " ↓"] : ["ascending", " ↑"];
       const sortable = name !== "trend";
       const by = () => { if (sortable) this.view.setSort(name); };
@@ -143,7 +143,7 @@ export class Table {
       class: `row${chosen ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`, role: "row", dataset: { number: row.number },
       "aria-rowindex": String(place + 2), "aria-selected": String(chosen), onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
     },
-    h("div", { class: "cell tools" },
+    h("div", { class: "cell tools", role: "cell" },
       h("input", { type: "checkbox", class: "choose", checked: chosen, "aria-label": `Select ${name}`, onclick: toggle }),
       h("button", { type: "button", class: "eye", title: `${does} its curves`, "aria-pressed": String(hidden), "aria-label": `${does} the curves of ${name}`, onclick: () => view.toggle(row, "hidden") }, hidden ? "○" : "●"),
       this.colour(view.colours, row.path, name, drawn)),
@@ -200,7 +200,7 @@ export class Table {
     const means = this.means(one);
     const uneven = unevenText(one.rows);
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
-      h("div", { class: "cell tools" },
+      h("div", { class: "cell tools", role: "cell" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         this.colour(view.groupColours, one.label, one.label)),
       this.columns.map((column, at) => h("div", { class: `cell${!at ? " label" : column !== "state" && Number.isFinite(parseFloat(means[at])) ? " number" : ""}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },

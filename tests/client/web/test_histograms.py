@@ -92,4 +92,4 @@ def test_they_are_seen_on_the_page_of_the_run(
     heat = page.get_by_role("img", name="actions: values from -20 to 20, steps 0 to 190")
     heat.wait_for()
     heat.locator("canvas").hover()
-    page.wait_for_function("() => document.querySelector('.heat h3').textContent.includes('% from')")
+    page.wait_for_function("() => document.querySelector('.heat h2').textContent.includes('% from')")
