@@ -152,7 +152,7 @@ def _answering(
 
 def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        names = ("range", "if-none-match")
+        names = ("range", "if-range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
         return await run_sync(_guarded, file_download.send, site, asked, limiter=limiter)
 
