@@ -53,7 +53,7 @@ def tabulate_groups(
     by = [full[name] for name in by]
     likely = likely_of(records)
     chosen = full_metrics(metrics, records) or ([likely] if likely else [])
-    columns = [group_runs(records, by, name, now) for name in chosen or [None]]
+    columns = [group_runs(records, by, name, now) for name in chosen] or [group_runs(records, by, None, now)]
     return GroupTable(by, chosen, list(zip(*columns, strict=True)))
 
 
