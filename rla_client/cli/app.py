@@ -29,7 +29,7 @@ from rla_client.contract.text.command_line import escape_unprintable, examples, 
 
 COMMANDS = (
     "show", "metrics", "diff", "compare", "table", "tail",
-    "ls", "plot", "tb", "web", "report", "mcp", "top",
+    "ls", "plot", "open", "tb", "web", "report", "mcp", "top",
     "tag", "note", "rename", "rm", "archive", "migrate", "du", "fsck", "trash",
     "export", "import", "lake", "sql", "push", "pull", "verify",
     "init", "sweep", "resume", "restore-code", "rerun",
