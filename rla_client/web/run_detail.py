@@ -63,6 +63,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "host": record.host,
         "tags": list(record.tags),
         "note": record.note,
+        "display_name": record.display_name,
         "problems": list(record.problems),
         "likely": record.likely,
         "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],

@@ -95,6 +95,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "duration_s": record.duration_s,
         "tags": list(record.tags),
         "note": record.note,
+        "display_name": record.display_name,
         "hyper_param": record.hyper,
         "resumed_with": resumed_with(run.folder(LOG)),
         "traceback": traceback_end(run.folder(LOG), run.state),
@@ -180,7 +181,8 @@ def _about(run: Run) -> dict[str, Any]:
 
 def _standing(run: Run, now: float) -> dict[str, object]:
     record, about = run.record, _about(run)
-    facts: dict[str, object] = {"state": _state_text(run, about, now)}
+    facts: dict[str, object] = {"name": record.display_name} if record.display_name else {}
+    facts["state"] = _state_text(run, about, now)
     facts["began"] = time.strftime(MOMENT, time.localtime(record.opened))
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)

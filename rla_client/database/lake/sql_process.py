@@ -53,6 +53,7 @@ VIEWS = {
             AS opened,
         duration_s AS took, time_step AS step, nullif(likely, '') AS metric,
         try_cast(likely_text AS DOUBLE) AS value, from_json(tags, '["VARCHAR"]') AS tags, note,
+        nullif(display_name, '') AS name,
         string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent FROM ({source})""",
     "params": "SELECT run, name, value, number FROM ({source})",
     "last": "SELECT run, metric, value, text FROM ({source})",

@@ -99,6 +99,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         told_json=to_json({**_told(run), **surroundings}),
         likely=likely or "",
         likely_text=repr(to_float(metrics[likely])) if likely else "",
+        display_name=str(note.get("display_name") or "")[:MAX_NAME_CHARS],
     )
 
 

@@ -58,7 +58,7 @@ def run_html(record: Record, now: float) -> str:
         "time-step": plain(record.time_step),
         "took": duration_text(record.duration_s),
     }
-    facts |= {"tags": " ".join(record.tags), "note": record.note}
+    facts |= {"name": record.display_name, "tags": " ".join(record.tags), "note": record.note}
     title = f"<b>{_escaped(f'{record.table}/{record.index}')}</b>"
     return (
         title
