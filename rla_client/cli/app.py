@@ -28,7 +28,7 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.text.command_line import escape_unprintable, examples, run_app, tell_error
 
 COMMANDS = (
-    "show", "metrics", "diff", "compare", "tail",
+    "show", "metrics", "samples", "diff", "compare", "tail",
     "ls", "plot", "tb", "web", "report", "mcp", "top",
     "tag", "note", "rm", "archive", "migrate", "du", "fsck", "trash",
     "export", "import", "lake", "sql", "push", "pull", "verify",
