@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.media.values.video import Video
     from rla_client.plot import plot_func
     from rla_client.run.record.time_tracker import time_tracker
-    from rla_client.shortcuts import init, log
+    from rla_client.shortcuts import init, log, log_samples
 
 _HOMES = {
     "Audio": "rla_client.media.values.audio",
@@ -46,6 +46,7 @@ _HOMES = {
     "exp_manager": "rla_client.manager",
     "init": "rla_client.shortcuts",
     "log": "rla_client.shortcuts",
+    "log_samples": "rla_client.shortcuts",
     "plot_func": "rla_client.plot",
     "time_tracker": "rla_client.run.record.time_tracker",
     "wrap_experiment": "rla_client.launcher",
@@ -66,6 +67,7 @@ __all__ = [  # none of it loads matplotlib, numpy or torch
     "exp_manager",
     "init",
     "log",
+    "log_samples",
     "logger",
     "plot_func",
     "time_step_holder",

@@ -148,6 +148,20 @@ class OpenRun(ExpManager):
         with self.active():
             return log(values, step)
 
+    def log_samples(
+        self,
+        rows: object,
+        step: TimeStep | None = None,
+        name: str = "train",
+        group: object = None,
+        *,
+        tokens: bool = False,
+    ) -> None:
+        """`rla_client.log_samples` into this run; once it has ended, a warning."""
+        if not self._has_ended():
+            with self.active():
+                log_samples(rows, step, name, group, tokens=tokens)
+
     def record_tabular(self, key: str, val: object, exclude: Exclude = None) -> None:
         """`logger.record_tabular` into this run."""
         if self._has_ended():
@@ -285,6 +299,36 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         if row or given:
             time_step_holder.count()
     return row
+
+
+def log_samples(
+    rows: object,
+    step: TimeStep | None = None,
+    name: str = "train",
+    group: object = None,
+    *,
+    tokens: bool = False,
+) -> None:
+    """Keep samples of a language model: prompts, completions, rewards, and whatever else a row has.
+
+    A call that has returned is safe from a kill of this process, as a row is. It never raises and never
+    waits: what cannot be kept is counted as lost, with a warning. rla_config.yaml has the limits (`SAMPLES`).
+
+    Args:
+        rows: a list of dicts, a dict of columns, or a DataFrame. Known names: `prompt` and `completion`
+            (text or messages), `reward`, `rewards` ({name: number}), `advantage`, `group`,
+            `tokens_prompt`, `tokens_completion`, `finish`, `truth`, `policy_version`, `error`. Other
+            numbers and texts become columns, too; lists and dicts JSON; pictures files of the results.
+        step: the time-step; default that of the clock, which stays as it is.
+        name: tells them from others, such as those of an evaluation.
+        group: what tells samples of one prompt from others: the name of a column, or one value a row;
+            default a hash of the prompt.
+        tokens: keep lists of token ids, masks and log-probabilities, too.
+    """
+    from rla_client.run.record.log_samples import log_samples as log_into  # noqa: PLC0415 - only where there are some
+
+    end_given_up()
+    log_into(logger.get_current(), rows, step=step, name=name, group=group, tokens=tokens)
 
 
 def flat(values: object, prefix: str = "", around: tuple[int, ...] = ()) -> list[tuple[str, Any]]:

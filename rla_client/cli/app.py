@@ -28,7 +28,7 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.text.command_line import escape_unprintable, examples, run_app, tell_error
 
 COMMANDS = (
-    "show", "metrics", "diff", "compare", "table", "tail",
+    "show", "metrics", "samples", "diff", "compare", "table", "tail",
     "ls", "plot", "open", "tb", "web", "report", "mcp", "top",
     "tag", "note", "rename", "rm", "archive", "migrate", "du", "fsck", "trash",
     "export", "import", "lake", "sql", "push", "pull", "verify",

@@ -111,6 +111,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     )
     run.logger.secrets = setup.secrets()
     run.logger.take_parameters = data.add_hyper_param
+    run.logger.sample_limits = config.samples
     if setup.keeps_console:
         from rla_client.run.console.capture import keep_console  # noqa: PLC0415 - not at import of the package
 

@@ -37,6 +37,7 @@ from rla_client.web import (
     run_changes,
     run_detail,
     run_list,
+    samples,
     system_metrics,
 )
 from rla_client.web.agent_status import Machine
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
-LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
+LONG = frozenset(
+    {"difference", "search", "files", "media", "environment", "samples_search", "sample_story"}
+)  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -68,6 +71,10 @@ OF_A_RUN: dict[str, Answer] = {
     "media": media.media,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
+    "samples": samples.listing,
+    "sample": samples.whole,
+    "samples_search": samples.search,
+    "sample_story": samples.story,
 }
 
 

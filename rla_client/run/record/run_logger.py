@@ -37,6 +37,7 @@ from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
     from rla_client.media.values.logged_value import LoggedValue
+    from rla_client.samples.sample_chunks import Limits, SampleChunks
 
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
@@ -95,6 +96,8 @@ class Logger:
         self.show_media: Callable[[Logger, str, LoggedValue, int], object] | None = None  # in TensorBoard
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
+        self.sample_limits: Limits | None = None  # of the configuration; None: the defaults
+        self.sample_chunks: SampleChunks | None = None  # made with the first samples
         self.last_row: Row = {}
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
@@ -323,6 +326,16 @@ class Logger:
         """Wait until what was sent is on disk, with `media` also figures and videos. See `logger.flush`."""
         self.write_scalars()
         return True if self.outbox is None else self.outbox.flush_kept(timeout, media=media)
+
+    def stream_outbox(self) -> Outbox | None:
+        """The stream of what is no row; None where nothing is stored, which is said once."""
+        outbox = self.outbox
+        if outbox is None and self._join is not None:
+            outbox = self._joined()
+        if outbox is None and self.reminder:
+            reminder, self.reminder = self.reminder, ""
+            self._tell(reminder)
+        return outbox
 
     def _tell(self, message: str) -> None:
         """Warn on stderr, and in warn.txt where there is one."""

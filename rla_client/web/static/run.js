@@ -6,13 +6,14 @@ import { remember, runLink, tell } from "./frame.js";
 import { badge, copyButton, facts, follow, frame, refill, repeat, section, slider, stepsOf, table, trackedText } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";
+import { samplesTab } from "./samples.js";
 import { systemTab } from "./system.js";
 
 const LIVE_MS = 3000;
 const QUIET_MS = 15_000;
 const MAX_SHOWN = 500;  // rows of a table of names and values
 const MAX_CARDS = 60;  // pictures and films shown at once
-const TABS = { overview: overviewTab, logs: logsTab, code: codeTab, media: mediaTab, checkpoints: checkpointsTab, system: systemTab };
+const TABS = { overview: overviewTab, logs: logsTab, code: codeTab, media: mediaTab, checkpoints: checkpointsTab, samples: samplesTab, system: systemTab };
 const OFFLINE = ["overview", "media"];  // tabs of a file that needs no server
 const HINTS = {
   waiting: "it waits for an agent: rla-agent start --detach",
