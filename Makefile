@@ -15,7 +15,7 @@ MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
 MINIMAL_TESTS := tests/client/cli tests/e2e/cli tests/client/database tests/client/stream tests/client/run \
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
-LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
+LIBRARIES := rsl-rl-lib torchrl accelerate transformers trl lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
 SCALE := tests/client/sweep tests/e2e/sweep tests/client/cli/commands/test_sweep.py tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0

@@ -14,9 +14,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import enum
+import importlib
 import os
-import secrets
-import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import data_types, session
+    from rla_client.integrations.wandb import session, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
-from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
+from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
+from rla_client.integrations.wandb.values import Artifact, Error, Unknown, UsageError
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
+_MODULES = frozenset({"apis", "data_types", "env", "errors", "plot", "sdk", "util", "wandb_run"})
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
 _WITHOUT_MEANING = frozenset({
     "dir", "magic", "anonymous", "allow_val_change", "resume_from", "fork_from", "save_code", "settings",
@@ -93,7 +94,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     kept -= {*(further.pop("config_exclude_keys", None) or ())}
     parameters = {key: value for key, value in parameters.items() if key in kept}
     for unknown in further.keys() - _WITHOUT_MEANING:
-        data_types.tell_unknown(f"init({unknown}=…)")
+        values.tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get
     name = name or environment("WANDB_NAME")
     group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
@@ -130,9 +131,9 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        data_types.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
+        values.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
     if monitor_gym:
-        data_types.forward_films(lambda: bool((run := session.current()) and run.filmed))
+        values.forward_films(lambda: bool((run := session.current()) and run.filmed))
     return opened
 
 
@@ -194,24 +195,8 @@ def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
         run.finish(exit_code, quiet)
 
 
-class _Errors:
-    """wandb.errors: those that are not known here are `Error`."""
-
-    UsageError = UsageError
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Error
-
-
 def _nothing(*_: Any, **__: Any) -> bool:
     return True
-
-
-def _part(name: str, **known: Any) -> Any:
-    """A submodule, of which some names are known."""
-    return type(name, (types.SimpleNamespace, data_types.Lenient), {})(**known)
 
 
 def _says(say: Callable[[str], None]) -> Any:
@@ -232,19 +217,13 @@ def _sweeps(*_: Any, **__: Any) -> Any:
 
 _NAMES: dict[str, Any] = {
     **dict.fromkeys(("sweep", "agent", "controller"), _sweeps),
-    **{kind: getattr(data_types, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
+    **{kind: getattr(values, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
     **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
     **dict.fromkeys(("finish", "join"), _finish),
     "termlog": _says(info),
     **dict.fromkeys(("termwarn", "termerror"), _says(warn)),
     "CommError": Error,
-    "errors": _Errors(),
-    "Settings": types.SimpleNamespace,  # kept, and without effect
-    "util": _part("util", generate_id=lambda length=8: secrets.token_hex(length)[:length]),
-    "sdk": _part("sdk", wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types),
-    "plot": _part(
-        "plot", **dict.fromkeys(("line", "scatter", "bar", "histogram"), lambda table, *_, **__: table)
-    ),
+    "Settings": Settings,
 }
 
 
@@ -253,6 +232,8 @@ def __getattr__(name: str) -> Any:
         return session.current()
     if name in _NAMES:
         return _NAMES[name]
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_required(), name) if name in _OF_THE_RUN else Unknown(name)
