@@ -8,9 +8,9 @@ import typer
 from typer.core import TyperCommand
 
 from rla_agent.command.group import app
-from rla_agent.command.job.captured_environment import CaptureWish
 from rla_agent.command.options import ConfigOption, settings_of
 from rla_client.contract.agent.places import find_places
+from rla_client.contract.capture.environment import CaptureWish
 from rla_client.contract.capture.parts import parse_parts
 from rla_client.contract.text.command_line import examples
 

@@ -2,7 +2,7 @@
 
 {"sources": {"tensorboard": {"values": 72}, "tyro": {"parameters": 28}},
  "skipped": {"tensorboard": {"image": [1, 28311552]}}, "off": {"wandb": "TypeError: …"},
- "errors": {"wandb": ["TypeError: …"]}}
+ "errors": {"wandb": ["TypeError: …"]}, "saved": {"/home/me/model.pt": 1000}}
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 CAPTURED_NAME = "captured.json"
 
 
-def content(parts: Iterable[Part], parameters: Mapping[str, int]) -> dict[str, Any]:
+def content(
+    parts: Iterable[Part], parameters: Mapping[str, int], saved: Mapping[str, float]
+) -> dict[str, Any]:
     """The content of the file.
 
     Args:
         parts: of the process.
         parameters: origin → number of hyper-parameters.
+        saved: file that the program saved → its time-step.
     """
     parts = list(parts)
     sources: dict[str, dict[str, int]] = {one.name: dict(one.counts) for one in parts if one.counts}
@@ -36,6 +39,7 @@ def content(parts: Iterable[Part], parameters: Mapping[str, int]) -> dict[str, A
         },
         "off": {one.name: one.errors[-1] for one in parts if not one.on and one.errors},
         "errors": {one.name: one.errors for one in parts if one.errors},
+        "saved": dict(saved),
     }
 
 

@@ -9,25 +9,30 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shutil
 import sys
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.adapter import open_for_adapter
 from rla_client.capture import captured_file, parameters
+from rla_client.capture.model_runs import ModelRuns
 from rla_client.capture.rows import CapturedRows, captured_rows
 from rla_client.capture.table_name import table_name
 from rla_client.capture.wandb_mirror import WandbMirror
+from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
 from rla_client.contract.capture.notes import REFUSED, RUN, add_note
 from rla_client.contract.capture.parts import TABLE_VARIABLE, TRACK_VARIABLE
-from rla_client.contract.layout import LOG
+from rla_client.contract.filesystem.atomic_write import replacing
+from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import WARN, Logger
-from rla_client.shortcuts import OpenRun
+from rla_client.shortcuts import OpenRun, flat
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from rla_client.integrations.wandb.session import Run
 
 _PLAIN = frozenset({float, int})
+MAX_SAVED = 100  # names of files that captured.json has
 
 
 class Session:
@@ -46,6 +52,7 @@ class Session:
         state: the module of the hooks, with the parts.
         gathered: likewise, with the hyper-parameters.
         held: events that came before the run is open.
+        names: for the table, by libraries: project, environment.
         metrics: calls of wandb's define_metric.
         worker: this process works for another one.
     """
@@ -55,12 +62,13 @@ class Session:
         state: ModuleType,
         gathered: ModuleType,
         held: list[tuple[Part, Any]],
+        names: dict[str, str],
         metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
         *,
         worker: bool,
     ) -> None:
         self._state, self._gathered, self._worker = state, gathered, worker
-        self.project, self.environment = "", ""  # names for the table, by libraries
+        self.names = names
         self._handle: OpenRun | None = None
         self._logger: Logger | None = None
         self._rows: CapturedRows | None = None
@@ -71,6 +79,10 @@ class Session:
         self._mirrored: Run | None = None
         self._reported: set[str] = set()  # parts whose being off was told
         self._refused = False
+        self._counted = 0  # rows of libraries that say no step
+        self._saved: dict[str, float] = {}  # path → time-step
+        self.models = ModelRuns(self)
+        self._beside: list[OpenRun] = []
 
     # -- records -----------------------------------------------------------------------------
 
@@ -86,6 +98,42 @@ class Session:
         rows.add_from(part.name, tag, value, step, time.time() if walltime is None else walltime)
         counts = part.counts
         counts["values"] = counts.get("values", 0) + 1
+
+    def row(self, part: Part, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
+        """Add the numbers of a mapping, those of nested ones as `group/name`; other values are counted."""
+        if self.rows() is None:
+            return
+        if step is None:
+            step = self._counted
+        self._counted = int(step) + 1
+        for name, value in flat(values):
+            plain = to_plain(value)
+            if isinstance(plain, int | float):
+                self.scalar(part, name, plain, step, None)
+            elif not isinstance(plain, str):
+                part.skip(type(value).__name__, 0)
+
+    def saved(self, part: Part, path: str, *, copied: bool) -> None:
+        """Note a file that the program saved, and copy it to the run's checkpoints."""
+        if not self._is_ours():
+            return
+        part.count("files")
+        self._saved[path] = self._clock_step()
+        while len(self._saved) > MAX_SAVED:
+            del self._saved[next(iter(self._saved))]
+        if copied and exp_manager.run is not None:
+            with replacing(
+                Path(exp_manager.folder_of(CHECKPOINT)) / Path(path).name, durable=False
+            ) as partial:
+                shutil.copyfile(path, partial)
+
+    def trainer_callback(self) -> Any:  # noqa: ANN401 - transformers' types are not ours to check
+        """A callback of Hugging Face's Trainer for the run, opened now; None: nothing is recorded."""
+        if self.rows() is None:
+            return None
+        from rla_client.integrations.transformers import RLACallback  # noqa: PLC0415 - where the program uses it
+
+        return RLACallback()
 
     def event(self, part: Part, event: Any) -> None:  # noqa: ANN401 - a message of some protobuf
         """Hand on an event of TensorBoard that is no scalar; it opens no run."""
@@ -118,9 +166,10 @@ class Session:
         if self._refused:
             return None
         current, run = get_current(), exp_manager.run
-        if run is not None and run.pid == os.getpid():
+        beside = run is not None and any(handle.run is run for handle in self._beside)
+        if run is not None and run.pid == os.getpid() and not beside:
             return None  # the program's own
-        if current.folder is not None:
+        if current.folder is not None and not beside:
             self._logger = current
             self._take_rows(current)
             return self._rows
@@ -169,9 +218,15 @@ class Session:
             found["seed"] = seed
         given = [name for one in self._gathered.sources for name in one.given]
         wanted = [name for name in os.environ.get(TRACK_VARIABLE, "").split(",") if name]
-        table = table_name(os.environ.get(TABLE_VARIABLE, ""), self.project, self.environment)
+        table = table_name(
+            os.environ.get(TABLE_VARIABLE, ""),
+            self.names.get("project", ""),
+            self.names.get("environment", ""),
+        )
         with _silently():
-            handle = open_for_adapter(table, found, parameters.tracked(found, given, wanted))
+            handle = open_for_adapter(
+                table, found, parameters.tracked(found, given, wanted), **_place(self._state.loaded_cwd)
+            )
         self._handle, self._known = handle, found
         self._logger = get_current()
         self._logger.prints = False
@@ -217,7 +272,7 @@ class Session:
         if run is None or self._logger is None or not self._is_ours():
             return
         counts = parameters.counted(self._gathered.sources)
-        found = captured_file.content(self._state.parts.values(), counts)
+        found = captured_file.content(self._state.parts.values(), counts, self._saved)
         for name, why in found["off"].items():
             if name not in self._reported:
                 self._reported.add(name)
@@ -228,11 +283,33 @@ class Session:
                 )
         run.file(LOG, captured_file.CAPTURED_NAME, captured_file.as_bytes(found))
 
+    def replace_parameters(self, origin: str, values: dict[str, Any]) -> None:
+        """Take hyper-parameters of a library in the place of those that it had before."""
+        sources = self._gathered.sources
+        sources[:] = [one for one in sources if one.origin != origin]
+        self._gathered.add(self._gathered.FILES, origin, values)
+        self.read_parameters()
+
+    def begin_beside(self) -> None:
+        """Leave the run that is open to what writes it; the next metric opens another beside it."""
+        self.end()
+        if self._handle is not None:
+            self._beside.append(self._handle)  # it ends with the process
+        self._forget()
+
+    def _forget(self) -> None:
+        self._handle, self._rows, self._logger, self._mirrored = None, None, None, None
+        self._saved.clear()
+        self._counted = 0
+        for part in self._state.parts.values():
+            part.counts.clear()
+            part.skipped.clear()
+
     def end_run(self) -> None:
         """End the run: what wrote it is done, and another begins."""
         self.end()
-        handle, self._handle, self._rows, self._logger = self._handle, None, None, None
-        self._mirrored = None
+        handle = self._handle
+        self._forget()
         if handle is not None:
             with _silently():
                 handle.close()
@@ -256,6 +333,7 @@ def make_session(
     state: ModuleType,
     gathered: ModuleType,
     held: list[tuple[Part, Any]],
+    names: dict[str, str],
     metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
     *,
     worker: bool,
@@ -263,7 +341,7 @@ def make_session(
     """The session of this process; where the program does not use `rla_client` itself, it says nothing."""
     logging.getLogger("rla_client").addHandler(logging.NullHandler())
     logging.getLogger("rla_client").propagate = False
-    return Session(state, gathered, held, metrics, worker=worker)
+    return Session(state, gathered, held, names, metrics, worker=worker)
 
 
 @contextmanager
@@ -276,6 +354,15 @@ def _silently() -> Iterator[None]:
             yield
     finally:
         Logger.prints = True
+
+
+def _place(folder: str) -> dict[str, Any]:
+    """Where the data lie: as seen from the folder in which the program was started."""
+    if os.environ.get(DATA_ROOT_VARIABLE) or folder == os.getcwd():
+        return {}
+    config = find_config(Path(folder))
+    root = (Path(folder) if config is None else config.parent) / DATA_FOLDER
+    return {"data_root": root} if config is None else {"data_root": root, "rla_config": config}
 
 
 def _number(step: Any) -> float:  # noqa: ANN401 - of numpy, torch

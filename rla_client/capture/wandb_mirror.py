@@ -47,7 +47,7 @@ class WandbMirror:
                 self._session.end_run()
             self._finished = False
             self._run, self._mirror, self._defined = run, None, 0
-        self._session.project = run.project or ""
+        self._session.names["project"] = run.project or ""
         if self._session.rows() is None:
             return None
         if self._mirror is None or not self._session.is_mirrored(self._mirror):

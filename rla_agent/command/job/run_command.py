@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.command.job.agent_keeper import AgentKeeper
-from rla_agent.command.job.captured_environment import CaptureNotes, CaptureWish, captured_environment
 from rla_agent.command.job.child import Child
 from rla_agent.command.job.ending import Ending, Launch
 from rla_agent.command.job.log_writer import LogWriter
 from rla_agent.command.job.runs import await_end, place_console
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
+from rla_client.contract.capture.environment import CaptureNotes, CaptureWish, captured_environment
 from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
 
@@ -84,6 +84,6 @@ def run_command(  # noqa: PLR0913 - those of the command line
         ended = Launch(launch, child.pid, ending, child.told)
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
-    if notes is not None and (why := notes.take()):
+    if notes is not None and (why := notes.why_nothing()):
         sys.stderr.write(f"rla-agent run: nothing was captured: {why}\n")
     return ending.status

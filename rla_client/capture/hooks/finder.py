@@ -20,9 +20,33 @@ if TYPE_CHECKING:
 HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
     "argparse": ("args", "argparse_parsers"),
     "tyro._cli": ("args", "tyro_configs"),
+    "simple_parsing.parsing": ("args", "simple_parsing_parsers"),
+    "click.core": ("args", "click_commands"),
+    "typer._click.core": ("args", "click_commands"),
+    "hydra.core.utils": ("args", "hydra_jobs"),
+    "absl.flags._flagvalues": ("args", "absl_flags"),
     "torch.utils.tensorboard.writer": ("tensorboard", "summary_writers"),
     "tensorboardX.writer": ("tensorboard", "summary_writers"),
     "wandb.sdk.wandb_run": ("wandb", "wandb_runs"),
+    "stable_baselines3.common.logger": ("sb3", "sb3_models"),
+    "stable_baselines3.common.base_class": ("sb3", "sb3_models"),
+    "transformers.trainer_callback": ("transformers", "transformers_trainers"),
+    "lightning.pytorch.trainer.connectors.logger_connector.logger_connector": (
+        "lightning",
+        "lightning_loggers",
+    ),
+    "pytorch_lightning.trainer.connectors.logger_connector.logger_connector": (
+        "lightning",
+        "lightning_loggers",
+    ),
+    "accelerate.accelerator": ("accelerate", "accelerate_trackers"),
+    "rsl_rl.runners.on_policy_runner": ("rsl_rl", "rsl_rl_runners"),
+    "mlflow.tracking.fluent": ("mlflow", "mlflow_runs"),
+    "trackio": ("trackio", "wandb_likes"),
+    "swanlab.data.sdk": ("swanlab", "wandb_likes"),
+    "gymnasium.envs.registration": ("gymnasium", "gymnasium_environments"),
+    "gym.envs.registration": ("gymnasium", "gymnasium_environments"),
+    "torch.serialization": ("torch_save", "torch_saves"),
 }
 
 
@@ -85,7 +109,7 @@ class CaptureFinder:
         try:
             __import__(f"{__package__}.{hook_name}")
             sys.modules[f"{__package__}.{hook_name}"].hook(module, part)
-            if part_name != "args":
+            if part_name not in {"args", "gymnasium", "torch_save"}:
                 from ...contract.capture.notes import LIBRARY, add_note
 
                 add_note(LIBRARY, name.partition(".")[0] if part_name != "tensorboard" else part_name)

@@ -32,7 +32,7 @@ def session() -> Session | None:
         if not worker or os.environ.get("RLA_RUN"):
             from rla_client.capture.session import make_session
 
-            _session = make_session(state, gathered, held, wandb_metrics, worker=worker)
+            _session = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
     if _session is None:
         _dropped += 1
     return _session
@@ -48,6 +48,16 @@ def scalar(part: Part, tag: str, value: Any, step: Any, walltime: float | None) 
     found = session()
     if found is not None:
         found.scalar(part, tag, value, step, walltime)
+
+
+def row(part: Part, values: Any, step: Any) -> None:
+    """Record the numbers of a mapping."""
+    found = session()
+    if found is not None:
+        found.row(part, values, step)
+
+
+names: dict[str, str] = {}  # project: what another logger calls the program's
 
 
 def event(part: Part, message: Any) -> None:

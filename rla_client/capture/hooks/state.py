@@ -61,6 +61,7 @@ parts: dict[str, Part] = {}
 chosen: frozenset[str] = parse_parts(os.environ.get(CAPTURE_VARIABLE, ""))
 adapted: set[str] = set()  # packages whose own adapter is at work: what they write elsewhere is not taken
 loaded_pid = os.getpid()
+loaded_cwd = os.getcwd()  # the program may go elsewhere
 
 
 def part(name: str) -> Part:

@@ -54,6 +54,8 @@ def start():
 
         finder.install(os.environ["RLA_CAPTURE"])
         _note("loaded", sys.executable or "a Python program")
+        if os.environ.get("RLA_CAPTURE_CHECK"):  # `rla capture check` asks no more
+            os._exit(0)
     except Exception as error:  # noqa: BLE001 - the program runs as without us
         _note("refused", "the capture did not start: " + type(error).__name__ + ": " + str(error))
 

@@ -1,4 +1,4 @@
-"""Environment in which a command is captured, and what is said where nothing was.
+"""Environment in which a command is captured, with the file for the notes of its processes.
 
 `PYTHONPATH` begins with the folder of a `sitecustomize` that starts the capture in each Python process
 (`rla_client/capture/loader`). The command line stays as it is.
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import rla_client.contract
 from rla_client.contract.capture.notes import NOTES_VARIABLE, why_nothing
 from rla_client.contract.capture.parts import CAPTURE_VARIABLE, TABLE_VARIABLE, TRACK_VARIABLE
 
+CHECK_VARIABLE = "RLA_CAPTURE_CHECK"  # a process that would be captured ends at once
 MAX_NOTES_READ = 1 << 21
 
 
@@ -43,19 +43,27 @@ class CaptureNotes:
         self.path = Path(path)
 
     def take(self) -> str:
+        """Their content; the file goes.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MAX_NOTES_READ)
+        self.path.unlink()
+        return text
+
+    def why_nothing(self) -> str:
         """Why nothing was captured, empty where something was; the file goes."""
         try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
-                text = file.read(MAX_NOTES_READ)
-            self.path.unlink()
+            return why_nothing(self.take())
         except OSError as error:
             return f"the notes of its processes cannot be read: {error}"
-        return why_nothing(text)
 
 
 def loader_folder() -> Path:
     """The folder of the `sitecustomize`."""
-    return Path(rla_client.contract.__file__).parent.parent / "capture" / "loader"
+    return Path(__file__).parents[2] / "capture" / "loader"
 
 
 def captured_environment(environment: Mapping[str, str], wish: CaptureWish, notes: Path) -> dict[str, str]:
