@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -79,6 +80,8 @@ class Session:
         self._mirrored: Run | None = None
         self._reported: set[str] = set()  # parts whose being off was told
         self._refused = False
+        self._opening = threading.Lock()  # is held by who opens the run; nobody waits for it
+        self._late: list[tuple[Part, str, Any, Any, float]] = []  # what other threads gave meanwhile
         self._counted = 0  # rows of libraries that say no step
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)
@@ -90,6 +93,8 @@ class Session:
         """Add a number to the row of a step; without one, of the clock's."""
         rows = self.rows()
         if rows is None:
+            if self._opening.locked():  # another thread opens the run
+                self._late.append((part, tag, value, step, time.time() if walltime is None else walltime))
             return
         if type(value) not in _PLAIN:
             value = to_plain(value)
@@ -151,7 +156,16 @@ class Session:
         """Rows of the run that is open, opened now where none is; None: nothing is recorded."""
         if self._rows is not None and (self._worker or self._is_ours()):
             return self._rows
-        return self._open_or_join()
+        if not self._opening.acquire(blocking=False):
+            return None
+        try:
+            found = self._open_or_join()
+        finally:
+            self._opening.release()
+        late, self._late = self._late, []
+        for part, tag, value, step, walltime in late:
+            self.scalar(part, tag, value, step, walltime)
+        return found
 
     def _is_ours(self) -> bool:
         return self._logger is not None and get_current() is self._logger

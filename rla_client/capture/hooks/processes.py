@@ -6,10 +6,15 @@ Ray, joblib) joins the run of that one, or what it logs is dropped.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
 from . import state
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _WORKER_PROGRAMS = ("default_worker.py", "setup_worker.py")  # of Ray
 
@@ -27,3 +32,11 @@ def is_worker() -> bool:
     return any(
         "--multiprocessing-fork" in word or "loky.backend" in word or word == "-f --f" for word in words
     )
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """Have something called at the end of this process; a child of multiprocessing knows no atexit."""
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, call, exitpriority=-10)
+    atexit.register(call)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
+from _thread import allocate_lock
 
 from ...contract.capture.notes import DROPPED, add_note
 from . import gathered, processes, state
@@ -18,24 +18,35 @@ if TYPE_CHECKING:
 _session: Session | None = None
 _session_pid = 0
 _dropped = 0
+_lock = allocate_lock()  # never held while something is imported
 
 
 def session() -> Session | None:
     """The session that records; None where this process takes no part."""
-    global _session, _session_pid, _dropped  # noqa: PLW0603 - of the process
-    pid = os.getpid()
-    if _session_pid != pid:
-        _session_pid, _session = pid, None
-        worker = processes.is_worker()
-        if worker:
-            atexit.register(_tell_dropped)
-        if not worker or os.environ.get("RLA_RUN"):
-            from rla_client.capture.session import make_session
-
-            _session = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
+    global _dropped  # noqa: PLW0603 - of the process
+    if _session_pid != os.getpid():
+        _begin()
     if _session is None:
         _dropped += 1
     return _session
+
+
+def _begin() -> None:
+    """Make the session; of two threads that do, the first one's counts."""
+    global _session, _session_pid, _dropped, _lock  # noqa: PLW0603 - of the process
+    made, pid, worker = None, os.getpid(), processes.is_worker()
+    if _session_pid:  # a fork, in which nobody would let go of it
+        _lock = allocate_lock()
+    if not worker or os.environ.get("RLA_RUN"):
+        from rla_client.capture.session import make_session
+
+        made = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
+    with _lock:
+        if _session_pid == pid:
+            return
+        _session, _session_pid, _dropped = made, pid, 0
+    if worker and made is None:
+        processes.at_exit(_tell_dropped)
 
 
 def opened() -> Session | None:

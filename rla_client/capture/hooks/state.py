@@ -39,9 +39,13 @@ class Part:
         self.skipped: dict[str, tuple[int, int]] = {}
 
     def failed(self, error: BaseException) -> None:
-        """Note an error of ours; the third switches the part off."""
-        if "warnings" in sys.modules and os.environ.get("RLA_CAPTURE_DEBUG"):
-            sys.excepthook(type(error), error, error.__traceback__)
+        """Note an error of ours; the third switches the part off.
+
+        Raises:
+            BaseException: the error, where a signal handler of the program has raised it.
+        """
+        if _is_of_handler(error):
+            raise error
         self.errors.append(f"{type(error).__name__}: {error}"[:500])
         if len(self.errors) >= MAX_ERRORS:
             self.on = False
@@ -54,6 +58,22 @@ class Part:
         """Count what was left out, of so many bytes."""
         number, total = self.skipped.get(kind, (0, 0))
         self.skipped[kind] = number + 1, total + size
+
+
+def _is_of_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised an exception, which came while we were at work."""
+    module = sys.modules.get("signal")
+    if module is None:
+        return False
+    codes = {getattr(module.getsignal(number), "__code__", None) for number in module.valid_signals()} - {
+        None
+    }
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 thread = _Thread()
