@@ -101,6 +101,8 @@ class RunRecord:
             last: no run of the command was opened later: of several in one process, that one may have failed.
             told: the signal that told the command to stop while the run was open; empty for none.
         """
+        if self.state is RunState.KILLED and own and self.exit_code == 0:  # os._exit(0)
+            return replace(self, state=RunState.FINISHED, reason="")
         if self.state is RunState.KILLED:
             return replace(
                 self, reason=words if own else f"{self.reason}; the command that started it: {words}"

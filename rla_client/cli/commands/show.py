@@ -20,6 +20,7 @@ from rla_client.contract.run_file import run_file
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
+from rla_client.database.captured_text import captured_text
 from rla_client.database.clock import clock
 from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
@@ -193,6 +194,8 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
     facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
+    if captured := captured_text(run.folder(LOG)):
+        facts["captured"] = clean(captured)
     if record.tags:
         facts["tags"] = " ".join(record.tags)
     if record.note:

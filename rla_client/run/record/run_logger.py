@@ -63,7 +63,12 @@ class Logger:
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
         clock: of the run; default that of the run that the calling thread writes to.
+
+    Attributes:
+        prints: it writes to stdout; not in a program that knows nothing of it (`rla_client/capture`).
     """
+
+    prints = True
 
     def __init__(  # noqa: PLR0913 - what a run has
         self,
@@ -440,6 +445,8 @@ class Logger:
 
     def print_text(self, text: str) -> None:
         """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
+        if not self.prints:
+            return
         try:
             _write_text(sys.stdout, text)
         except UnicodeEncodeError:
