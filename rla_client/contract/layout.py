@@ -27,7 +27,9 @@ OUTPUT_NAMES = {
     "backup": "backup.txt",
     "console": "console.txt",
 }
-SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
+SINKS = ("stdout", "log", "csv", "json", "tensorboard")
+BRIEF = "brief"  # instead of stdout: the first rows
+PRINTED = frozenset({"stdout", BRIEF})  # by the training process
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 CONSOLE = "console"  # the output of a stream that has no other: what a run prints
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is not an output of a chosen name
