@@ -100,7 +100,7 @@ def _discord(alerts: Sequence[Plain]) -> Plain:
 
 
 def _teams(alerts: Sequence[Plain]) -> Plain:
-    """An adaptive card; a `RichTextBlock` takes its text as it is, a `TextBlock` would read Markdown."""
+    """An adaptive card; its blocks of rich text take text as it is, plain ones would read Markdown."""
     lines = _cut(alerts, MAX_CARD_CHARS).split("\n")
     blocks = [
         {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line, "weight": weight}]}
