@@ -104,9 +104,9 @@ class RunRecord:
         if self.state is RunState.KILLED and own and self.exit_code == 0:  # os._exit(0)
             return replace(self, state=RunState.FINISHED, reason="")
         if self.state is RunState.KILLED:
-            return replace(
-                self, reason=words if own else f"{self.reason}; the command that started it: {words}"
-            )
+            if not own:
+                return replace(self, reason=f"{self.reason}; the command that started it: {words}")
+            return self if self.reason.startswith(words) else replace(self, reason=words)
         if told and self.state in {RunState.FINISHED, RunState.FAILED}:
             after = f"told to stop by {told}"
             reason = f"{after}; {self.reason}" if self.reason else after

@@ -31,6 +31,8 @@ OUTPUT_NAMES = {
     "console": "console.txt",
 }
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
+BRIEF = "brief"  # instead of stdout: the first rows
+PRINTED = frozenset({"stdout", BRIEF})  # by the training process
 SAMPLES_FILE = "samples.jsonl.gz"  # of a stream, in the folder of its samples
 ALWAYS_OUTPUTS = ("warn", "backup", SAMPLES)  # that every stream has, asked for or not
 CONSOLE = "console"  # the output of a stream that has no other: what a run prints

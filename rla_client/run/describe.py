@@ -15,7 +15,7 @@ from typing import Any
 
 from rla_client.contract import __version__
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES
+from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, PRINTED, TAKEN_NAMES
 from rla_client.contract.process.account import user_name
 from rla_client.contract.safe_names import FILE_NAMES, check_relative
 from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Opening, labelled
@@ -44,7 +44,7 @@ def make_opening(
     Raises:
         ArgumentError: a file name cannot be used, two outputs have the same, or a path is not UTF-8.
     """
-    sinks = set(sinks) - {"stdout"}
+    sinks = set(sinks) - PRINTED
     _check_names(sinks, names)
     real = check_path(root)
     if config_path is not None:

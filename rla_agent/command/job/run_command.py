@@ -19,9 +19,10 @@ from pathlib import Path
 
 from rla_agent.command.job.agent_keeper import AgentKeeper
 from rla_agent.command.job.child import Child
-from rla_agent.command.job.ending import Ending, Launch
+from rla_agent.command.job.ending import Launch
 from rla_agent.command.job.log_writer import LogWriter
 from rla_agent.command.job.runs import await_end, place_console
+from rla_agent.model.process_ending import Ending
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.capture.environment import CaptureNotes, CaptureWish, captured_environment

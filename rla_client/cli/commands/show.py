@@ -209,10 +209,12 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
     elif state == UNKNOWN and run.record.state is None:
         state = "unknown (imported, or by the original RLA)"
-    detail = [str(about["reason"])] if about.get("reason") else []
+    reason = str(about.get("reason") or "")
+    detail = [reason] if reason else []
     for key in ("exit_code", "signal"):
         text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
-        if text and text not in detail:
+        named = key == "signal" and "killed by " in reason
+        if text and not named and text not in reason:
             detail.append(text)
     return state + (f" ({', '.join(detail)})" if detail else "")
 

@@ -2,8 +2,9 @@
 
 A script that logs to wandb logs here with this line changed: `wandb.log` makes rows, `config`
 hyper-parameters, `Image` and `Video` files in the run's results, `Artifact` and `save` copies of files,
-`alert` a message by the agent's channels. The project is the table; the run's name is tracked in its index.
-Nothing leaves the machine but by replication. Names that are not known here warn once and do nothing.
+`alert` a message by the agent's channels. The project is the table; the run's name is tracked in its index,
+and so are seed, learning rate and what the command line overrides. Nothing leaves the machine but by
+replication. Names that are not known here warn once and do nothing.
 
 Where it differs: a step that is behind becomes a row of its own, instead of nothing; changing a value of
 `config` is allowed; `define_metric(…, step_metric="global_step")` makes that the time-step of the rows.
@@ -24,7 +25,7 @@ from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import session, values
-from rla_client.adapter import join_or_open, open_for_adapter, script_name
+from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
@@ -109,7 +110,10 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         if earlier is not None:
             parameters = {**_config_of(earlier.hyper_param), **parameters}
             told["resumed_from"] = earlier.item.index.path
-        tracked = [key for key in ("name", "run_name") if name and key in told]
+        tracked = [
+            *telling_parameters(parameters),
+            *(key for key in ("name", "run_name") if name and key in told),
+        ]
         opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
         # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold
         own: dict[str, Any] = {} if known is None else {"run_id": known, "resume": "never"}

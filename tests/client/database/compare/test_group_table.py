@@ -27,6 +27,18 @@ def test_settings_are_what_differs_but_for_seeds(root: Path, make_run: MakeRun) 
     assert settings(Database(root).records()) == ["table", "lr", "same"]
 
 
+def test_names_are_no_settings_unless_nothing_else_differs(root: Path, make_run: MakeRun) -> None:
+    for number in range(4):
+        lr, seed = 0.1 * (number % 2), number // 2
+        make_run(number=number, params={"log_dir": f"runs/a__{number}", "lr": lr, "seed": seed})
+    records = Database(root).records()
+    assert settings(records) == ["lr"]
+    assert settings(records[:1] + records[2:3]) == []  # two seeds of one setting
+    for number in range(2):
+        make_run(number=number, table="other", params={"env": f"env{number}"})
+    assert settings(Database(root).records("other")) == ["env"]
+
+
 def test_a_row_per_setting_and_its_mean(root: Path, make_run: MakeRun) -> None:
     make_grid(make_run)
     found = tabulate_groups(Database(root).records(), ["lr"], [], 0.0)
