@@ -27,6 +27,7 @@ from rla_client.database.records.record import UNKNOWN
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
 from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.tag_text import tags_text
 from rla_client.database.text.text_tables import cut, pairs_text, width
 from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
@@ -197,7 +198,7 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     if captured := captured_text(run.folder(LOG)):
         facts["captured"] = clean(captured)
     if record.tags:
-        facts["tags"] = " ".join(record.tags)
+        facts["tags"] = tags_text(record.tags)
     if record.note:
         facts["note"] = record.note
     return facts
