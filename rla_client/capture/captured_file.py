@@ -1,4 +1,6 @@
-"""`captured.json` in a run's log folder: what was captured from where.
+"""`captured.json` in a run's log folder.
+
+It says what was captured from where:
 
 {"sources": {"tensorboard": {"values": 72}, "tyro": {"parameters": 28}},
  "skipped": {"tensorboard": {"image": [1, 28311552]}}, "off": {"wandb": "TypeError: …"},

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -306,7 +306,7 @@ class Session:
 
     def begin_beside(self) -> None:
         """Leave the run that is open to what writes it; the next metric opens another beside it."""
-        self.end()
+        self._write_end()
         if self._handle is not None:
             self._beside.append(self._handle)  # it ends with the process
         self._forget()
@@ -320,8 +320,8 @@ class Session:
             part.skipped.clear()
 
     def end_run(self) -> None:
-        """End the run: what wrote it is done, and another begins."""
-        self.end()
+        """End the run: what wrote it is done, and another begins, whose parameters are there already."""
+        self._write_end()
         handle = self._handle
         self._forget()
         if handle is not None:
@@ -329,13 +329,16 @@ class Session:
                 handle.close()
 
     def end(self) -> None:
-        """Write what is known at the end; the run is closed by the process's end, or by who calls this."""
+        """Write what is known at the end of the process, which closes the run."""
+        self._write_end(self.read_parameters)
+
+    def _write_end(self, read: Callable[[], object] = lambda: None) -> None:
         if self._worker or not self._is_ours():
             return
         former, self._state.thread.inside = self._state.thread.inside, True
         try:
             self.flush()
-            self.read_parameters()
+            read()
             self.write_file()
         except Exception as error:  # noqa: BLE001 - the run ends all the same
             add_note("error", str(error))

@@ -41,12 +41,17 @@ class WandbMirror:
         mirror.log({key: value for key, value in values.items() if value is not None}, step, commit)
         part.count("values", len(values))
 
+    def begin(self, run: Any) -> None:  # noqa: ANN401 - wandb's
+        """A run of wandb's begins, or goes on; where another one has ended, so does its captured run."""
+        if self._run is run:
+            return
+        if self._finished or getattr(self._run, "_is_finished", False):
+            self._session.end_run()
+        self._finished = False
+        self._run, self._mirror, self._defined = run, None, 0
+
     def _mirror_of(self, run: Any) -> Run | None:  # noqa: ANN401 - wandb's
-        if self._run is not run:
-            if self._finished:  # that one has ended; this one begins
-                self._session.end_run()
-            self._finished = False
-            self._run, self._mirror, self._defined = run, None, 0
+        self.begin(run)
         self._session.names["project"] = run.project or ""
         if self._session.rows() is None:
             return None

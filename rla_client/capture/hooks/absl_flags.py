@@ -1,4 +1,4 @@
-"""absl: the flags of the program's own files."""
+"""Hook of absl, for the flags of the program's own files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accelerate: what an Accelerator is given to log."""
+"""Hooks of an Accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""argparse: the Namespace of the program's own parsers becomes hyper-parameters."""
+"""Hook of argparse, for the Namespace of the program's own parsers."""
 
 from __future__ import annotations
 

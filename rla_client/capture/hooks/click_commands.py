@@ -1,4 +1,4 @@
-"""click and typer: the parameters of the program's own commands."""
+"""Hooks of click or typer, for the parameters of the program's own commands."""
 
 from __future__ import annotations
 

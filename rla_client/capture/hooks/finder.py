@@ -28,6 +28,7 @@ HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
     "torch.utils.tensorboard.writer": ("tensorboard", "summary_writers"),
     "tensorboardX.writer": ("tensorboard", "summary_writers"),
     "wandb.sdk.wandb_run": ("wandb", "wandb_runs"),
+    "wandb.sdk.wandb_init": ("wandb", "wandb_runs"),
     "stable_baselines3.common.logger": ("sb3", "sb3_models"),
     "stable_baselines3.common.base_class": ("sb3", "sb3_models"),
     "transformers.trainer_callback": ("transformers", "transformers_trainers"),

@@ -1,4 +1,4 @@
-"""Hyper-parameters that the program was seen to have, before and while a run is open.
+"""Hyper-parameters that the program was seen to have.
 
 Those of a higher rank win: configuration files, the object of a parser, wandb's config, add_hparams. An
 object is kept by reference and read again, as scripts go on to change it.
@@ -46,6 +46,14 @@ def add(rank: int, origin: str, values: Any, given: tuple[str, ...] = ()) -> Non
     """Keep a place of parameters; the same object again takes its former place."""
     sources[:] = [one for one in sources if one.values is not values][1 - MAX_SOURCES :]
     sources.append(Source(rank, origin, values, given))
+
+
+def put(rank: int, origin: str, values: Any) -> None:
+    """Keep a place of parameters in the stead of the library's former one."""
+    if any(one.values is values for one in sources):
+        return
+    sources[:] = [one for one in sources if one.origin != origin]
+    add(rank, origin, values)
 
 
 def names_given(words: list[str], options: Mapping[str, str]) -> tuple[str, ...]:

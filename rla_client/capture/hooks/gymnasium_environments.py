@@ -1,4 +1,4 @@
-"""gymnasium and gym: the name of the environments that are made."""
+"""Hooks of gymnasium or gym, for the names of environments."""
 
 from __future__ import annotations
 

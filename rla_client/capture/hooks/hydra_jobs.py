@@ -1,4 +1,7 @@
-"""Hydra: the configuration of a job. Each job of a multirun is a run."""
+"""Hook of Hydra's jobs, for their configuration.
+
+Each job of a multirun is a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning: the metrics that a Trainer gives its loggers."""
+"""Hook of Lightning's Trainer, for its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mlflow: metrics and parameters of its fluent functions."""
+"""Hooks of mlflow's fluent functions."""
 
 from __future__ import annotations
 

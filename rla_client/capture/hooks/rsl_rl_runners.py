@@ -1,4 +1,7 @@
-"""rsl_rl: the configuration of a runner; its metrics come through its SummaryWriter."""
+"""Hook of rsl_rl's runner, for its configuration.
+
+Its metrics come through its SummaryWriter.
+"""
 
 from __future__ import annotations
 

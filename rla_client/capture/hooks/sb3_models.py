@@ -1,4 +1,4 @@
-"""stable-baselines3: what a model's logger dumps, as one row of the model's run."""
+"""Hooks of stable-baselines3's loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""simple_parsing: the dataclasses that its parsers fill."""
+"""Hook of simple_parsing, for the dataclasses that its parsers fill."""
 
 from __future__ import annotations
 

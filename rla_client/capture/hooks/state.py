@@ -1,4 +1,4 @@
-"""State of the hooks in this process: which parts are on, what each has seen, where each thread is."""
+"""State of the hooks in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's and tensorboardX's SummaryWriter.
+"""Hooks of SummaryWriters, torch's or tensorboardX's.
 
 Scalars are taken at `add_scalar`, as doubles; whatever else at the file writer, as the event that is written.
 """
@@ -53,6 +53,8 @@ class Writers:
         session = recorder.opened()
         if session is not None:
             session.flush()
+            if not self.open:  # later the program may have changed them for the next run
+                session.read_parameters()
 
     def prefix(self, writer: Any) -> str:
         """What stands before the tags of a writer: where its folder lies below that of the first."""

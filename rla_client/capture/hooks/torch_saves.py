@@ -1,4 +1,4 @@
-"""torch.save: which files the program's own code writes; with `+checkpoints` copies of them."""
+"""Hook of torch.save, for the files that the program's own code writes."""
 
 from __future__ import annotations
 

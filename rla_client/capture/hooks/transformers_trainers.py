@@ -1,4 +1,7 @@
-"""Hugging Face's Trainer: its events go to our callback as well, which is in no list of the program's."""
+"""Hook of Hugging Face's Trainer.
+
+Its events go to our callback as well, which is in no list of the program's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tyro: what `tyro.cli` gives the program becomes hyper-parameters."""
+"""Hook of `tyro.cli`, for hyper-parameters."""
 
 from __future__ import annotations
 

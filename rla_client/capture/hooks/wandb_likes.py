@@ -1,4 +1,4 @@
-"""trackio and swanlab, whose functions are called as wandb's."""
+"""Hooks of libraries with wandb's functions, such as trackio."""
 
 from __future__ import annotations
 

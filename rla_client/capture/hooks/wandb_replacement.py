@@ -1,4 +1,6 @@
-"""wandb where it is not installed: the program's own imports get the module of wandb's shape.
+"""Replacement of a wandb that is not installed.
+
+The program's own imports get the module of wandb's shape.
 
 Own files that import it inside of `try` can do without, and libraries look for it in several ways: they find
 none, unless RLA_CAPTURE says `replace`. A folder called `wandb`, which wandb itself leaves, is no package.

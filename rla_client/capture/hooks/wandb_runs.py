@@ -1,4 +1,7 @@
-"""wandb where it is installed: what its runs are given is given to the captured run as well."""
+"""Hooks of an installed wandb.
+
+Its runs go on as ever; what they are given is given to the captured run as well.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,29 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_runs.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
-_LIBRARY = f"{os.sep}wandb{os.sep}"
 
 
 def hook(module: ModuleType, part: Part) -> None:
-    """Watch the class of runs."""
+    """Watch where runs are made, and their class."""
+    if module.__name__.endswith("wandb_init"):
+        replace(module, "init", observed(part, _made))
+        return
     kind = module.Run
     replace(kind, "log", _log_maker(part))
     replace(kind, "define_metric", observed(part, _define_metric))
-    replace(kind, "finish", _finish_maker(part))
+    replace(kind, "_finish" if hasattr(kind, "_finish") else "finish", _finish_maker(part))
+
+
+def _made(run: Any, *args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    if not getattr(run, "disabled", False) and not (
+        state.adapted and from_adapted_library(caller(1, *_PASSED))
+    ):
+        session = recorder.opened()
+        if session is not None:
+            session.wandb.begin(run)
+        recorder.names["project"] = str(getattr(run, "project", "") or "")
+        gathered.put(gathered.CONFIG, "wandb", run.config)
 
 
 def _log_maker(part: Part) -> Any:
@@ -37,7 +54,6 @@ def _log_maker(part: Part) -> Any:
                 result = original(self, data, step, commit, *args, **kwargs)
                 try:
                     if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
-                        gathered.add(gathered.CONFIG, "wandb", self.config)
                         found = recorder.session()
                         if found is not None:
                             found.wandb.log(

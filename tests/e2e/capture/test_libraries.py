@@ -22,9 +22,9 @@ SB3 = """
 import gymnasium as gym
 from stable_baselines3 import PPO
 env = gym.make("CartPole-v1")
-model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, tensorboard_log="tb", seed=5, device="cpu")
+model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, tensorboard_log="tb", seed=5)
 model.learn(192)
-print(len(model.logger.output_formats), float(model.policy.action_net.bias[0]))
+print(len(model.logger.output_formats), model.policy.action_net.bias[0].item())
 if "second" in __import__("sys").argv:
     second = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, device="cpu")
     second.learn(64)
@@ -33,7 +33,7 @@ if "second" in __import__("sys").argv:
 
 def test_sb3(tmp_path: Path) -> None:
     found, plain = capture(tmp_path, SB3), run_plain(tmp_path / "plain", SB3)
-    assert (found.code, found.stdout, found.stderr) == (0, plain.stdout, "")
+    assert (found.code, found.stdout, found.stderr) == (0, plain.stdout, plain.stderr)
     run = found.run
     assert (run.table, run.about["state"]) == ("CartPole-v1-PPO", "finished")
     assert [row["time-step"] for row in run.rows] == ["64", "128", "192"]
@@ -179,7 +179,7 @@ trackio.finish()
 
 
 WRITE = "\nfrom tensorboardX import SummaryWriter\nSummaryWriter('runs').add_scalar('a', 1.0, 1)\n"
-PARSERS = {
+PARSERS: dict[str, tuple[str, list[str], dict[str, object], str]] = {
     "tyro": (
         """
 import tyro
@@ -297,7 +297,9 @@ def test_a_module_and_the_programs_own_sitecustomize(tmp_path: Path) -> None:
     (package / "train.py").write_text(WRITE)
     own = tmp_path / "own"
     own.mkdir()
-    (own / "sitecustomize.py").write_text("print('own sitecustomize')\n")
+    (own / "sitecustomize.py").write_text(
+        "import sys\nif '_rla_capture' in sys.modules:\n    print('own sitecustomize')\n"
+    )
     found = capture_command(tmp_path, sys.executable, "-m", "zoo.train", environment={"PYTHONPATH": str(own)})
     assert (found.code, found.stdout, found.stderr) == (0, b"own sitecustomize\n", "")
     assert found.run.table == "zoo"

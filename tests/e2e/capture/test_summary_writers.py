@@ -157,8 +157,13 @@ def test_workers_without_a_run_open_none(tmp_path: Path) -> None:
 
 def test_a_writer_after_all_were_closed_begins_a_run(tmp_path: Path) -> None:
     script = """
+import argparse
 from torch.utils.tensorboard import SummaryWriter
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
 for seed in range(3):
+    args.seed = seed
     writer = SummaryWriter(f"runs/seed{seed}")
     beside = SummaryWriter(f"runs/seed{seed}/eval")
     for step in range(4):
@@ -171,6 +176,8 @@ for seed in range(3):
     assert [run.parameters["log_dir"] for run in found.runs] == [f"runs/seed{seed}" for seed in range(3)]
     assert [run.about["state"] for run in found.runs] == ["finished"] * 3
     for seed, run in enumerate(found.runs):
+        assert run.parameters["seed"] == seed
+        assert not list(run.folder.glob("parameter.resumed*"))
         assert run.values()["loss", 2] == seed + 2
         assert run.values()["eval/loss", 2] == -2
 

@@ -48,7 +48,7 @@ def test_beside_wandb(tmp_path: Path) -> None:
     assert values["loss", 4] == 4 / 3
     assert not run.captured["errors"]
     assert run.captured["sources"]["wandb"]["histogram"] == 1
-    assert list(run.folder.parents[6].joinpath("results").rglob("*table*"))
+    assert list((tmp_path / "data" / "results").rglob("*table*"))
 
 
 @pytest.mark.skipif(not INSTALLED, reason="wandb is not installed; `make test-capture` does it")
