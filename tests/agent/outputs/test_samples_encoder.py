@@ -59,8 +59,9 @@ def test_what_json_has_no_number_for_is_null_there_and_itself_in_the_index() -> 
 
 
 def test_many_and_large_rows_are_several_members_and_no_header_overflows() -> None:
-    many = {f"column {number} {'x' * 80}": number for number in range(300)}
-    data = _written(SamplesEncoder(""), *[many] * 30, *[{"text": "y" * 400_000}] * 5)
+    many: dict[str, object] = {f"column {number} {'x' * 80}": number for number in range(300)}
+    long: dict[str, object] = {"text": "y" * 400_000}
+    data = _written(SamplesEncoder(""), *[many] * 30, *[long] * 5)
     indices = _indices(data)
     assert sum(len(index.columns["id"]) for index in indices) == 35
     assert len(indices) > 4
