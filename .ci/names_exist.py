@@ -40,7 +40,7 @@ FOREIGN = frozenset((
     "proto", "load_reduce", "sacct", "jq", "ReturnAverage", "hparam_domain_discrete",
     "ignore_missing_imports",
     "set_model_state_dict", "log_param", "log_figure", "log_image", "set_tag", "PerSourcePenalties",
-    "PerSourcePenaltyExemptList", "PerSourceMaxStartups", "SessionsMax", "TasksMax", "rwx",
+    "PerSourcePenaltyExemptList", "tokens_completion", "PerSourceMaxStartups", "SessionsMax", "TasksMax", "rwx",
 ))  # fmt: skip
 """Of other programs and libraries."""
 EXAMPLES = frozenset((

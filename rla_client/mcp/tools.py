@@ -30,6 +30,7 @@ from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean, lines_text
 from rla_client.database.text_logs import last_lines, log_path
 from rla_client.mcp.answers import MAX_CHARS, NOTE_CHARS, bounded, cell, pairs, table
+from rla_client.samples.cells import shortened
 
 if TYPE_CHECKING:
     from rla_client.database.compare.groups import Group
@@ -46,6 +47,7 @@ MOST_POINTS = 100
 MOST_LINES = 200
 LINE_CHARS = 300
 SEARCHED_BYTES = 4 << 20  # of the end of a log
+LEAST_SAMPLE_CHARS = 600  # of one that is shown whole among many
 SQL_S = 30.0
 MOST_SQL_BYTES = 32 << 20  # of rows, of which far less fits an answer
 
@@ -217,7 +219,8 @@ class Tools:
             group: only completions of this prompt (the column group).
             id: one sample.
             limit: at most 200.
-            whole: all texts of each sample, as far as the answer has room; else the first 80 characters.
+            whole: all texts of each sample, their middle cut where the answer has no room; else the first 80
+                characters.
         """
         found = self._database.samples(run)
         if not len(found):
@@ -229,7 +232,9 @@ class Tools:
         shown = chosen.head(min(max(limit, 1), MOST_ROWS))
         note = f"{len(shown)} of {len(chosen)} samples that match, of {len(found)}"
         if whole:
-            texts = [lines_text(sample_text(row)) for row in shown]
+            room = max(MAX_CHARS // max(len(shown), 1) - NOTE_CHARS, LEAST_SAMPLE_CHARS)
+            texts = [lines_text(sample_text(row)) for row in shown.head(MAX_CHARS // LEAST_SAMPLE_CHARS)]
+            texts = [text if len(text) <= room else shortened(text, room - NOTE_CHARS) for text in texts]
             return bounded("\n\n".join([note, *texts]), "a smaller limit or one id shows a sample whole")
         columns = found.index.columns
         names = list(columns)[:MOST_COLUMNS]

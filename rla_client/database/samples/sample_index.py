@@ -1,6 +1,6 @@
-"""Index of a run's samples: what can be sorted and filtered, without a text being decompressed.
+"""Index of a run's samples.
 
-It is read from the headers of the files' members (`contract.sample_members`). `refresh` reads what was added
+It holds the columns that can be sorted and filtered without a text being decompressed. It is read from the headers of the files' members (`contract.sample_members`). `refresh` reads what was added
 since the last call; a file that became another one is read anew.
 """
 
