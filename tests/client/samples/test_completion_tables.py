@@ -16,7 +16,8 @@ def test_the_reward_columns_of_trl_become_rewards_and_their_sum() -> None:
     ]
     first, second = trl_rows(rows)
     assert first == {
-        "prompt": "p", "completion": "c", "advantage": -1.0, "rewards": {"accuracy": 1.0, "format": 0.5}, "reward": 1.5
+        "prompt": "p", "completion": "c", "advantage": -1.0, "reward": 1.5,
+        "rewards": {"accuracy": 1.0, "format": 0.5},
     }  # fmt: skip
     assert (second["rewards"], second["reward"]) == ({"format": 0.25}, 0.25)
     assert [row["reward"] for row in trl_rows(rows, [2.0, 4.0])] == [4.0, 1.0]
