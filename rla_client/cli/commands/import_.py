@@ -29,7 +29,7 @@ def import_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage, csv; or samples (--run).",
+            help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage, csv; samples (--run).",
         ),
     ],
     folder: Annotated[
