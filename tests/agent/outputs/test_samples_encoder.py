@@ -3,6 +3,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from pathlib import Path
+
+import pytest
 
 from rla_agent.model.records import Record, Samples
 from rla_agent.outputs.samples_encoder import SamplesEncoder
@@ -72,3 +75,13 @@ def test_many_and_large_rows_are_several_members_and_no_header_overflows() -> No
 def test_that_all_were_left_out_is_told_too() -> None:
     (index,) = _indices(_written(SamplesEncoder(""), left_out=4))
     assert (index.left_out, index.columns) == (4, {})
+
+
+def test_pandas_and_duckdb_read_the_file(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "samples.jsonl.gz"
+    encoder = SamplesEncoder("")
+    path.write_bytes(b"".join(_written(encoder, {"reward": float(n), "prompt": "ü"}) for n in range(3)))
+    assert list(pandas.read_json(path, lines=True)["reward"]) == [0.0, 1.0, 2.0]
+    duckdb = pytest.importorskip("duckdb")
+    assert duckdb.sql(f"SELECT sum(reward) FROM read_json('{path}')").fetchall() == [(3.0,)]
