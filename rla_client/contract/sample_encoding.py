@@ -24,6 +24,8 @@ from rla_client.contract.spool.protocol import pack
 OWN_COLUMNS: Final = ("id", "step", "timestamp", "name", "role")  # of each row, by whoever writes it
 MAX_COLUMNS = 200  # of one row in the index; all of it is in the JSON lines
 MAX_COLUMN_CHARS = 100
+FIRST_COLUMNS = frozenset(("id", "group", "reward", "prompt", "completion"))  # where not all have room
+CELL_BYTES = 16  # of a packed number, or around a text
 REWARDS = "rewards"  # {name: number}, a column each
 
 
@@ -95,14 +97,17 @@ def index_entry(row: dict[str, Any]) -> dict[str, Any]:
     characters and, as `<key>_chars`, the length.
     """
     entry: dict[str, Any] = {}
-    for key, value in _flat(row):
-        if len(entry) >= MAX_COLUMNS:
+    room = MEMBER_INDEX_BYTES // 2  # of this row, however it is compressed
+    for key, value in sorted(_flat(row), key=lambda pair: pair[0] not in FIRST_COLUMNS):
+        room -= 2 * (4 * len(key) + CELL_BYTES)
+        if len(entry) >= MAX_COLUMNS or room < 0:
             break
         if len(key) > MAX_COLUMN_CHARS or key in {"step", "timestamp", "name", "role"}:
             continue
         kind = type(value)
         if kind is str:
             entry[key] = value[:HEAD_CHARS]
+            room -= 4 * len(entry[key])
             if len(value) > HEAD_CHARS:
                 entry[f"{key}_chars"] = len(value)
         elif kind is int and not -(1 << 63) <= value < 1 << 63:
@@ -113,6 +118,7 @@ def index_entry(row: dict[str, Any]) -> dict[str, Any]:
             text = _last_text(value)
             if text is not None:
                 entry[key] = text[:HEAD_CHARS]
+                room -= 4 * len(entry[key])
                 entry[f"{key}_chars"] = len(text)
     return entry
 

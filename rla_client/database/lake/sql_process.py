@@ -63,8 +63,9 @@ VIEWS = {
         FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
     "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
         FROM ({source})""",
-    "samples": """SELECT run, id, step AS time_step, make_timestamp(CAST("time" * 1e6 AS BIGINT)) AS logged,
-        name, role, "group", reward, prompt, completion, numbers, texts FROM ({source})""",
+    "samples": """SELECT run, id, step AS time_step,
+        make_timestamp(TRY_CAST("time" * 1e6 AS BIGINT)) AS logged, name, role, "group", reward, prompt,
+        completion, numbers, texts FROM ({source})""",
 }  # fmt: skip
 IN_NO_LAKE = frozenset({"samples"})  # views that are read from the runs' own files
 
