@@ -41,6 +41,7 @@ from rla_client.contract.spool.protocol import (
 )
 
 MAX_NESTING = 64  # of containers in a record: no client comes near, Python's own limits are ten times that
+MAX_SAMPLES_NAME = 200  # characters; what a client writes is shorter
 SAFE_BYTES = 256  # a record this short cannot be nested deeper than what Python stands
 _CONTAINERS = frozenset((list, dict))
 _ROW = int(FrameKind.ROW)
@@ -209,7 +210,7 @@ def _samples(raw: Unpacked) -> Samples:
         if type(row) is not dict or len(row) > MAX_KEYS_PER_ROW or too_deep(row):
             _refuse()
         "".join(row)  # raises TypeError unless every key is text
-    return Samples(str(name), step, float(timestamp), max(left_out, 0), rows)
+    return Samples(str(name)[:MAX_SAMPLES_NAME], step, float(timestamp), max(left_out, 0), rows)
 
 
 def _opening(raw: object) -> OpeningFrame:

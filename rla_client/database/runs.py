@@ -323,7 +323,7 @@ class Database:
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
-        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
+        """Run one SELECT over the views of docs/how-to/lake.md: runs, params, last, rows, samples and others.
 
         Args:
             query: in DuckDB's dialect.

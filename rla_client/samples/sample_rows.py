@@ -57,7 +57,7 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
 
 
 def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """The columns of a DataFrame or of a `datasets.Dataset`; None of anything else."""
+    """The columns of a DataFrame or of a Dataset of Hugging Face; None of anything else."""
     if callable(getattr(samples, "to_numpy", None)) and hasattr(samples, "columns"):  # pandas, polars
         names = list(samples.columns)
         columns = {}

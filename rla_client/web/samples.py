@@ -96,6 +96,7 @@ def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         limit = min(int(number(asked, "limit", 100)), PAGE_ROWS)
         names = list(index.columns)
         shown = rows[max(offset, 0) : max(offset, 0) + max(limit, 0)]
+        of = str(asked.get("of") or "reward")
         return {
             "changes": kept.changes,
             "count": len(index),
@@ -105,9 +106,7 @@ def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             "names": sorted(set(map(str, index.columns.get("name", ())))),
             "steps": _thinned(sorted(set(index.columns.get("step", ())))),
             "rows": [[row, *(sent(index.columns[name][row]) for name in names)] for row in shown],
-            "histogram": _histogram(
-                index, _rows(kept, {**asked, "range": None}), str(asked.get("of") or "reward")
-            ),
+            "histogram": _histogram(index, _rows(kept, {**asked, "range": None}), of) if limit > 0 else None,
         }
 
 

@@ -64,7 +64,11 @@ VIEWS = {
         FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
     "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
         FROM ({source})""",
+    "samples": """SELECT run, id, step AS time_step,
+        make_timestamp(TRY_CAST("time" * 1e6 AS BIGINT)) AS logged, name, role, "group", reward, prompt,
+        completion, numbers, texts FROM ({source})""",
 }  # fmt: skip
+IN_NO_LAKE = frozenset({"samples"})  # views that are read from the runs' own files
 
 
 # -- frames ------------------------------------------------------------------------------------------
@@ -210,7 +214,7 @@ def make_views(
     for name in request["views"]:
         fresh = tables[f"fresh_{name}"]
         connection.register(f"fresh_{name}", fresh)
-        columns = ", ".join(fresh.schema.names)
+        columns = ", ".join(f'"{column}"' for column in fresh.schema.names)
         sources = (
             [f"SELECT {columns} FROM fresh_{name}"]  # noqa: S608 - names of ours
             if fresh.num_rows or not files.get(name)

@@ -1,7 +1,8 @@
-"""Index of a run's samples: what can be sorted and filtered, without a text being decompressed.
+"""Index of a run's samples.
 
-It is read from the headers of the files' members (`contract.sample_members`). `refresh` reads what was added
-since the last call; a file that became another one is read anew.
+It holds the columns that can be sorted and filtered without a text being decompressed, and is read from the
+headers of the files' members (`contract.sample_members`). `refresh` reads what was added since the last call.
+A file that became another one is read anew.
 """
 
 from __future__ import annotations

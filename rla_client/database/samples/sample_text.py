@@ -1,4 +1,4 @@
-"""A sample as text for people: its columns, then prompt and completion, conversations turn by turn."""
+"""A sample as text for people."""
 
 from __future__ import annotations
 

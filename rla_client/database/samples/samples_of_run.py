@@ -15,6 +15,9 @@ from rla_client.database.tree.chains import chain_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rla_client.database.records.record import Record
+    from rla_client.database.runs import Database
+
 
 class Samples:
     """Samples of one run, some of them or all; texts are read when they are asked for.
@@ -122,3 +125,24 @@ class Samples:
             else {name: [column[row] for row in self.rows] for name, column in columns.items()}
         )
         return found
+
+
+def samples_frame(database: Database, records: Sequence[Record]) -> pd.DataFrame:
+    """The samples of several runs as a DataFrame, with the run's `table` and `index` before each row.
+
+    Lists and dicts are JSON, so that every row of a column has one type.
+    """
+    with extra("read", "a DataFrame of samples"):
+        import pandas as pd
+
+    rows = [
+        {"table": one.table, "index": one.index, **{name: _cell(value) for name, value in row.items()}}
+        for one in records
+        for row in Samples.of_run(database.data_root, one.table, one.index)
+    ]
+    found: pd.DataFrame = pd.DataFrame(rows)
+    return found
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value

@@ -1,6 +1,6 @@
 // One sample as text or as a conversation. Whatever is in it becomes text, never markup.
 
-import { h, numberText } from "./dom.js";
+import { h, numberText, timeText } from "./dom.js";
 
 const LONG = 80;  // characters beyond which a value has a block of its own
 const ROLES = ["system", "user", "assistant", "tool"];
@@ -9,19 +9,20 @@ const MARKS = { " ": "·", "\t": "→\t", "\n": "↵\n" };
 let marked = false;  // white space is shown
 let plain = false;  // special tokens are left out
 
-/** Facts and texts of a sample; `prompt: false` leaves the prompt out. */
-export function sampleView(sample, { prompt = true } = {}) {
-  const entries = Object.entries(sample).filter(([name, value]) => value !== null && value !== undefined && value !== "" && (prompt || name !== "prompt"));
+/** Facts and texts of a sample, some columns left out; `tools`: what changes how texts are shown. */
+export function sampleView(sample, { without = [], tools = true } = {}) {
+  const entries = Object.entries(sample).filter(([name, value]) => value !== null && value !== undefined && value !== "" && !without.includes(name));
   const isBlock = ([name, value]) => ["prompt", "completion", "truth", "error"].includes(name) || (typeof value === "string" && value.length > LONG) || isTalk(value);
   const facts = entries.filter((entry) => !isBlock(entry));
   const blocks = entries.filter(isBlock);
   const node = h("div", { class: "sample" });
-  const draw = () => node.replaceChildren(
-    ...(facts.length ? [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, typeof value === "number" ? numberText(value) : typeof value === "string" ? value : JSON.stringify(value))]))] : []),
-    ...(blocks.length ? [h("div", { class: "strip small" },
+  const draw = () => node.isConnected && document.querySelectorAll(".sample").forEach((one) => one.draw());
+  node.draw = () => node.replaceChildren(
+    ...(facts.length ? [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, name === "timestamp" ? timeText(value) : typeof value === "number" ? numberText(value) : typeof value === "string" ? value : JSON.stringify(value))]))] : []),
+    ...(blocks.length && tools ? [h("div", { class: "strip small" },
       choice("white space", marked, (on) => { marked = on; draw(); }), choice("without special tokens", plain, (on) => { plain = on; draw(); }))] : []),
     ...blocks.map(([name, value]) => h("section", { class: "part" }, h("h3", {}, name), isTalk(value) ? talk(value) : text(value))));
-  draw();
+  node.draw();
   return node;
 }
 

@@ -9,6 +9,7 @@ const LIVE_MS = 3000;
 const PAGE = 100;
 const FIRST = ["step", "reward", "role", "name", "group"];
 const TEXTS = ["prompt", "completion"];
+const SHARED = ["id", "step", "timestamp", "name", "role", "group", "reward"];  // by the samples of a group, or in the title
 const MAX_COLUMNS = 14;
 const BAR_PX = 44;
 
@@ -111,7 +112,8 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     const all = found.columns.map(([name]) => name);
     const here = new Set(found.rows.length ? all.filter((_, place) => found.rows.some((row) => row[place + 1] !== null && row[place + 1] !== "")) : all);
     const first = FIRST.filter((name) => here.has(name) && (name !== "name" || found.names.length > 1));
-    const others = all.filter((name) => here.has(name) && ![...FIRST, ...TEXTS, "id", "time"].includes(name)).slice(0, MAX_COLUMNS);
+    const rest = all.filter((name) => here.has(name) && ![...FIRST, ...TEXTS, "id", "time"].includes(name));
+    const others = [...rest.filter((name) => !name.endsWith("_chars")), ...rest.filter((name) => name.endsWith("_chars"))].slice(0, MAX_COLUMNS);
     return [...first, ...TEXTS.filter((name) => here.has(name)), ...others];
   }
 
@@ -134,7 +136,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
       const name = low === high ? numberText(low) : `${numberText(low)} to ${numberText(high)}`;
       return h("button", { type: "button", class: on ? "on" : "", "aria-pressed": String(on), title: `${name}: ${count} samples`, "aria-label": `${found.histogram.of} ${name}: ${count} samples`,
         onclick: () => { range = on ? null : [low, high]; offset = 0; load(); } },
-        h("span", { class: "bar", style: { height: `${Math.round((count / most) * BAR_PX)}px` } }));
+        h("span", { class: "bin", style: { height: `${Math.round((count / most) * BAR_PX)}px` } }));
     }), bins.length > 0 && h("span", { class: "dim ends" }, `${numberText(bins[0][0])} … ${numberText(bins.at(-1)[1])}`));
   }
 
@@ -194,7 +196,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
   async function group(sample) {
     const other = h("div", {});
     const cards = ({ samples, more }) => [h("div", { class: "side-by-side", tabIndex: 0, role: "region", "aria-label": "Samples side by side" },
-      samples.map(([, one]) => h("article", {}, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(one, { prompt: false })))),
+      samples.map(([, one]) => h("article", {}, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(one, { without: ["prompt", ...SHARED], tools: false })))),
     more > 0 && h("p", { class: "dim" }, `${more} more are not shown`)];
     const body = { group: String(sample.group), step: sample.step, name: sample.name, sort: "reward", down: true };
     await told(async () => {

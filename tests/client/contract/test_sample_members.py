@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 
 import pytest
 
+from rla_client.contract import sample_members
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.sample_members import (
+    HEAD_BYTES,
     Index,
     encode_member,
     group_of,
@@ -64,3 +67,10 @@ def test_a_group_is_the_same_in_every_process() -> None:
     assert group_of("what?") == "f1a74f98da0f"
     assert group_of([{"role": "user", "content": "what?"}]) != group_of("what?")
     assert group_of("\udc80") == group_of("\\udc80")
+
+
+def test_the_header_is_as_it_is_described() -> None:
+    rows = re.findall(r"^    (\d+) +(\d+) ", sample_members.__doc__ or "", re.MULTILINE)
+    fields = [(int(offset), int(size)) for offset, size in rows]
+    assert [offset for offset, _ in fields[1:]] == [offset + size for offset, size in fields[:-1]]
+    assert sum(fields[-1]) == HEAD_BYTES

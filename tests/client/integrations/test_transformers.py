@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -80,3 +81,59 @@ ours.on_step_end(arguments, state, control)
 ours.on_log(arguments, state, control, logs={"loss": step})""",
         "train/loss",
     )
+
+
+def test_completions_of_trl_become_samples(scripts: Scripts) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
+    scripts.run(
+        """
+import gzip
+import json
+from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, set_seed
+from trl import GRPOConfig, GRPOTrainer
+from rla_client.integrations.transformers import RLACallback
+
+set_seed(0)
+words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(30))]
+inner = Tokenizer(WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
+inner.pre_tokenizer = Whitespace()
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+)
+model = GPT2LMHeadModel(GPT2Config(
+    vocab_size=len(words), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1,
+    pad_token_id=0,
+))
+seen = []
+def length(completions, **kwargs):
+    seen.append(list(completions))
+    return [float(len(text.split())) for text in completions]
+def constant(completions, **kwargs):
+    return [0.25] * len(completions)
+config = GRPOConfig(
+    output_dir="grpo", max_steps=3, per_device_train_batch_size=4, num_generations=2, max_completion_length=6,
+    logging_steps=1, log_completions=True, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+    save_strategy="no", beta=0.0, num_completions_to_print=0,
+)
+data = Dataset.from_dict({"prompt": [f"w{n} w{n + 1}" for n in range(12)]})
+ours = [RLACallback()]
+GRPOTrainer(
+    model, [length, constant], args=config, train_dataset=data, processing_class=tokenizer, callbacks=ours
+).train()
+json.dump(seen, open("seen.json", "w"))
+"""
+    )
+    (run,) = scripts.runs(1)
+    seen = [text for step in json.loads((scripts.folder / "seen.json").read_text()) for text in step]
+    (path,) = run.log.parents[5].glob("samples/*/*/*/*/*/samples.jsonl.gz")
+    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert sorted(row["completion"] for row in found) == sorted(seen), "every sample exactly once"
+    assert {row["step"] for row in found} == {1, 2, 3}
+    for row in found:
+        assert row["rewards"] == {"length": float(len(row["completion"].split())), "constant": 0.25}
+        assert row["reward"] == row["rewards"]["length"] + 0.25
+        assert "advantage" in row

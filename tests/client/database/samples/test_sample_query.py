@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sampled import write_samples
@@ -16,7 +17,7 @@ RUN = "2026/11/21/09-30-01-123456_10.0.0.5"
 
 @pytest.fixture
 def index(tmp_path: Path) -> SampleIndex:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": "a", "completion": "Sorry, no", "reward": -1.0, "finish": "stop"},
         {"prompt": "a", "completion": "x" * 500 + " END", "reward": math.nan, "finish": "length"},
         {"prompt": "b", "completion": [{"role": "assistant", "content": 'say "hi"\n'}]},
