@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-VERSION = 8
+VERSION = 9
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there
@@ -209,7 +209,7 @@ class Catalogue:
         changed = []
         with Signatures(self._root, now_ns) as signatures:
             for run in runs:
-                current = signatures.of(run[0], run[1])
+                current = signatures.of(run[0], run[1], run[2])
                 if current and current == run[2]:
                     settled.append(run)
                 else:

@@ -96,6 +96,7 @@ class Logger:
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
         self.last_row: Row = {}
+        self.address = ""  # of the run, for processes that join it
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
         )
