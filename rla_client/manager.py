@@ -723,8 +723,17 @@ class _Current(ExpManager):
 current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
 
 
-def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False) -> None:
-    """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it."""
+def open_beside(
+    former: RunData,
+    following: RunData,
+    *,
+    all_ranks: bool = False,
+    opens: Callable[[RunData], None] | None = None,
+) -> None:
+    """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it.
+
+    `opens` does so in the place of `open_run`.
+    """
     current_data.put(following, following.scope)
     if former.run is not None and former.scope.is_free():
         setup, then = following.setup, former.setup
@@ -732,7 +741,10 @@ def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False)
         if continues and setup.task_table_name == then.task_table_name:
             end_run(former, "finished", "")  # the same run goes on
         give_way(former)
-    open_run(following, all_ranks=all_ranks)
+    if opens is None:
+        open_run(following, all_ranks=all_ranks)
+    else:
+        opens(following)
     former.next_setup = None
 
 

@@ -285,8 +285,10 @@ class Database:
             bound: keep x up to this, or inside (low, high).
 
         Returns:
-            Columns table, index, metric, x, value, one row per finite point; runs without a
-            metric have no rows for it. A run whose CSV is broken is warned about and left out.
+            Columns table, index, metric, role, x, value, one row per finite point; runs without a
+            metric have no rows for it. A run whose CSV is broken is warned about and left out. `role` is the
+            writer, empty for the main process: a metric of another one is called `<metric>@<role>`, and one
+            that several have, but not the main process, stands for each of these.
             `metric` is as given; `attrs["full_names"]` maps it to the column's name.
 
         Raises:

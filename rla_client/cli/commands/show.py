@@ -166,7 +166,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
-        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
+        ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
     ):
         if names:
             say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")

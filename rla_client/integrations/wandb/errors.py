@@ -1,4 +1,4 @@
-"""`wandb.errors`: its exceptions; those that are not known here are `Error`."""
+"""`wandb.errors`: its exceptions, of which those that are not known here are `Error`."""
 
 from __future__ import annotations
 

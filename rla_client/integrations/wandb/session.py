@@ -183,7 +183,11 @@ class Run(Lenient):
         joined.join()
         vars(self).update(_joined=joined, _handle=handle)
         opening = None if exp_manager.run is None else exp_manager.run.opening
-        identity = exp_manager.run_id or (opening.run if opening is not None else secrets.token_hex(4))
+        identity = (
+            options.get("id")
+            or exp_manager.run_id
+            or (opening.run if opening is not None else secrets.token_hex(4))
+        )
         held = {key: options.get(key) or "" for key in ("entity", "group", "job_type")}
         held |= {"id": identity, "name": name or identity, "notes": options.get("notes")}
         vars(self).update(held, tags=tuple(options.get("tags") or ()), sweep_id=None)
@@ -203,7 +207,9 @@ class Run(Lenient):
         self._renewed = False  # that a key came twice in a step was told
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
-        self._folders = None if self.disabled else self._at()
+        self._folders = options.get("joined") or (None if self.disabled else self._at())
+        if options.get("joined"):
+            self.summary.end()  # its file is the main process's
         self._finished = False
 
     @in_its_run

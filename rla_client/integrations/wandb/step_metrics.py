@@ -1,4 +1,4 @@
-"""The metrics that `define_metric` knows: what they are drawn over, what the summary keeps of them."""
+"""The metrics that `define_metric` knows, with their time-steps or summaries."""
 
 from __future__ import annotations
 

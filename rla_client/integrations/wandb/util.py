@@ -1,4 +1,4 @@
-"""`wandb.util`: what scripts use of its functions."""
+"""`wandb.util`: those of its functions that scripts use."""
 
 from __future__ import annotations
 

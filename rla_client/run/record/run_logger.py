@@ -108,6 +108,7 @@ class Logger:
         self.sample_limits: Limits | None = None  # of the configuration; None: the defaults
         self.sample_chunks: SampleChunks | None = None  # made with the first samples
         self.last_row: Row = {}
+        self.address = ""  # of the run, for processes that join it
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
         )

@@ -884,3 +884,44 @@ for value in (1, 2):
         "10-completions.csv",
     }
     assert [row["time-step"] for row in never.rows()] == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_several_processes_write_one_run_by_its_id(scripts: Scripts) -> None:
+    """prime-rl's and wandb's own pattern: one primary, others by `mode="shared"` and the id alone."""
+    scripts.run(
+        IMPORT
+        + """
+import os, subprocess, sys
+WORKER = '''
+import sys
+import rla_client.integrations.wandb as wandb
+shared = wandb.Settings(mode="shared", x_label=sys.argv[1], x_primary=False, x_update_finish_state=False)
+given = {"settings": shared} if sys.argv[1] == "rollout_1" else {"mode": "shared"}
+with wandb.init(project="many", id="one", resume="allow", config={"seed": 7}, **given) as run:
+    assert run.id == "one" and run.config["seed"] == 7
+    wandb.define_metric("*", step_metric="step")
+    for step in range(20):
+        wandb.log({"reward": step * 2.0, "step": step})
+    run.summary["mine"] = 1
+'''
+settings = wandb.Settings(mode="shared", x_label="main", x_primary=True)
+run = wandb.init(project="many", id="one", settings=settings, config={"lr": 0.1})
+run.log({"loss": 1.0}, step=3)
+free = {name: value for name, value in os.environ.items() if name != "RLA_RUN"}
+workers = [subprocess.Popen([sys.executable, "-c", WORKER, label], env=free) for label in ("rollout_1", "?")]
+assert [worker.wait(100) for worker in workers] == [0, 0]
+run.log({"loss": 2.0}, step=4)
+"""
+    )
+    (run,) = scripts.runs()
+    assert plain(run) == [{"loss": "1.0", "time-step": "3"}, {"loss": "2.0", "time-step": "4"}]
+    assert run.parameters == {"lr": 0.1}
+    assert json.loads((run.log / "summary.json").read_text()) == {"loss": 2.0}
+    tables = sorted(path.name for path in run.log.glob("progress.*.csv"))
+    assert len(tables) == 2
+    assert "progress.rollout_1.csv" in tables
+    for name in tables:
+        lines = (run.log / name).read_text().splitlines()[1:]
+        assert len(lines) == 20
+        assert lines[-1].startswith("38.0,19,19,")
