@@ -69,7 +69,8 @@ def complete(folder: Path) -> dict[int, int]:
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_histories(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    epoch, order, before, kills = 1, 0, {}, 0
+    epoch, order, kills = 1, 0, 0
+    before: dict[int, int] = {}
     attempts: dict[int, int] = {}
     for _ in range(STEPS):
         what = chance.choice(["save", "save", "save", "publish", "kill", "kill", "kill", "resume"])

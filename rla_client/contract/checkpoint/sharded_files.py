@@ -7,9 +7,11 @@
             __<rank>_<n>.distcp              shards, as torch.distributed.checkpoint reads them
             rank-<rank>.pt                   what a rank keeps for itself; not every save has it
             .metadata                        which tensor lies where
+            .rla/plan-<rank>.json            what a rank could write in this save
             .rla/shard-<rank>.json           receipt: these files of this rank are durable
             .rla/whole.json                  the checkpoint is complete; nothing else says so
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
+        .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
         .rla-parts/fence.json                run and epoch whose saves may still be published here
 
 The token names one save: all ranks compute it without asking each other, from what all of them know. So parts
@@ -51,6 +53,7 @@ _FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
 _PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)
 _RECEIPT = re.compile(r"shard-(0|[1-9][0-9]{0,6})\.json")
 _SHARD = re.compile(r"__(0|[1-9][0-9]{0,6})_[0-9]{1,6}\.distcp")
+_LAYOUT = re.compile(r"[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -112,6 +115,16 @@ def rank_file_name(rank: int) -> str:
 def receipt_name(rank: int) -> str:
     """Receipt of a rank, below the checkpoint's folder."""
     return f"{OWN_FOLDER}/shard-{rank}.json"
+
+
+def plan_note_name(rank: int) -> str:
+    """Plan note of a rank, below the checkpoint's folder."""
+    return f"{OWN_FOLDER}/plan-{rank}.json"
+
+
+def layout_file(layout: str) -> str:
+    """File of PARTS_FOLDER that describes the pieces of a rank."""
+    return f"layout-{layout}.json"
 
 
 def receipt_rank(file: str) -> int | None:
@@ -184,6 +197,54 @@ class SaveIdentity:
         if found.world > MAX_WORLD:
             raise RemoteProtocolError(f"world is over {MAX_WORLD}")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """What a rank could write in one save.
+
+    Attributes:
+        token: of the save.
+        rank: whose.
+        world: number of ranks.
+        number: of its calls up to this one: a rank with a higher one elsewhere comes no more.
+        layout: hash of the pieces' description, which is in `layout_file`.
+        host: of the rank.
+        lengths: key → bytes of the pickled objects that it has.
+    """
+
+    token: str
+    rank: int
+    world: int
+    number: int
+    layout: str
+    host: str
+    lengths: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> PlanNote:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no plan note.
+        """
+        fields = _fields(data)
+        lengths, layout = fields.get("lengths"), text_field(fields.get("layout"), "layout")
+        if not isinstance(lengths, dict) or _LAYOUT.fullmatch(layout) is None:
+            raise RemoteProtocolError("a plan note has no layout or no lengths")
+        return cls(
+            token=token_field(fields.get("token")),
+            rank=count_field(fields.get("rank"), "rank"),
+            world=positive_field(fields.get("world"), "world"),
+            number=count_field(fields.get("number"), "number"),
+            layout=layout,
+            host=text_field(fields.get("host"), "host"),
+            lengths={str(key): count_field(count, "length") for key, count in lengths.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,9 @@ def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
         abandon(folder, above, here.name)
     elif step is Step.PUT_METADATA:
         _put_metadata(here)
-    elif step is Step.WRITE_WHOLE:
-        write_atomic(here / WHOLE_FILE, whole_of(found.receipts).encode())
+    elif step is Step.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
+        with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
+            write_atomic(own / os.path.basename(WHOLE_FILE), whole_of(found.receipts).encode())
     elif step is Step.DISCARD:
         remove(folder, here.name)
     else:
