@@ -39,6 +39,7 @@ from rla_client.web import (
     run_changes,
     run_detail,
     run_list,
+    samples,
     sparklines,
     system_metrics,
 )
@@ -55,7 +56,16 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
 LONG = frozenset(
-    {"sparklines", "difference", "search", "files", "media", "environment"}
+    {
+        "sparklines",
+        "difference",
+        "search",
+        "files",
+        "media",
+        "environment",
+        "samples_search",
+        "sample_story",
+    }
 )  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
@@ -75,6 +85,10 @@ OF_A_RUN: dict[str, Answer] = {
     "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
+    "samples": samples.listing,
+    "sample": samples.whole,
+    "samples_search": samples.search,
+    "sample_story": samples.story,
 }
 
 
@@ -160,7 +174,7 @@ def _answering(
 
 def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        names = ("range", "if-none-match")
+        names = ("range", "if-range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
         return await run_sync(_guarded, file_download.send, site, asked, limiter=limiter)
 

@@ -53,11 +53,22 @@ def tabulate_groups(
     by = [full[name] for name in by]
     likely = likely_of(records)
     chosen = full_metrics(metrics, records) or ([likely] if likely else [])
-    columns = [group_runs(records, by, name, now) for name in chosen or [None]]
+    columns = [group_runs(records, by, name, now) for name in chosen] or [group_runs(records, by, None, now)]
     return GroupTable(by, chosen, list(zip(*columns, strict=True)))
 
 
 def settings(records: Sequence[Record]) -> list[str]:
-    """The parameters in which runs differ, without their seeds; of several tables the table before them."""
-    keys = [key for key in differing_keys(records)[0] if key.rpartition(".")[2] != SEED]
+    """The parameters in which runs differ, without seeds and names; of several tables the table before them.
+
+    A text that is another one in each run is a name, unless nothing else differs.
+    """
+    differing, flats = differing_keys(records)
+    keys = [key for key in differing if key.rpartition(".")[2] != SEED]
+    chosen = [key for key in keys if not _is_name([flat.get(key) for flat in flats])]
+    keys = chosen if chosen or len(keys) < len(differing) else keys
     return [*(["table"] if len({record.table for record in records}) > 1 else []), *keys]
+
+
+def _is_name(values: Sequence[object]) -> bool:
+    texts = {value for value in values if isinstance(value, str)}
+    return len(texts) == len(values) > 1

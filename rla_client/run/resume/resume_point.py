@@ -22,7 +22,7 @@ from rla_client.contract.checkpoint.checkpoint_age import newest_order
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
 from rla_client.contract.run_file import ran_s
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
@@ -111,7 +111,9 @@ def prepare(
     stamp = None if found is None else read_stamp(found[1])
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
-    events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
+    outputs = marks.get("outputs", {})
+    events = outputs.get("tensorboard", [0, 0, 0, None])
+    samples = outputs.get(SAMPLES)
     continues = Continuation(
         rows=0 if step is None else marks.get("rows"),
         time_step=None if step is None else float(step),
@@ -120,6 +122,7 @@ def prepare(
         abandoned=abandoned,
         after=tuple(stream.folder.name for stream in streams),
         earlier=earlier_times(content),
+        samples=0 if step is None else None if samples is None else samples[1],
     )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
@@ -170,7 +173,7 @@ def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
 def next_abandoned(item: Item) -> str:
     """A name that no earlier resume of this run has used."""
     number = 1
-    kinds = (LOG, CHECKPOINT, OTHER_RESULTS)
+    kinds = (LOG, CHECKPOINT, OTHER_RESULTS, SAMPLES)
     while any(os.path.exists(os.path.join(item.folder(kind), f"abandoned-{number}")) for kind in kinds):
         number += 1
     return f"abandoned-{number}"

@@ -11,11 +11,12 @@ import { HINTS, showHead } from "./run_head.js";
 import { mediaTab } from "./run_media.js";
 import { overviewTab } from "./run_overview.js";
 import { tablesTab } from "./run_tables.js";
+import { samplesTab } from "./samples.js";
 import { systemTab } from "./system.js";
 
 const LIVE_MS = 3000;
 const QUIET_MS = 15_000;
-const TABS = { overview: overviewTab, logs: logsTab, code: codeTab, media: mediaTab, tables: tablesTab, checkpoints: checkpointsTab, system: systemTab };
+const TABS = { overview: overviewTab, samples: samplesTab, media: mediaTab, tables: tablesTab, logs: logsTab, code: codeTab, checkpoints: checkpointsTab, system: systemTab };
 const OFFLINE = ["overview", "media"];  // tabs of a file that needs no server
 
 /** Open the page; returns what closes it. */
