@@ -15,7 +15,7 @@ MAX_CLASSES = 1000
 class ConfusionMatrix(Table):
     """How often each class was taken for each: `log({"confusion": ConfusionMatrix(labels, predictions)})`.
 
-    Becomes a table, `<time-step>-confusion.csv`: a row for each actual class, a column for each predicted one.
+    Becomes `<time-step>-confusion.csv`: a row for each actual class, a column for each predicted one.
 
     Args:
         actual: class of each sample, a number from 0.
@@ -38,8 +38,9 @@ class ConfusionMatrix(Table):
                 f"a confusion matrix has a prediction for each label, got {len(truth)} and {len(guess)}"
             )
         both = np.concatenate([truth, guess])
-        whole = both.astype(np.int64)
-        if len(both) and (both.dtype.kind not in "iufb" or (whole != both).any() or whole.min() < 0):
+        numbers = both.dtype.kind in "iufb"
+        whole = both.astype(np.int64) if numbers else np.array([-1])
+        if len(both) and (not numbers or (whole != both).any() or whole.min() < 0):
             raise ArgumentError("classes of a confusion matrix are numbers from 0")
         most = int(whole.max()) + 1 if len(whole) else 0
         count = most if class_names is None else len(class_names)

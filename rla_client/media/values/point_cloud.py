@@ -31,7 +31,7 @@ class PointCloud(LoggedValue):
             raise ArgumentError(f"a point cloud takes numbers: {error}") from error
         if found.ndim != 2 or found.shape[1] not in {_PLACE, _COLOUR} or len(found) > MAX_POINTS:  # noqa: PLR2004
             raise ArgumentError(
-                f"a point cloud has the shape (n, 3) or (n, 6) and at most {MAX_POINTS} points, got {found.shape}"
+                f"a point cloud is (n, 3) or (n, 6), {MAX_POINTS} points at most, got {found.shape}"
             )
         self.points = found
 
