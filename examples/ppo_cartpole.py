@@ -22,7 +22,6 @@ from torch import nn
 from rla_client import exp_manager, logger, time_step_holder
 
 CONFIG = Path(__file__).resolve().parent.parent / "rla_config.yaml"
-SHOWN = 6  # rows that are printed, besides being stored like all others
 
 
 @dataclass(frozen=True)
@@ -179,11 +178,10 @@ def train(options: Options) -> float:
         mean_return = float(np.mean(collector.finished)) if collector.finished else 0.0
 
         time_step_holder.set_time(steps)
-        shown = number * SHOWN // updates != (number + 1) * SHOWN // updates
         row = {"perf/return": mean_return, **{f"loss/{name}": value for name, value in losses.items()}}
         row["time/steps_per_s"] = steps / (time.perf_counter() - started)
         for name, value in row.items():
-            logger.record_tabular(name, value, exclude=None if shown else "stdout")
+            logger.record_tabular(name, value)
         logger.dump_tabular()
     return mean_return
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.manager import exp_manager
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
     from rla_client.media.values.audio import Audio
+    from rla_client.media.values.confusion_matrix import ConfusionMatrix
     from rla_client.media.values.histogram import Histogram
     from rla_client.media.values.html import Html
     from rla_client.media.values.image import Image
+    from rla_client.media.values.point_cloud import PointCloud
     from rla_client.media.values.table import Table
     from rla_client.media.values.video import Video
     from rla_client.plot import plot_func
@@ -33,12 +35,14 @@ if TYPE_CHECKING:  # what type checkers see of the names below
 
 _HOMES = {
     "Audio": "rla_client.media.values.audio",
+    "ConfusionMatrix": "rla_client.media.values.confusion_matrix",
     "ExperimentLoader": "rla_client.loader",
     "Histogram": "rla_client.media.values.histogram",
     "Html": "rla_client.media.values.html",
     "Image": "rla_client.media.values.image",
     "ImgRecorder": "rla_client.media.recorders",
     "MatplotlibRecorder": "rla_client.media.recorders",
+    "PointCloud": "rla_client.media.values.point_cloud",
     "SummaryWriter": "rla_client.integrations.tensorboard",
     "Table": "rla_client.media.values.table",
     "Video": "rla_client.media.values.video",
@@ -56,12 +60,14 @@ _HOMES = {
 
 __all__ = [  # none of it loads matplotlib, numpy or torch
     "Audio",
+    "ConfusionMatrix",
     "ExperimentLoader",
     "Histogram",
     "Html",
     "Image",
     "ImgRecorder",
     "MatplotlibRecorder",
+    "PointCloud",
     "SummaryWriter",
     "Table",
     "Video",

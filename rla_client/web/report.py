@@ -21,6 +21,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -28,6 +29,7 @@ from urllib.parse import parse_qs, urlencode
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.layout import OTHER_RESULTS, TIME_STEP
+from rla_client.database.filter.name_completion import full_metrics
 from rla_client.database.records.likely_metric import CLOCKS
 from rla_client.database.records.record_reader import MAX_NAME_CHARS
 from rla_client.database.records.row_view import FIELDS
@@ -51,6 +53,36 @@ _LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')  
 _OF_RUNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})  # not one value a run
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A report.
+
+    Attributes:
+        page: the file.
+        runs: that it holds.
+        left_out: older runs of the view that did not fit.
+        metrics: with curves in it.
+        metrics_left_out: that have none in it.
+        pictures: in it.
+    """
+
+    page: bytes
+    runs: int
+    left_out: int
+    metrics: int
+    metrics_left_out: int
+    pictures: int
+
+    @property
+    def text(self) -> str:
+        """What it holds, in words."""
+        parts = [f"{self.runs} run(s)", f"curves of {self.metrics} metric(s)"]
+        parts += [f"{self.pictures} picture(s)"] if self.pictures else []
+        lacking = [f"the {self.left_out} oldest runs"] if self.left_out else []
+        lacking += [f"curves of {self.metrics_left_out} metrics"] if self.metrics_left_out else []
+        return ", ".join(parts) + (f"; without {' and '.join(lacking)}, which do not fit" if lacking else "")
+
+
 def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """A stored view with some settings of one's own instead of its.
 
@@ -65,16 +97,17 @@ def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) ->
     return {**stored, **{key: list(values) for key, values in asked.items() if values}}
 
 
-def write_report(
+def write_report(  # noqa: PLR0913 - what a report is made of
     path: Path,
     site: Site,
     view: Mapping[str, Sequence[str]],
     *,
     limit: int = RUNS,
+    metrics: Sequence[str] | None = None,
     follow_s: float | None = None,
-    written: Callable[[int, int], None],
+    written: Callable[[Made], None],
 ) -> None:
-    """Write the file, tell its bytes and how many runs did not fit.
+    """Write the file, tell what it holds. `metrics`: to draw, the last parts of a name will do; None: all.
 
     With `follow_s`, seconds between looks, again whenever something is new.
     """
@@ -82,9 +115,9 @@ def write_report(
     while True:
         now = (site.look(wait=True), [table_stat(site, entry) for entry in live(site.entries())])
         if now != before:
-            content, left_out = _made(site, view, limit, None, follow_s)
-            write_atomic(path, content)
-            written(len(content), left_out)
+            made = _made(site, view, limit, metrics, follow_s)
+            write_atomic(path, made.page)
+            written(made)
         before = now
         if follow_s is None:
             return
@@ -111,7 +144,7 @@ def make_report(
     Raises:
         ArgumentError: no run is in the view, or a setting is not as it should be.
     """
-    return _made(site, view, limit, metrics, refresh_s)[0]
+    return _made(site, view, limit, metrics, refresh_s).page
 
 
 def _made(
@@ -120,18 +153,18 @@ def _made(
     limit: int,
     metrics: Sequence[str] | None,
     refresh_s: float | None,
-) -> tuple[bytes, int]:
-    """The file, and how many of the runs did not fit."""
+) -> Made:
     site.look(wait=True)
     entries = _entries(site, view)[-limit:]
     if not entries:
         raise ArgumentError("no run fits: a report needs one at least")
+    metrics = full_metrics(metrics, [entry.record for entry in entries]) if metrics else metrics
     brief, there = False, len(entries)
     while True:
         left_out = there - len(entries)
         found, size = _fitting(site, entries, view, metrics, refresh_s, brief=brief, left_out=left_out)
         if found is not None:
-            return found, left_out
+            return found
         if not brief:
             brief = True
         elif len(entries) > 1:  # about as many as fit, rather too many, so that none is left out in vain
@@ -150,7 +183,7 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
     *,
     brief: bool,
     left_out: int,
-) -> tuple[bytes | None, int]:
+) -> tuple[Made | None, int]:
     """The file of some runs with as many points and metrics as fit; None where not even one metric fits.
 
     Beside it, the size of the smallest that was tried.
@@ -161,6 +194,7 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
     if brief:
         _shorten(data)
     drawn = [name for name in metrics or data["metrics"] if name not in CLOCKS][:MAX_PANELS]
+    wished = len(set(metrics or data["metrics"]) - CLOCKS)
     data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
     data["curves"] = {}
     wanted = dict(view) | {"where": [], "show": [str(len(entries))]}
@@ -173,7 +207,8 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
         size = sum(map(len, data["curves"].values()))
         found = _page(data, wanted, refresh_s) if size <= CURVE_BYTES or width == WIDTHS[0] else b""
         if found and len(found) <= MAX_BYTES:
-            return found, len(found)
+            pictures = len(data["pictures"])
+            return Made(found, len(entries), left_out, len(drawn), wished - len(drawn), pictures), len(found)
         fewer = room / max(size, 1)  # of the curves there is room for
         if width == WIDTHS[0]:
             if len(drawn) <= 1:

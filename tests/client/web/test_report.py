@@ -27,7 +27,7 @@ from rla_client.plot.smoothing import group_curves
 from rla_client.web import STATIC
 from rla_client.web.bundle import bundle
 from rla_client.web.importance import importance
-from rla_client.web.report import MAX_BYTES, make_report, view_of
+from rla_client.web.report import MAX_BYTES, Made, make_report, view_of
 from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:
@@ -300,3 +300,11 @@ def test_a_notebook_shows_the_same_panel_offline(
         )
     ys = frames[0].evaluate("() => document.querySelector('section.panel').chart.data[1]")
     assert ys[-1] == pytest.approx(4.9 + 0, abs=2.01)
+
+
+def test_what_a_report_holds_is_said() -> None:
+    assert Made(b"", 3, 0, 1, 0, 0).text == "3 run(s), curves of 1 metric(s)"
+    assert Made(b"", 3, 2, 1, 7, 4).text == (
+        "3 run(s), curves of 1 metric(s), 4 picture(s); "
+        "without the 2 oldest runs and curves of 7 metrics, which do not fit"
+    )
