@@ -73,6 +73,29 @@ def test_wandb(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (failed.state, failed.record.told["exit_code"]) == ("failed", 3)
 
 
+def test_wandbs_step_metrics(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's pattern: timings first, then the row that says its step; and a run that says two."""
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = wandb.init(project="walk", name="one", dir=str(tmp_path))
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    for step in (10, 20):
+        run.log({"profiling/generate": step / 100})
+        run.log({"train/loss": 1 / step, "train/global_step": step})
+    run.log({"eval/loss": 0.5})
+    run.finish()
+    found = imported(root, "wandb", tmp_path)
+    frame = found.scalars().set_index("time-step")
+    assert frame["train/loss"].dropna().to_dict() == {10.0: 0.1, 20.0: 0.05}
+    assert frame["profiling/generate"].dropna().to_dict() == {
+        0.0: 0.1,
+        10.0: 0.2,
+    }  # wandb's own: 0 before the first
+    assert frame["eval/loss"].dropna().to_dict() == {20.0: 0.5}
+    assert found.record.time_step == 20
+
+
 @pytest.mark.parametrize("store", ["mlruns", "mlflow.db"])
 def test_mlflow(store: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
