@@ -5,8 +5,8 @@ That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32
 protobuf message; what is needed of `wandb_internal.proto` is read here, so wandb need not be installed.
 Reading stops at the first torn record. History rows become rows (the time-step is the step metric that
 `define_metric` named, else `_step`; `_timestamp` is its time), values of the summary that no row has are
-added to the last one, config, tags, notes and the exit code are kept, `files/` is copied to the results. Without an
-exit record the state is `unknown`.
+added to the last one, config, tags, notes and the exit code are kept, `files/` is copied to the results.
+Without an exit record the state is `unknown`.
 
 wandb writes `files/wandb-summary.json` and `files/config.yaml` beside its log. Of a run whose log is cut, and
 of one without history, they tell the last values, the parameters and how long it ran.
