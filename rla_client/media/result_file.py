@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -126,5 +127,13 @@ def _cell(cell: Any, plain: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any 
     try:
         msgpack.packb(cell, default=plain, unicode_errors="surrogatepass")
     except (OverflowError, ValueError):
-        return str(cell) if isinstance(cell, int) else str(to_plain(cell))
+        return str(cell) if isinstance(cell, int) else _nested(cell)
     return cell
+
+
+def _nested(cell: Any) -> str:  # noqa: ANN401 - any value
+    """What msgpack has no form for, as the agent writes nested cells: JSON, else text."""
+    try:
+        return json.dumps(cell, default=to_plain, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text; something that holds itself
+        return str(to_plain(cell))

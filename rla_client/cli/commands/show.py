@@ -105,6 +105,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
+        "checkpoints_elsewhere": _noted_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
@@ -117,6 +118,12 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     from rla_client.contract.checkpoint.prune_notes import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _noted_checkpoints(run: Run) -> list[str]:
+    from rla_client.database.noted_checkpoints import noted_checkpoints
+
+    return [one.path for one in noted_checkpoints(run.database.data_root, run.table, run.index)]
 
 
 def _results(run: Run) -> dict[str, str]:
@@ -166,6 +173,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
+        ("checkpoints of the Trainer's, elsewhere", _noted_checkpoints(run)[-5:]),
         ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
     ):
         if names:

@@ -20,11 +20,13 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
+from rla_client.integrations.wandb.growing_tables import GrowingTables
 from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
 from rla_client.integrations.wandb.values import (
     PLAIN_TYPES,
     Artifact,
     Lenient,
+    Table,
     Unknown,
     UsageError,
     put,
@@ -203,6 +205,7 @@ class Run(Lenient):
             with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
                 dict.update(self.summary, parse_json(read_small(os.path.join(str(former), SUMMARY_FILE))))
         self._metrics = StepMetrics()
+        self._tables = GrowingTables()
         self._alerted: dict[str, float] = {}
         self._renewed = False  # that a key came twice in a step was told
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
@@ -306,14 +309,19 @@ class Run(Lenient):
         elif commit and (rows := scalar_rows(logger.get_current())) is not None:
             rows.write()
         if others:
-            x = self._metrics.step_of([*values, *others], at)
-            time_step_holder.follow(x, "")
+            self._keep(others, self._metrics.step_of([*values, *others], at))
+        self.step = max(self.step, at) + commit
+
+    def _keep(self, others: Mapping[str, Any], x: float) -> None:
+        """Keep what is no part of a row."""
+        time_step_holder.follow(x, "")
         for key, value in others.items():
             try:
-                show(key, value, x)
+                kept = self._tables.new_rows(key, value) if isinstance(value, Table) else value
+                if kept is not None:
+                    show(key, kept, x)
             except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
                 warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
-        self.step = max(self.step, at) + commit
 
     def _write(self, row: LoggedRow, x: float) -> None:
         time_step_holder.follow(x, next(iter(row.values), ""))

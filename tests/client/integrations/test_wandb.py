@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -925,3 +926,35 @@ run.log({"loss": 2.0}, step=4)
         lines = (run.log / name).read_text().splitlines()[1:]
         assert len(lines) == 20
         assert lines[-1].startswith("38.0,19,19,")
+
+
+@pytest.mark.slow
+def test_a_table_that_grows_costs_its_new_rows_alone(scripts: Scripts) -> None:
+    """verl's and OpenRLHF's pattern: a new table of all rows so far, each time; and `log_mode`."""
+    scripts.run(
+        IMPORT
+        + """
+run = wandb.init(project="samples")
+table, grows = wandb.Table(columns=["step", "text"]), wandb.Table(columns=["n"], log_mode="INCREMENTAL")
+for step in range(1, 5):
+    table = wandb.Table(columns=table.columns, data=table.data)
+    table.add_data(step, "x" * 1000)
+    grows.add_data(step)
+    wandb.log({"val/generations": table, "grows": grows}, step=step)
+wandb.log({"val/generations": table}, step=9)
+odd = {"big": 2**80, "text": "für", "all": {3}, "tuple": (1, None)}
+wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])}, step=10)
+"""
+    )
+    (run,) = scripts.runs()
+    results = run.folder("results")
+    for step in range(1, 5):
+        assert (
+            results / "val" / f"{step}-generations.csv"
+        ).read_text() == f"step,text\n{step},{'x' * 1000}\n"
+        assert (results / f"{step}-grows.csv").read_text() == f"n\n{step}\n"
+    assert not (results / "val" / "9-generations.csv").exists()
+    with (results / "10-nested.csv").open(newline="") as file:
+        cells = [json.loads(row["a"]) for row in csv.DictReader(file)]
+    odd = {"big": 2**80, "text": "für", "all": "{3}", "tuple": [1, None]}
+    assert cells == [odd, [odd], {"1": 2}]
