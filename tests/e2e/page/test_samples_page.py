@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from support.page_runs import HOSTILE
+from support.page_runs import HOSTILE, LiveRun
 from support.sampled import write_samples
 from support.written_runs import write_run
 
@@ -111,3 +111,17 @@ def test_text_group_and_story(shown: Page) -> None:
     shown.reload()
     shown.locator(".sample").wait_for()
     assert shown.evaluate("window.hacked") is None
+
+
+def test_new_samples_of_a_living_run_come_by_themselves(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    live = LiveRun(root)
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{live.index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.get_by_text("no samples:").wait_for()
+    rows = [{"prompt": "p", "completion": "c", "reward": 0.5}]
+    write_samples(root, "task", live.index, [(1, rows)])
+    page.get_by_text("1 of 1 samples").wait_for()
+    write_samples(root, "task", live.index, [(2, rows * 3)])
+    page.get_by_text("3 of 4 samples").wait_for()
