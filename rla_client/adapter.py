@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from rla_client import logger
 from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.media.row_media import is_media
+from rla_client.run.parameters.hyper_params import HyperParams
+from rla_client.run.parameters.telling_names import telling_names
 from rla_client.run.record.scalar_rows import scalar_rows
 from rla_client.shortcuts import OpenRun, flat, init
 from rla_client.stream import scope as scopes
@@ -220,6 +222,17 @@ def renew_run() -> None:
     """End the open run if what opened it is done: what comes now has a run of its own."""
     if exp_manager.run is not None and exp_manager.run in _left and not scopes.current().is_anothers():
         exp_manager.close(_left[exp_manager.run])
+
+
+def command_line() -> list[str]:
+    """The arguments of the script; none in a notebook, whose command line is not the user's."""
+    named = getattr(sys.modules["__main__"], "__file__", None) is not None
+    return list(getattr(sys, "argv", ())[1:]) if named else []
+
+
+def telling_parameters(parameters: Mapping[str, Any]) -> list[str]:
+    """What to track where the script says nothing: seed, learning rate, what its command line overrides."""
+    return telling_names(HyperParams(parameters).flat(), command_line())
 
 
 def script_name() -> str:

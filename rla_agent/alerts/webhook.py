@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rla_agent.alerts.bodies import Plain, body, idempotency_key
+from rla_agent.alerts.bodies import Plain
 from rla_agent.alerts.deadline import Deadline
 from rla_agent.alerts.route import (
     MAX_ANSWER_BYTES,
@@ -24,7 +24,7 @@ from rla_agent.alerts.route import (
     secret_of,
     tls_context,
 )
-from rla_client.contract import __version__
+from rla_agent.alerts.webhook_request import webhook_request
 
 TOO_MANY = 429
 TOKEN_CHARS = 6  # of a part of an address; nobody guards a secret that is shorter
@@ -75,12 +75,7 @@ def post_webhook(route: Route, alerts: Sequence[Plain]) -> None:
     if not address.startswith(("http://", "https://")):
         raise SendError("the address of the webhook must begin with http:// or https://")
     host = _host_of(address)
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": f"rla-agent/{__version__}",
-        "Idempotency-Key": idempotency_key(alerts),
-    }
-    request = urllib.request.Request(address, body(channel.kind, alerts), headers)  # noqa: S310
+    request = webhook_request(channel.kind, address, alerts)
     until = Deadline(channel.timeout_s)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Http(until)]
     if address.startswith("https:"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from rla_agent.model.process_ending import WriterEnd
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunEvent, closed_as
 from rla_agent.pipeline.stream import Stream
@@ -29,13 +30,20 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
     if stream.writer_gone:
         if stream.parked or not stream.read_through:
             return record  # its last word may still come
-        return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
+        return _killed(record, stream.writer_end, now)
     quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
     own_s = stream.opening.stall_s
     stall_s = stall_s if own_s is None else own_s
     if now - quiet_since > stall_s:
         return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
     return record
+
+
+def _killed(record: RunRecord, end: WriterEnd, now: float) -> RunRecord:
+    after = record.after(RunEvent.WRITER_GONE, now, end.words)
+    if after is record or end.ending is None:
+        return after
+    return replace(after, exit_code=end.ending.code, signal=end.ending.signal)
 
 
 def _counted(stream: Stream, record: RunRecord) -> RunRecord:

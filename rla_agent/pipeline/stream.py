@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rla_agent.model.process_ending import WriterEnd
 from rla_agent.model.records import (
     Batch,
     Close,
@@ -112,6 +113,8 @@ class Stream:
         self.replayed = False
         #: The writer's lock is free: no bytes will follow those that are there. `writer_left`.
         self.writer_gone = False
+        #: How the writer's process ended, as far as that is known. `writer_left`.
+        self.writer_end = WriterEnd()
         #: The writer's last word; None while it said none. `_control`, `restore`.
         self.closed: Close | None = None
 
@@ -206,9 +209,10 @@ class Stream:
             self.new_jobs = []
         self.dirty = len(outputs) < len(self.outputs) or bool(self.new_files)
 
-    def writer_left(self) -> None:
-        """The writer is gone: what is there now is all there will be."""
+    def writer_left(self, end: WriterEnd | None = None) -> None:
+        """The writer is gone, in this way: what is there now is all there will be."""
         self.writer_gone = True
+        self.writer_end = end or self.writer_end
         self.touch()
 
     def heard(self, now: float) -> None:

@@ -52,6 +52,7 @@ from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.stream_order import waits_behind
 from rla_agent.pipeline.sweep import sweep_after, sweep_fork_copies
+from rla_agent.pipeline.writer_ends import WriterEnds
 from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
@@ -133,6 +134,7 @@ class Volume(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
         self._registry = registry or RunRegistry()
+        self._writers = WriterEnds()
         self.faults: dict[str, str] = {}
         self.turn = time.monotonic()
         self.at = ""  # data root that the thread works for now; empty: several, or none
@@ -195,6 +197,7 @@ class Volume(threading.Thread):
             self._on_failure()
         finally:
             self.files.close_all()
+            self._writers.close()
             if self._spool >= 0:
                 os.close(self._spool)
             self.through.set()
@@ -311,7 +314,7 @@ class Volume(threading.Thread):
             self._spool = open_spool(item.folder.parent)
         stream, waits = open_stream(item, self._adjust), None
         if stream is not None:
-            waits = waits_behind(stream, self.streams.values(), [*self._late, *self._broken])
+            waits = waits_behind(stream, self.streams.values())
             if waits is None:
                 align_outputs(stream, self._database, self.files)
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
@@ -330,6 +333,8 @@ class Volume(threading.Thread):
             self._replication.run_opened(stream.opening)
         self._jobs.restore(stream.name, self._database)
         self.streams[item.stream] = stream
+        if stream.opening.primary and not stream.writer_gone:
+            self._writers.watch(stream.name, stream.folder, stream.opening.pid)
 
     def _forget_broken(self) -> None:
         """Drop streams that could not be taken up and are gone from the spool (`rla-agent forget`)."""
@@ -351,6 +356,7 @@ class Volume(threading.Thread):
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
             self._forget_broken()
+            self._writers.look(now)
         waiting = self._waiting_streams if thorough or self._retry_waiting else {}
         self._retry_waiting = False
         for adopt in [*self._late.values(), *waiting.values()]:
@@ -404,7 +410,7 @@ class Volume(threading.Thread):
         if stream.parked and not root_is_back(stream, self._database, self.files, self.faults):
             return False
         if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:
-            stream.writer_left()  # before reading
+            stream.writer_left(self._writers.end(stream.name))  # before reading
         more = not stream.new_files  # a file that cannot be written yet holds the stream up
         until = time.monotonic() + TURN_S
         while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
@@ -412,8 +418,13 @@ class Volume(threading.Thread):
         self._serve_outputs(stream)
         if look_for_item(stream, self.files, self._widener):
             return False
-        keep_new_files(stream, self.faults, time.monotonic())
-        return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
+        now = time.monotonic()
+        more_files = keep_new_files(stream, self.faults, now, now + TURN_S)
+        return (
+            more_files
+            or (more and not stream.new_files)
+            or any(not output.blocked for output in stream.lagging)
+        )
 
     def _stands(self, stream: Stream) -> bool | None:
         """Whether a stream lies in the spool that we serve; None while its path does not lead there."""
@@ -547,6 +558,7 @@ class Volume(threading.Thread):
             if not stream.removed:
                 self._flushes.ended(stream.name)
             del self.streams[stream.name]
+            self._writers.end(stream.name)
             self._on_done(stream.name)
             if self._replication is not None:
                 self._replication.run_ended(stream.opening)

@@ -1,7 +1,7 @@
 """Sampler of the resources that a run's processes use, at no cost to training.
 
 Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and appends
-a line to `log/…/system.csv` and events to `log/…/tb/system/`. A run whose file system does not answer is
+a line to `log/…/system.csv`. A run whose file system does not answer is
 left out.
 
     columns   timestamp, seconds (since the run was opened), cpu_percent (100 = one core), rss_bytes,
@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 from rla_agent.outputs.lanes import Disk, Lanes, disk_of
-from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.sampling.gpus import open_nvml, read_gpus
 from rla_agent.sampling.process_tree import children_of, measure, read_processes
 from rla_agent.sampling.sample_files import SampledRun, write_sample
@@ -104,7 +103,7 @@ class ResourceSampler(threading.Thread):
             tracked = self._tracked.get(name)
             if tracked is None:
                 disk = disk_of(opening.root, opening.root_device)
-                tracked = self._tracked[name] = SampledRun(opening, name, EventEncoder(opening.opened), disk)
+                tracked = self._tracked[name] = SampledRun(opening, name, disk)
             if self._lanes.hung_s(tracked.disk) is not None:
                 continue
             values = measure(tracked, processes, children)

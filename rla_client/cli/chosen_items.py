@@ -34,7 +34,9 @@ def chosen_items(
 ) -> tuple[list[Record], list[Item]]:
     """The runs that were asked for, and their items of some kinds."""
     if not chosen.given and small is None:
-        raise ArgumentError("say which runs: RUN…, --run, --tag, --state, --where, --since, --table")
+        raise ArgumentError(
+            "say which runs: RUN…, --run, --tag, --state, --where, --since, --commit, --table, --limit"
+        )
     records = chosen.records(database, one_each=True)
     if small is not None:
         records = [record for record in records if record.time_step is None or record.time_step <= small]

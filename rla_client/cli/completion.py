@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_OFFERED = 100  # newest runs; more is no help on a screen
 MAX_ASKED = 1000  # newest runs whose parameters are offered
+SHORT_COMMIT = 10  # digits
 TIME_PLACE = len("2026/11/21/")
 _SHOWN = (
     "table",
@@ -31,6 +32,7 @@ _SHOWN = (
     "took",
     "began",
     "host",
+    "name",
     "tags",
     "note",
     "kinds",
@@ -49,7 +51,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     if "=" not in incomplete:
         offered = ["@last"]
         for record in reversed(_newest(ctx, light=True)):
-            offered += [record.date, record.date[TIME_PLACE:]]
+            offered += [record.date, record.date[TIME_PLACE:], *filter(None, [record.display_name])]
         found = _matching(offered, incomplete)
         if found or not incomplete:
             return found
@@ -72,6 +74,12 @@ def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_tag(ctx: typer.Context, incomplete: str) -> list[str]:
     """Tags of the newest runs."""
     return _matching(sorted(tag for record in _newest(ctx, light=True) for tag in record.tags), incomplete)
+
+
+def complete_commit(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Commits of the newest runs, short as git writes them."""
+    commits = [str(record.told.get("commit", ""))[:SHORT_COMMIT] for record in reversed(_newest(ctx))]
+    return _matching(filter(None, commits), incomplete)
 
 
 def complete_state(incomplete: str) -> list[str]:

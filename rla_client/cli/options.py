@@ -9,6 +9,7 @@ import typer
 
 from rla_client.cli.completion import (
     complete_columns,
+    complete_commit,
     complete_metric,
     complete_run,
     complete_state,
@@ -39,6 +40,19 @@ Where = Annotated[
 ]
 Since = Annotated[
     str | None, typer.Option("--since", help="Only runs started since then: 2026/11/21, 36h, 7d.")
+]
+WithCommit = Annotated[
+    str | None,
+    typer.Option(
+        "--commit",
+        metavar="HASH",
+        help="Only runs started from this git commit; its first digits do.",
+        autocompletion=complete_commit,
+    ),
+]
+Newest = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="Only the newest so many of these runs."),
 ]
 Archived = Annotated[bool, typer.Option("--archived", help="Archived runs (those under arc/) instead.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

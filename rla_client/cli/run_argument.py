@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 def run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:
     """The runs, and the words that are not among them: without options the first word is the run."""
-    several = bool(chosen.fitting or chosen.where or chosen.since)
-    if not several and not words:
-        raise ArgumentError("say which run: RUN, --run, --tag, --state, --where, --since")
-    if not several:
+    if not chosen.several and not words:
+        raise ArgumentError("say which run: RUN, --run, --tag, --state, --where, --since, --commit, --limit")
+    if not chosen.several:
         chosen, words = replace(chosen, named=(words[0],)), words[1:]
     return chosen.some(database, one_each=True), words

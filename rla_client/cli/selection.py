@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,17 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
 
-from rla_client.cli.options import Fitting, RunArguments, Since, TableOption, Where, WithState, WithTag
+from rla_client.cli.options import (
+    Fitting,
+    Newest,
+    RunArguments,
+    Since,
+    TableOption,
+    Where,
+    WithCommit,
+    WithState,
+    WithTag,
+)
 from rla_client.contract.errors import AmbiguousRunError, ArgumentError, UnknownNameError
 from rla_client.contract.text.spelling import hint, unknown
 
@@ -19,6 +30,8 @@ if TYPE_CHECKING:
 
 
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
+MOST_COMMITS = 5  # that an error lists
+_COMMIT = re.compile(r"[0-9a-f]{4,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +44,18 @@ class Selection:
     where: str | None = None  # only those that pass, with the filters of `--tag` and `--state` in it
     since: str | None = None  # only those begun since
     tags: tuple[str, ...] = ()  # that all of them have
+    commit: str | None = None  # only those of this git commit: the first digits of its hash
+    limit: int | None = None  # only the newest so many of all these
 
     @property
     def given(self) -> bool:
         """Whether anything was said about which runs are meant."""
-        return any((self.named, self.fitting, self.table, self.where, self.since))
+        return bool(self.named or self.table or self.several)
+
+    @property
+    def several(self) -> bool:
+        """Whether options, rather than RUN arguments, say which runs are meant."""
+        return any((self.fitting, self.where, self.since, self.commit, self.limit))
 
     def records(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
         """The runs, oldest first; without a word about which, all.
@@ -49,6 +69,13 @@ class Selection:
             DatabaseError: a reference fits none, or several where one is meant. ArgumentError: a bad
                 filter, or a tag that no run has.
         """
+        found = self._matching(database, one_each=one_each, light=light and self.commit is None)
+        if self.commit is not None:
+            found = self._of_commit(found, self.commit)
+        return found if self.limit is None else found[-self.limit :]
+
+    def _matching(self, database: Database, *, one_each: bool, light: bool) -> list[Record]:
+        """All runs but for `commit` and `limit`."""
         found: dict[tuple[str, str], Record] = {}
         for reference in (*self.named, *self.fitting):
             one = one_each and reference not in self.fitting
@@ -74,6 +101,19 @@ class Selection:
         except AmbiguousRunError as error:
             raise AmbiguousRunError(f"{error}\nhint: for all of them: -r {shlex.quote(reference)}") from error
 
+    @staticmethod
+    def _of_commit(records: list[Record], commit: str) -> list[Record]:
+        known = {str(record.told["commit"]) for record in records if "commit" in record.told}
+        fitting = {one for one in known if one.lower().startswith(commit)}
+        if not fitting:
+            raise UnknownNameError(
+                f"none of these runs was started from commit {commit}\nhint: rla ls --columns run,commit"
+            )
+        if len(fitting) > 1:
+            shown = ", ".join(sorted(fitting)[:MOST_COMMITS])
+            raise ArgumentError(f"{len(fitting)} commits begin with {commit}: {shown}\nhint: more digits")
+        return [record for record in records if record.told.get("commit") in fitting]
+
     def _check_tags(self, database: Database) -> None:
         known = {tag for record in database.records(self.table, light=True) for tag in record.tags}
         for tag in self.tags:
@@ -94,6 +134,9 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         Filter(where)  # by itself, so that its faults are shown as it was written
         filters.append(f"({where})")
     filters += [f"{tag!r} in tags".replace("`", "\\x60") for tag in tags]
+    commit = values["commit"]
+    if commit is not None and not _COMMIT.fullmatch(commit.lower()):
+        raise ArgumentError(f"{commit!r} is no git commit: 4 to 64 digits of its hash, such as 3f2a91c")
     states = [state.strip() for text in values["state"] or () for state in text.split(",")]
     for state in states:
         if state not in STATES:
@@ -106,11 +149,15 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         " and ".join(filters) or None,
         values["since"],
         tags,
+        commit.lower() if commit is not None else None,
+        values.get("limit"),
     )
 
 
 def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that select runs; it gets what they say as its parameter `chosen`.
+
+    An option that the command has itself (`ls` has a --limit of its own) stays the command's.
 
     Args:
         argument: the command takes RUN arguments, too.
@@ -122,16 +169,23 @@ def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Call
         "state": WithState,
         "where": Where,
         "since": Since,
+        "commit": WithCommit,
         "table": TableOption,
+        "limit": Newest,
     }
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        own_names = signature(command).parameters.keys()
+        added_options = {name: kind for name, kind in options.items() if name not in own_names}
+
         @wraps(command)
         def selecting(**values: object) -> None:
-            chosen = _selection(values)
-            command(chosen=chosen, **{name: values[name] for name in values if name not in options})
+            chosen = _selection({name: values[name] for name in added_options})
+            command(chosen=chosen, **{name: values[name] for name in values if name not in added_options})
 
-        added = [Parameter(key, KEYWORD_ONLY, default=None, annotation=kind) for key, kind in options.items()]
+        added = [
+            Parameter(key, KEYWORD_ONLY, default=None, annotation=kind) for key, kind in added_options.items()
+        ]
         parameters: list[Parameter] = []
         for name, own in signature(command, eval_str=True).parameters.items():
             parameters += added if name == "chosen" else [own.replace(kind=KEYWORD_ONLY)]

@@ -41,7 +41,7 @@ class Channel:
 
     Attributes:
         name: the user's.
-        kind: email, webhook, slack, discord or command.
+        kind: email, webhook, slack, discord, teams, telegram, ntfy, matrix or command.
         to: addresses (email).
         sender: address (email); empty: the first of `to`.
         server: host name (email).
@@ -50,7 +50,7 @@ class Channel:
         username: for a login (email).
         password_env: environment variable of the agent with the password (email).
         credentials_file: file of mode 0600 with the password (email).
-        url: where to post (webhook, slack, discord); not shown, it often holds a token.
+        url: where to post (all but email and command); not shown, it often holds a token.
         url_env: environment variable of the agent with the address.
         url_file: file of mode 0600 with the address.
         ca_file: certificates that are trusted instead of the system's.
@@ -132,7 +132,7 @@ CHANNEL_KEYS: dict[str, dict[str, Rule]] = {
         "security": Choice(("starttls", "tls", "none")), "username": Text(), "password_env": Text(),
         "credentials_file": Text(), "ca_file": Text(), "timeout_s": _TIMEOUT,
     },
-    "webhook": _POST, "slack": _POST, "discord": _POST,
+    **dict.fromkeys(("webhook", "slack", "discord", "teams", "telegram", "ntfy", "matrix"), _POST),
     "command": {"command": _Arguments(), "timeout_s": _TIMEOUT},
 }  # fmt: skip
 _COMMON: dict[str, Rule] = {

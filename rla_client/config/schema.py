@@ -24,7 +24,7 @@ from rla_client.config.rules import Choice, Flag, Kinds, Number, Rule, Text, Tex
 from rla_client.config.section_reader import Fault, SectionReader
 from rla_client.config.yaml_nodes import is_empty, node_of_file, node_of_mapping
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, PRUNABLE, SINKS
+from rla_client.contract.layout import BRIEF, CHECKPOINT, DEFAULT_LOG_TYPES, PRUNABLE, SINKS
 
 if TYPE_CHECKING:
     import yaml
@@ -179,7 +179,7 @@ class Config:
 
     project_type: ProjectType = field(default_factory=ProjectType)
     backup_config: BackupConfig = field(default_factory=BackupConfig)
-    log_used: tuple[str, ...] = _key(("stdout", "log", "tensorboard", "csv"), Texts(SINKS))
+    log_used: tuple[str, ...] = _key((BRIEF, "log", "tensorboard", "csv"), Texts((*SINKS, BRIEF)))
     dl_framework: str = _key("torch", Choice(("tensorflow", "torch")))
     send_log_file: bool = _key(default=False, rule=Flag())
     remote_setting: RemoteSetting = field(default_factory=RemoteSetting)

@@ -31,6 +31,8 @@ OUTPUT_NAMES = {
     "console": "console.txt",
 }
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
+BRIEF = "brief"  # instead of stdout: the first rows
+PRINTED = frozenset({"stdout", BRIEF})  # by the training process
 SAMPLES_FILE = "samples.jsonl.gz"  # of a stream, in the folder of its samples
 ALWAYS_OUTPUTS = ("warn", "backup", SAMPLES)  # that every stream has, asked for or not
 CONSOLE = "console"  # the output of a stream that has no other: what a run prints
@@ -68,7 +70,10 @@ DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
 # In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
 FOREIGN_MARK: Final = ".rla-foreign"
-OWN_NAMES: Final = frozenset((PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))  # never sent
+PARTS_FOLDER: Final = ".rla-parts"  # in the checkpoint item: sharded checkpoints that are not whole yet
+OWN_NAMES: Final = frozenset(
+    (PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE, PARTS_FOLDER)
+)  # never sent
 
 
 def arrays_name(stem: str, order: int) -> str:

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-VERSION = 8
+VERSION = 9
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there
 COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
-    "likely", "likely_text",
+    "likely", "likely_text", "display_name",
 )  # fmt: skip
 _HEAVY = ("hyper", "metrics", "told")
 _EMPTY = (None, "[]")
@@ -66,7 +66,7 @@ CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kind
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
     metrics TEXT, tags TEXT, note TEXT,
     problems TEXT, parent TEXT, tracked TEXT, told TEXT,
-    likely TEXT, likely_text TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+    likely TEXT, likely_text TEXT, display_name TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_age ON runs (opened, idx);
 CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <> '';
 """
@@ -209,7 +209,7 @@ class Catalogue:
         changed = []
         with Signatures(self._root, now_ns) as signatures:
             for run in runs:
-                current = signatures.of(run[0], run[1])
+                current = signatures.of(run[0], run[1], run[2])
                 if current and current == run[2]:
                     settled.append(run)
                 else:
@@ -335,7 +335,7 @@ def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) ->
         table, index, " ".join(kinds), record.opened, record.host, record.state, record.updated,
         record.time_step, record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags),
         record.note, to_json(record.problems), record.parent, record.tracked_json, record.told_json,
-        record.likely, record.likely_text,
+        record.likely, record.likely_text, record.display_name,
     )  # fmt: skip
     return tuple(_storable(value) if isinstance(value, str) else value for value in row)
 
@@ -363,13 +363,13 @@ def record_of(row: tuple[Any, ...]) -> Record:
     """A row, in the order of `COLUMNS`, as a record."""
     (
         table, index, kinds, opened, host, state, updated, step, duration, hyper, metrics, tags, note,
-        problems, parent, tracked, told, likely, likely_text,
+        problems, parent, tracked, told, likely, likely_text, display_name,
     ) = row  # fmt: skip
     return Record(
         table, index, tuple(kinds.split()), opened or 0.0, host or "", state, updated, step, duration,
         hyper or "{}", metrics or "{}", () if tags in _EMPTY else tuple(json.loads(tags)), note or "",
         () if problems in _EMPTY else tuple(json.loads(problems)), parent or "", tracked or "", told or "{}",
-        likely or "", likely_text or "",
+        likely or "", likely_text or "", display_name or "",
     )  # fmt: skip
 
 

@@ -157,9 +157,9 @@ class Database:
     def runs(self, table: str | None = None, where: str | None = None, since: Since = None) -> pd.DataFrame:
         """One row a run: fields, every hyper-parameter, the last value of every metric.
 
-        Columns: index, table, time, host, state, time-step, duration (seconds), tags, note, then
-        the hyper-parameters under their (dotted) names, then the metrics; a metric whose name is
-        taken is called `last:<name>`.
+        Columns: index, table, time, host, state, time-step, duration (seconds), tags, note,
+        display_name, then the hyper-parameters under their (dotted) names, then the metrics; a metric
+        whose name is taken is called `last:<name>`.
 
         Args:
             table: only this task table.
@@ -194,6 +194,7 @@ class Database:
                 "duration": [record.duration_s for record in records],
                 "tags": [list(record.tags) for record in records],
                 "note": [record.note for record in records],
+                "display_name": [record.display_name for record in records],
             }
         )
         fixed.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
@@ -214,10 +215,11 @@ class Database:
         return iter([Run(self, record) for record in self.records()])
 
     def find(self, reference: str, table: str | None = None) -> Run:
-        """One run by its index, a unique part of it, or `@last`.
+        """One run by its index, a unique part of it, its display name, or `@last`.
 
         Args:
-            reference: the index, or any part of it that fits no other run; `@last` is the newest.
+            reference: the index, or any part of it that fits no other run; else the whole display name;
+                `@last` is the newest.
             table: only look in this task table.
 
         Raises:
@@ -233,12 +235,18 @@ class Database:
             else:
                 catalogue.refresh_names(now_ns)
             names = catalogue.names(table)
-            found = match_runs(names, reference)
+            found = match_runs(names, reference) or self._called(catalogue, reference, table)
             if len(found) != 1:
                 raise not_one(found, names, reference)
             catalogue.refresh_run(*found[0], now_ns)
             record = catalogue.record(*found[0])
         return Run(self, with_live_states(self.data_root, [record], clock())[0])
+
+    def _called(self, catalogue: Catalogue, name: str, table: str | None) -> list[tuple[str, str]]:
+        """The runs with a display name; each run is looked at, so other ways come first."""
+        catalogue.refresh(int(clock() * 1e9), self.progress)
+        records = catalogue.records(table, light=True)
+        return [(one.table, one.index) for one in records if name and one.display_name == name.strip()]
 
     def find_all(self, reference: str, table: str | None = None) -> list[Record]:
         """Every run that a reference fits, oldest first; of a chain that it fits, the newest item.
@@ -253,7 +261,8 @@ class Database:
         with self._catalogue() as catalogue:
             catalogue.refresh_names(int(clock() * 1e9))
             names = catalogue.names(table)
-        found = set(match_runs(names, reference)) if reference != LAST else set()
+            found = set() if reference == LAST else set(match_runs(names, reference))
+            found = found or set(self._called(catalogue, reference, table))
         if len(found) <= 1:
             return [self.find(reference, table).record]
         return [record for record in self.records(table) if (record.table, record.index) in found]
@@ -276,8 +285,10 @@ class Database:
             bound: keep x up to this, or inside (low, high).
 
         Returns:
-            Columns table, index, metric, x, value, one row per finite point; runs without a
-            metric have no rows for it. A run whose CSV is broken is warned about and left out.
+            Columns table, index, metric, role, x, value, one row per finite point; runs without a
+            metric have no rows for it. A run whose CSV is broken is warned about and left out. `role` is the
+            writer, empty for the main process: a metric of another one is called `<metric>@<role>`, and one
+            that several have, but not the main process, stands for each of these.
             `metric` is as given; `attrs["full_names"]` maps it to the column's name.
 
         Raises:

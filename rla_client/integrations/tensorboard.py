@@ -20,12 +20,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.adapter import join_or_open, opened_here, script_name
+from rla_client.adapter import command_line, join_or_open, opened_here, script_name, telling_parameters
 from rla_client.contract.safe_names import component_problem
 from rla_client.manager import exp_manager
 from rla_client.run.close import end_run
 from rla_client.run.environment import WRITER_VARIABLE
 from rla_client.run.parameters.hyper_params import parameters_of_table
+from rla_client.run.parameters.telling_names import overrides
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
 from rla_client.run.resume.resume_in_place import go_on
@@ -64,7 +65,8 @@ class SummaryWriter(AgentSummaryWriter):
         write_to_disk: False drops everything, as in tensorboardX.
         logdir: tensorboardX's word for `log_dir`.
         config: hyper-parameters, e.g. `vars(args)`. A Markdown table of parameters and values, which
-            CleanRL's scripts give to `add_text`, is taken as well.
+            CleanRL's scripts give to `add_text`, is taken as well. Seed, learning rate and what the command
+            line overrides are tracked in the run's index; without a config what the command line says.
         **further: what else tensorboardX takes; without effect.
     """
 
@@ -213,8 +215,8 @@ def _join_or_open(
 ) -> Logger:
     name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
     opens = logger.get_current().folder is None or (before is not None and scopes.current().is_anothers())
-    given = {**parameters, **name} if opens else parameters
-    opened = join_or_open(table_name(folder, comment), given, name)
+    given = {**(parameters or overrides(command_line())), **name} if opens else parameters
+    opened = join_or_open(table_name(folder, comment), given, [*telling_parameters(given), *name])
     current = logger.get_current()
     if opened is not None:
         _own[current] = _OwnRun(opened._data, opened.run, real)  # noqa: SLF001 - see there

@@ -28,6 +28,7 @@ from typing import Any, TextIO, TypeAlias
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.layout import PRINTED
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.text.csv_lines import rows_text, split_rows, write_rows
 from rla_client.stream.rare_warnings import warn_rarely
@@ -327,7 +328,7 @@ class StdOutput(_Lines):
 
     def record(self, data: object, prefix: str = "") -> None:
         """Print a text, or a row that the logger does not."""
-        if isinstance(data, str) or "stdout" not in rla_logger.get_current().sinks:
+        if isinstance(data, str) or PRINTED.isdisjoint(rla_logger.get_current().sinks):
             super().record(data, prefix)
 
 

@@ -181,7 +181,8 @@ class Tools:
             "run": record.index, "table": record.table, "state": found.state, "host": record.host,
             "began": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.opened)),
             "took": duration_text(record.duration_s), "step": plain(record.time_step),
-            "tags": list(record.tags) or None, "note": record.note or None,
+            "name": record.display_name or None, "tags": list(record.tags) or None,
+            "note": record.note or None,
             "reason": record.told.get("reason"), "continues": record.parent or None, "has": kinds,
             "last checkpoint": next((path.name for path in found.checkpoints[::-1]), None),
         }  # fmt: skip
@@ -344,7 +345,8 @@ class Tools:
     def sql(self, query: str, limit: int = 50) -> str:
         """Run one SELECT (DuckDB) over runs, params, last, rows, system, files.
 
-        runs(run, table, index, host, state, opened, took, step, metric, value, tags, note, kinds, parent);
+        runs(run, table, index, host, state, opened, took, step, metric, value, tags, note, name, kinds,
+            parent);
         params(run, name, value, number); last(run, metric, value, text);
         rows(run, time_step, metric, value, text); system(run, time, metric, value);
         files(run, kind, path, bytes, changed). `run` joins them.

@@ -7,6 +7,7 @@ are in no group and no count.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from rla_client.contract.text.spelling import full_name
 from rla_client.database.compare.grouping import group_label, group_order, group_text
 from rla_client.database.curves.band_kinds import Band
 from rla_client.database.curves.progress_csv import FULL_NAMES
+from rla_client.database.text.safe_text import clean
+from rla_client.database.tree.run_names import short_name, tracked_texts
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ _LEGEND_ROW_INCHES = 0.16
 ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
 MAX_DRAWN = 1e300  # the difference of two, with a margin, is a number
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
+RUN = "run"  # group by it: a curve for each run
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
 
 
@@ -83,7 +87,8 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         metric: one or several; each gets its own panel, below each other. The last parts of a name will do
             where they fit one metric only; so for `group` and `x`.
         database: the database of these runs; None: the one that made `df`.
-        group: column(s) whose values make the groups; without, one for each table that has the metric.
+        group: column(s) whose values make the groups, or `run`: one each; without, one for each table that
+            has the metric.
         x: column of progress.csv.
         band: ci (95 % bootstrap of the mean), iqm, stderr, std, range, median, none.
         resample: points on the x axis at most.
@@ -117,8 +122,11 @@ def gather(
     database = database or _database_of(df)
     metrics = [metric] if isinstance(metric, str) else list(dict.fromkeys(metric))
     by = [] if group is None else [group] if isinstance(group, str) else list(group)
+    if RUN in by and RUN not in df.columns:
+        df = df.assign(**{RUN: _run_names(df)})
     by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
     points = database.curves(df, metrics, x=x, bound=bound)
+    metrics = list(points["metric"].cat.categories)  # of several roles each its own
     having = {run for name in metrics for run in curves_of(points, name)}
     if not having:
         message = (
@@ -140,16 +148,30 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
     resample: int = 200,
     smooth: float = 0.0,
     width: float = COLUMN_INCHES,
+    height: float | None = None,
     ylabel: str | None = None,
     legend: bool = True,
+    serif: bool = False,
 ) -> Figure:
-    """Draw what `gather` gave; see `curves` for arguments and errors."""
+    """Draw what `gather` gave; see `curves` for arguments and errors.
+
+    Args:
+        found: the curves.
+        band: see `curves`.
+        resample: see `curves`.
+        smooth: see `curves`.
+        width: see `curves`.
+        height: of the figure in inches; None: by the number of panels.
+        ylabel: see `curves`.
+        legend: see `curves`.
+        serif: letters as in a paper set in Times.
+    """
     import matplotlib.figure
 
     groups, metrics = found.groups, found.metrics
-    with paper_style():
+    with paper_style(serif=serif):
         rows = -(-len(groups) // legend_columns(groups, width)) if legend and len(groups) > 1 else 0
-        height = width * _PANEL_HEIGHT * len(metrics) + rows * _LEGEND_ROW_INCHES
+        height = height or width * _PANEL_HEIGHT * len(metrics) + rows * _LEGEND_ROW_INCHES
         figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained", dpi=DPI)
         panels = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
         handles: dict[str, Any] = {}
@@ -165,7 +187,7 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
             shown = [label for label in groups if label in handles]
             figure.legend(
                 [handles[label] for label in shown],
-                shown,
+                [label.replace("$", r"\$") for label in shown],  # else it is a formula, or an error
                 loc="outside lower center",
                 ncols=legend_columns(groups, width),
             )
@@ -252,6 +274,19 @@ def _database_of(df: pd.DataFrame) -> Database:
     return Database(df.attrs[DATA_ROOT_ATTRIBUTE])
 
 
+def _run_names(df: pd.DataFrame) -> list[str]:
+    """What each run is called in a legend: its name, else what it tracks; with its date where several are."""
+    dates = [short_name(index) for index in df["index"]]
+    tracked = [", ".join("=".join(pair) for pair in tracked_texts(index).items()) for index in df["index"]]
+    given = list(df["display_name"]) if "display_name" in df.columns else [""] * len(dates)
+    names = [one or other for one, other in zip(given, tracked, strict=True)]
+    counts = Counter(names)
+    return [
+        name if name and counts[name] == 1 else f"{name} {date}".strip()
+        for name, date in zip(names, dates, strict=True)
+    ]
+
+
 def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> dict[str, set[RunName]]:
     """Label → its runs, in the order of the labels."""
     if not by:
@@ -260,6 +295,8 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
     columns = [df[name] for name in by]
     for row, run in enumerate(names):
         groups.setdefault(tuple(group_text(column.iloc[row]) for column in columns), set()).add(run)
+    if [*by] == [RUN]:  # its name says all
+        return {clean(texts[0]): members for texts, members in groups.items()}
     ordered = sorted(groups, key=lambda texts: list(map(group_order, texts)))
     return {f"{group_label(by, texts)} ({len(groups[texts])})": groups[texts] for texts in ordered}
 

@@ -17,6 +17,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 COLUMN_INCHES = 3.3
+PAGE_INCHES = 6.9  # two columns and what is between them
 BAND_ALPHA = 0.2
 PAPER = {
     "font.size": 8,
@@ -38,14 +39,19 @@ PAPER = {
     "pdf.fonttype": 42,  # text stays text in the PDF; publishers refuse type 3
     "svg.fonttype": "none",
 }
+SERIF = {  # STIX comes with matplotlib, and looks like the Times of most papers
+    "font.family": "serif",
+    "font.serif": ["STIXGeneral"],
+    "mathtext.fontset": "stix",
+}
 
 
 @contextmanager
-def paper_style() -> Iterator[None]:
+def paper_style(*, serif: bool = False) -> Iterator[None]:
     """Settings of matplotlib for a figure of ours; the user's come back after the block."""
     import matplotlib as mpl
 
-    with mpl.rc_context(PAPER):
+    with mpl.rc_context({**PAPER, **(SERIF if serif else {})}):
         yield
 
 

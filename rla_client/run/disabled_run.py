@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rla_client.contract.errors import NoCheckpointError
-from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, PRINTED
 from rla_client.run import environment
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
@@ -59,7 +59,7 @@ def _open_storing_nothing(
     data: RunData, meeting: Path | None, *, all_ranks: bool = False, apart: bool = False
 ) -> None:
     setup, config = data.setup, data.setup.configured()[1]
-    sinks = tuple(name for name in config.log_used if name != "stdout" or environment.rank() == 0)
+    sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
     why = "RLA_MODE=disabled" if environment.disabled() else f"rank {environment.rank()}"
     stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
     data.item, data.disabled = None, stand_in

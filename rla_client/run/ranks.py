@@ -25,6 +25,7 @@ from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import PRINTED
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Opening
 from rla_client.run.describe import worker_opening
@@ -147,7 +148,7 @@ def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeSte
         return joined
 
     outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
-    sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
+    sinks = set(config.log_used) - PRINTED  # rank 0 prints
     return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
 
 

@@ -1,4 +1,4 @@
-"""Changes that a page makes: tags, notes, trash, views."""
+"""Changes that a page makes: tags, notes, names, trash, views."""
 
 from __future__ import annotations
 
@@ -25,18 +25,25 @@ MAX_NOTE = 100_000  # characters
 
 
 def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Change tags and note of a run; gives them as they are then."""
+    """Change tags, note and display name of a run; gives them as they are then."""
     entry = asked_run(site, asked)
     root, text = site.database(entry).data_root, asked.get("note")
     if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
         raise ArgumentError(f"a note is a text of at most {MAX_NOTE} characters")
+    name = asked.get("display_name")
+    if name is not None and not isinstance(name, str):
+        raise ArgumentError("a display name is a text")
     add, remove = asked.get("add", []), asked.get("remove", [])
     if not (is_texts(add) and is_texts(remove)):
         raise ArgumentError("tags to add and to remove are lists of texts")
     with _changing(root):
-        content = change_note(root, entry.record, add=add, remove=remove, note=text)
+        content = change_note(root, entry.record, add=add, remove=remove, note=text, display_name=name)
     site.look_now()
-    return {"tags": content["tags"], "note": content["note"]}
+    return {
+        "tags": content["tags"],
+        "note": content["note"],
+        "display_name": content.get("display_name", ""),
+    }
 
 
 def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:

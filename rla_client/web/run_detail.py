@@ -50,6 +50,9 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     resumes, traceback = _history(site, entry)
     return {
         "path": path_of(entry),
+        "number": entry.number,
+        "boot": site.boot,
+        "version": site.version,
         "database": str(site.database(entry).data_root),
         "table": record.table,
         "index": record.index,
@@ -63,6 +66,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "host": record.host,
         "tags": list(record.tags),
         "note": record.note,
+        "display_name": record.display_name,
         "problems": list(record.problems),
         "likely": record.likely,
         "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],

@@ -56,6 +56,7 @@ def rows(site: Site, since: int) -> dict[str, Any]:
         "host": [record.host for record in records],
         "tags": [record.tags for record in records],
         "note": [record.note for record in records],
+        "display_name": [record.display_name for record in records],
         "problem": [record.problems[0] if record.problems else None for record in records],
         "tracked": [dict(record.tracked) for record in records],
         "metric": [record.likely for record in records],

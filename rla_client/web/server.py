@@ -7,7 +7,6 @@ import os
 import resource
 import secrets
 import socket
-import sys
 import tempfile
 import threading
 import warnings
@@ -23,6 +22,7 @@ import uvicorn
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.process.account import user_name
+from rla_client.contract.process.screen import has_screen
 from rla_client.web.routes import make_app
 from rla_client.web.run_columns import read_entries
 from rla_client.web.run_registry import Site
@@ -34,13 +34,14 @@ LOOPBACK = "127.0.0.1"
 CLOSE_S = 1  # for answers under way when it ends
 
 
-def serve(
+def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
     roots: Sequence[Path],
     *,
     host: str,
     port: int | None,
     allowed: Sequence[str],
     browser: bool,
+    link: str = "",
     say: Callable[[str], None],
 ) -> None:
     """Serve the page until Ctrl-C.
@@ -51,6 +52,7 @@ def serve(
         port: None: the first free one from 8787; 0: any.
         allowed: further names that it may be called by.
         browser: open one where there is a screen.
+        link: what of the page is opened, such as `#/run/…`; empty: the list of runs.
         say: takes lines for the user.
 
     Raises:
@@ -61,7 +63,7 @@ def serve(
     token = secrets.token_urlsafe(32)
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
-    address = f"http://{_named(host)}:{bound}/?token={token}"
+    address = f"http://{_named(host)}:{bound}/?token={token}{link}"
     for line in _where(address, host, bound):
         say(line)
     config = uvicorn.Config(
@@ -146,19 +148,12 @@ def _where(address: str, host: str, port: int) -> list[str]:
         lines.append(
             "whoever reaches this machine and has the address can read these databases; nothing is encrypted"
         )
-    elif not _has_screen():
+    elif not has_screen():
         whom = f"{user_name() or os.getuid()}@{socket.gethostname()}"
         lines.append(
             f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there"
         )
     return [*lines, "Ctrl-C ends it"]
-
-
-def _has_screen() -> bool:
-    """Whether a browser that is opened here would be seen."""
-    if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
-        return False
-    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _cut_off(record: logging.LogRecord) -> bool:
@@ -173,7 +168,7 @@ def _opened(address: str, *, wanted: bool) -> Iterator[None]:
     It is given a file that only this user can read: other users see the arguments of its process, and with
     them the token.
     """
-    if not wanted or not _has_screen():
+    if not wanted or not has_screen():
         yield
         return
     with tempfile.NamedTemporaryFile("w", prefix="rla-web-", suffix=".html") as page:

@@ -18,6 +18,7 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import SINKS
 from rla_client.contract.spool.protocol import TextTarget
+from rla_client.run.record.run_logger import Logger
 
 pytestmark = pytest.mark.usefixtures("plain_logger")
 
@@ -656,3 +657,20 @@ def test_what_reads_back_is_the_loggers() -> None:
 def test_errors_are_also_builtins() -> None:
     assert issubclass(ArgumentError, ValueError)
     assert issubclass(NotConfiguredError, RuntimeError)
+
+
+def test_brief_prints_the_first_rows_and_where_the_others_are(capsys: pytest.CaptureFixture[str]) -> None:
+    brief = Logger(None, ("brief", "log"))
+    for number in range(10):
+        brief.record("loss", number)
+        brief.dump()
+        brief.log(f"text {number}")
+    printed = capsys.readouterr().out
+    assert printed.count("| loss ") == 3
+    assert printed.count("further rows are not printed, log.txt has them") == 1
+    assert printed.count("text ") == 10  # what the script itself says is not a row
+    both = Logger(None, ("brief", "stdout"))
+    for number in range(10):
+        both.record("loss", number)
+        both.dump()
+    assert capsys.readouterr().out.count("| loss ") == 10

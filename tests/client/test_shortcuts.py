@@ -133,7 +133,7 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     manager = rla_client.init("t", config={"a": 1}, code_root=tmp_path / "code")
     assert str(manager.log_dir).startswith(str(tmp_path / "elsewhere"))
     assert manager.config is not None
-    assert manager.config.log_used == ("stdout", "log", "tensorboard", "csv")
+    assert manager.config.log_used == ("brief", "log", "tensorboard", "csv")
 
 
 @pytest.mark.usefixtures("fresh_manager")

@@ -199,7 +199,9 @@ class _HookRequest(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.tries += 1
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        plain = (self.headers["Content-Type"] or "").startswith("text/plain")
+        body = sent.decode() if plain else json.loads(sent)
         code, headers = self.server.answers.pop(0) if self.server.answers else (200, {})
         if 200 <= code < 300:
             self.server.posts.append((self.path, dict(self.headers), body))
@@ -208,6 +210,8 @@ class _HookRequest(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(b"ok" if code == 200 else self.server.says.encode())
+
+    do_PUT = do_POST  # noqa: N815 - the name is http.server's
 
     def do_GET(self) -> None:
         self.server.posts.append(("GET", dict(self.headers), None))

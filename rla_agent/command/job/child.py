@@ -19,8 +19,9 @@ from contextlib import suppress
 
 from rla_agent.command.job.agent_keeper import SETTLE_S
 from rla_agent.command.job.console import READ_BYTES
-from rla_agent.command.job.ending import Ending, StopSignal
+from rla_agent.command.job.ending import StopSignal
 from rla_agent.command.job.log_writer import LogWriter
+from rla_agent.model.process_ending import Ending
 from rla_client.contract.process.stop_signals import STOPS
 
 FORWARDED = (

@@ -1,45 +1,15 @@
-"""End of a command: exit code or signal."""
+"""End of a command, with the signal that told it to stop."""
 
 from __future__ import annotations
 
-import os
 import signal
-from contextlib import suppress
 from dataclasses import dataclass
 
+from rla_agent.model.process_ending import Ending
 from rla_agent.model.run_record import RunRecord
-from rla_client.contract.process.stop_signals import FOR_ANYTHING, signal_of
+from rla_client.contract.process.stop_signals import FOR_ANYTHING
 
 SOON_S = 900.0  # Slurm's --signal comes a minute or some before the limit
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a command ended: `code`, or `signal` when one killed it."""
-
-    code: int | None
-    signal: int | None
-
-    @classmethod
-    def of(cls, wait_status: int) -> Ending:
-        """From what waitpid gave."""
-        code = os.waitstatus_to_exitcode(wait_status)
-        return cls(code, None) if code >= 0 else cls(None, -code)
-
-    @property
-    def status(self) -> int:
-        """The shell's exit status."""
-        return self.code if self.code is not None else 128 + (self.signal or 0)
-
-    @property
-    def words(self) -> str:
-        """For a run's reason."""
-        if self.signal is None:
-            named = signal_of(self.code)
-            return f"exit code {self.code}" if named is None else f"exit code {self.code} ({named.name})"
-        with suppress(ValueError):
-            return f"killed by {signal.Signals(self.signal).name}"
-        return f"killed by signal {self.signal}"
 
 
 @dataclass(frozen=True, slots=True)

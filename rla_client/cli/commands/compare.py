@@ -36,7 +36,7 @@ def compare(
     records = chosen.records(database)
     if (chosen.named or chosen.fitting) and len(records) > MAX_COMPARED:
         raise ArgumentError(
-            f"{len(records)} runs match, the limit is {MAX_COMPARED}\nhint: --where, --tag, --since"
+            f"{len(records)} runs match, the limit is {MAX_COMPARED}\nhint: --where, --tag, --since, -n"
         )
     metric = full_metrics(metric or [], records)
     keys, flats = differing_keys(records)

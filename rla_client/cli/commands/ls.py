@@ -24,6 +24,7 @@ from rla_client.database.records.record import MOMENTS
 from rla_client.database.records.row_view import RowView
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
+from rla_client.database.text.tag_text import tags_text
 from rla_client.database.tree.data_root import NoRunsYetError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def ls(
         return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
-    filtered = bool(chosen.fitting or chosen.where)
+    filtered = bool(chosen.fitting or chosen.where or chosen.commit)
     early = limit if limit and sort == "time" and not filtered else None
     light = not (machine or columns or metric) and sort.removeprefix("-") in LIGHT_COLUMNS
     records = (
@@ -190,10 +191,15 @@ def _listing(
         rows.append(
             [*head, record.shown_state(now), plain(record.time_step), took, *values_of(record), *values]
         )
+    if everything or any(record.display_name for record in records):
+        place = len(names) if everything else 1
+        names.insert(place, "display_name" if everything else "name")
+        for row, record in zip(rows, records, strict=True):
+            row.insert(place, record.display_name or None)
     if everything or any(record.tags for record in records):
         names.append("tags")
         for row, record in zip(rows, records, strict=True):
-            row.append(" ".join(record.tags) or None)
+            row.append(tags_text(record.tags) or None)
     return names, rows
 
 

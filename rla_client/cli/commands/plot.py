@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.database.curves.band_kinds import BAND_NAMES, Band
 from rla_client.database.records.likely_metric import likely_of
+from rla_client.plot.style import COLUMN_INCHES, PAGE_INCHES
 
 if TYPE_CHECKING:
     from rla_client.database.records.record import Record
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
 MAX_INCHES = 40.0  # of a plot; 300 dots an inch make it the 100 million pixels that are drawn at most
 PLOT_NAME = "plot.png"  # where nobody names a file
-PLOT_MARK = {"Software": "rla plot"}  # text in a PNG file
-MARK_WITHIN = 1024  # bytes of its beginning
+PDF_NAME = "plot.pdf"
+MARK = "rla plot"
+PLOT_MARKS = {".png": {"Software": MARK}, ".pdf": {"Creator": MARK}}  # texts in the file, by its ending
+MARK_WITHIN = 1 << 16  # bytes of its beginning, where a PNG has it, or of its end, where a PDF has it
+SIZES = {"column": COLUMN_INCHES, "page": PAGE_INCHES}
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    lines = ("rla plot return --group lr", "rla plot loss -r lr=0.1 --smooth 5 -o loss.pdf")
+    lines = ("rla plot return --group lr", "rla plot return --group lr --pdf --serif")
     add_command(app, plot, LOOK, *lines)
 
 
@@ -50,12 +55,18 @@ def plot(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=f"PNG, PDF or SVG file; default: {PLOT_NAME}.")
     ] = None,
+    pdf: Annotated[
+        bool,
+        typer.Option(
+            "--pdf", help=f"A PDF for a paper ({PDF_NAME} without --out), with TrueType fonts embedded."
+        ),
+    ] = False,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="One curve per value of these hyper-parameters, separated by commas.",
+            help="One curve per value of these hyper-parameters, separated by commas; run: one per run.",
             autocompletion=complete_parameters,
         ),
     ] = None,
@@ -68,8 +79,16 @@ def plot(
     ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.")] = None,
     width: Annotated[
-        float, typer.Option(min=1.0, max=MAX_INCHES, help="Width in inches; 3.3 is one column of a paper.")
-    ] = 3.3,
+        float | None, typer.Option(min=1.0, max=MAX_INCHES, help="Width in inches; default: a column's.")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help=f"column ({COLUMN_INCHES} inches wide), page ({PAGE_INCHES}), or WIDTHxHEIGHT in inches.",
+        ),
+    ] = None,
+    serif: Annotated[bool, typer.Option("--serif", help="Letters as in a paper set in Times.")] = False,
     ylabel: Annotated[
         str | None, typer.Option(help="Label of the y axis; default: the metric's name.")
     ] = None,
@@ -77,7 +96,10 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Plot metrics, averaged over the runs of each group."""
-    out = _default_file() if out is None else out
+    inches = _inches(size, width)
+    out = _default_file(PDF_NAME if pdf else PLOT_NAME) if out is None else out
+    if pdf and out.suffix.lower() != ".pdf":
+        raise ArgumentError(f"--pdf writes a file that ends in .pdf, not {out.name!r}")
     if out.suffix.lower() not in PLOT_ENDINGS:
         raise ArgumentError(f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}")
     database = open_database(data_root)
@@ -93,10 +115,12 @@ def plot(
     frame = database.frame(records, whole=group is not None)
     groups = [name.strip() for name in group.split(",")] if group else None
     found = gather(frame, metrics, database=database, group=groups, x=x, bound=bound)
-    figure = draw(found, band=band, smooth=smooth, width=width, ylabel=ylabel)
+    figure = draw(
+        found, band=band, smooth=smooth, width=inches[0], height=inches[1], ylabel=ylabel, serif=serif
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
-    with paper_style():  # fonts as text in PDF and SVG
-        figure.savefig(out, metadata=PLOT_MARK if out.suffix.lower() == ".png" else None)
+    with paper_style(serif=serif):  # fonts as text in PDF and SVG
+        figure.savefig(out, metadata=PLOT_MARKS.get(out.suffix.lower()))
     from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)
@@ -108,12 +132,34 @@ def plot(
     print_done(facts, "; ".join([f"{out}: {drawn} run(s){curves}", *told]), as_json=as_json)
 
 
-def _default_file() -> Path:
+def _inches(size: str | None, width: float | None) -> tuple[float, float | None]:
+    """Width and height that --size or --width ask for; None: a height by the number of panels."""
+    if size is None:
+        return width or COLUMN_INCHES, None
+    if width is not None:
+        raise ArgumentError("--size and --width both say how wide the plot is\nhint: leave out --width")
+    if size in SIZES:
+        return SIZES[size], None
+    try:
+        wide, high = (float(part) for part in size.split("x"))
+    except ValueError:
+        wide = high = 0.0
+    if not (1 <= wide <= MAX_INCHES and 1 <= high <= MAX_INCHES):
+        raise ArgumentError(
+            f"--size {size!r} is none of {', '.join(SIZES)}, nor WIDTHxHEIGHT in inches"
+            f" (1 to {MAX_INCHES:g}), such as 3.3x2.4"
+        )
+    return wide, high
+
+
+def _default_file(name: str) -> Path:
     """Where a plot goes that nobody named a file for; never over a file that `rla plot` did not write."""
-    out = Path(PLOT_NAME)
+    out = Path(name)
     if out.exists():
         with open_plain(out, links=True) as file:
-            if PLOT_MARK["Software"].encode() not in file.read(MARK_WITHIN):
+            begin = file.read(MARK_WITHIN)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MARK_WITHIN))
+            if MARK.encode() not in begin + file.read(MARK_WITHIN):
                 raise ArgumentError(
                     f"{out} is there and is not from rla plot; name a file (-o {out} replaces this one)"
                 )

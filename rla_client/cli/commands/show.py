@@ -20,12 +20,14 @@ from rla_client.contract.run_file import run_file
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
+from rla_client.database.captured_text import captured_text
 from rla_client.database.clock import clock
 from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
 from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.tag_text import tags_text
 from rla_client.database.text.text_tables import cut, pairs_text, width
 from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
@@ -95,6 +97,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "duration_s": record.duration_s,
         "tags": list(record.tags),
         "note": record.note,
+        "display_name": record.display_name,
         "hyper_param": record.hyper,
         "resumed_with": resumed_with(run.folder(LOG)),
         "traceback": traceback_end(run.folder(LOG), run.state),
@@ -163,7 +166,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
-        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
+        ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
     ):
         if names:
             say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
@@ -180,7 +183,8 @@ def _about(run: Run) -> dict[str, Any]:
 
 def _standing(run: Run, now: float) -> dict[str, object]:
     record, about = run.record, _about(run)
-    facts: dict[str, object] = {"state": _state_text(run, about, now)}
+    facts: dict[str, object] = {"name": record.display_name} if record.display_name else {}
+    facts["state"] = _state_text(run, about, now)
     facts["began"] = time.strftime(MOMENT, time.localtime(record.opened))
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)
@@ -191,8 +195,10 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
     facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
+    if captured := captured_text(run.folder(LOG)):
+        facts["captured"] = clean(captured)
     if record.tags:
-        facts["tags"] = " ".join(record.tags)
+        facts["tags"] = tags_text(record.tags)
     if record.note:
         facts["note"] = record.note
     return facts
@@ -204,10 +210,12 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
     elif state == UNKNOWN and run.record.state is None:
         state = "unknown (imported, or by the original RLA)"
-    detail = [str(about["reason"])] if about.get("reason") else []
+    reason = str(about.get("reason") or "")
+    detail = [reason] if reason else []
     for key in ("exit_code", "signal"):
         text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
-        if text and text not in detail:
+        named = key == "signal" and "killed by " in reason
+        if text and not named and text not in reason:
             detail.append(text)
     return state + (f" ({', '.join(detail)})" if detail else "")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
+import struct
 
 _MFD_CLOEXEC = 1
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on all machines
+_INFO_BYTES, _INFO_EXIT = 64, 1 << 3  # of struct pidfd_info; its last field is the status
+_PIDFD_GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
 
 
 def memory_file(name: str) -> int:
@@ -40,6 +44,22 @@ def process_descriptor(pid: int) -> int:
     if not 0 < pid < 1 << 31:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
     return _syscall(_PIDFD_OPEN, pid, 0)
+
+
+def exit_status(descriptor: int) -> int | None:
+    """The wait status of the process of a `process_descriptor`, whoever's child it was.
+
+    Returns:
+        None: it lives, or the kernel is older than 6.15.
+    """
+    told = bytearray(struct.pack("=Q", _INFO_EXIT).ljust(_INFO_BYTES, b"\0"))
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, told)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("=Q", told)
+    (status,) = struct.unpack_from("=i", told, _INFO_BYTES - 4)
+    return status if mask & _INFO_EXIT else None
 
 
 def signal_process(descriptor: int, number: signal.Signals) -> None:

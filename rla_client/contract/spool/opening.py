@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
-from rla_client.contract.layout import ALWAYS_OUTPUTS, CONSOLE, OUTPUT_NAMES, SINKS, TAKEN_NAMES
+from rla_client.contract.layout import ALWAYS_OUTPUTS, CONSOLE, OUTPUT_NAMES, PRINTED, SINKS, TAKEN_NAMES
 from rla_client.contract.safe_names import check_relative
 from rla_client.contract.spool.protocol import (
     MAX_FRAME_BYTES,
@@ -261,7 +261,7 @@ class Opening(NamedTuple):
             label = str(raw["label"])
             if label:
                 _name(label)
-            sinks = frozenset(name for name in raw["sinks"] if name in (*SINKS, CONSOLE)) - {"stdout"}
+            sinks = frozenset(name for name in raw["sinks"] if name in (*SINKS, CONSOLE)) - PRINTED
             _check_places(_outputs(sinks), names, label)
             return cls(
                 run=_name(raw["run"]),

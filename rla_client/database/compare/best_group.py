@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rla_client.database.compare.groups import SEED, Group, mean_and_error, t_quantile
+from rla_client.database.compare.groups import SEED, Group, mean_and_error, of_one_length, t_quantile
 from rla_client.database.records.row_view import ALIASES, FIELDS
 
-MAY_DIFFER = 0.1  # of the longest run: runs of one length end within an episode of each other
 _LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
 
 
@@ -73,14 +72,9 @@ def too_few_seeds(groups: Sequence[Group], by: Sequence[str], *, minimize: bool)
     interval = _difference(best.numbers, second.numbers)
     if interval is None or not interval[0] <= 0 <= interval[1]:
         return None
-    if not _of_one_length([*best.lengths, *second.lengths]):
+    if not of_one_length([*best.lengths, *second.lengths]):
         return None
     return TooFewSeeds(repeated[0], repeated[1], *interval)
-
-
-def _of_one_length(lengths: Sequence[float | None]) -> bool:
-    known = [length for length in lengths if length is not None and math.isfinite(length)]
-    return not known or max(known) - min(known) <= MAY_DIFFER * abs(max(known))
 
 
 def _difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
 from rla_client.database.text.safe_text import clean
 
 SEED = "seed"
+MAY_DIFFER = 0.1  # of the longest run: runs of one length end within an episode of each other
 # Student's t, 97.5 %, by degrees of freedom from 1
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -92,6 +93,12 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 def t_quantile(freedom: int) -> float:
     """Student's t, 97.5 %, for some degrees of freedom: half of a 95 % interval in standard errors."""
     return _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.42 / freedom
+
+
+def of_one_length(lengths: Sequence[float | None]) -> bool:
+    """Whether runs ended at the same time-step, as far as that is known."""
+    known = [length for length in lengths if length is not None and math.isfinite(length)]
+    return not known or max(known) - min(known) <= MAY_DIFFER * abs(max(known))
 
 
 def group_name(by: Sequence[str], group: Group) -> str:

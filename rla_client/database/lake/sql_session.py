@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from rla_client.contract.layout import LOG
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.database.lake.fresh_runs import compare
 from rla_client.database.lake.lake_reader import Lake, RunName, available
 from rla_client.database.lake.part_files import check_file, plain_path
@@ -200,7 +202,8 @@ def _too_much(what: str) -> DatabaseError:
 
 
 def _csv_bytes(data_root: Path, run: RunName) -> int:
-    try:
-        return Path(data_root, LOG, *run, PROGRESS_FILE).stat().st_size
-    except OSError:
-        return 0
+    folder, total = Path(data_root, LOG, *run), 0
+    for role in ("", *roles_of(folder)):
+        with suppress(OSError):
+            total += (folder / table_of(PROGRESS_FILE, role)).stat().st_size
+    return total

@@ -1,4 +1,4 @@
-"""Tags of a run, its note: `note.json` beside the log."""
+"""Tags of a run, its note, its display name: `note.json` beside the log."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rla_client.database.records.record import Record
 from rla_client.database.records.record_reader import NOTE_FILE
 
 MAX_TAG_CHARACTERS = 80
+MAX_NAME_CHARACTERS = 200
 NOTE_FORMAT = 1
 
 
@@ -25,8 +26,9 @@ def change_note(
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
     note: str | None = None,
+    display_name: str | None = None,
 ) -> dict[str, object]:
-    """Change tags and note of a run; the caller holds `changing`.
+    """Change tags, note and display name of a run; the caller holds `changing`.
 
     Args:
         data_root: the database.
@@ -34,28 +36,47 @@ def change_note(
         add: tags to add.
         remove: tags to take away.
         note: the new note; None leaves it.
+        display_name: the new name, shown beside the index; empty takes it away, None leaves it.
 
     Returns:
         The new content.
 
     Raises:
-        ArgumentError: a tag is empty, too long, or holds blanks or commas.
+        ArgumentError: a tag is empty, too long, holds a comma, or has a blank at an end; a name is too
+            long, or more than one line of text.
         DatabaseError: the run has no log folder.
     """
     path = record if isinstance(record, str) else f"{record.table}/{record.index}"
     for tag in add:
-        if not 0 < len(tag) <= MAX_TAG_CHARACTERS or not tag.isprintable() or {" ", ","} & {*tag}:
-            message = f"{tag!r} is not a tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
-            raise ArgumentError(message)
+        if not _is_tag(tag):
+            limits = f"1 to {MAX_TAG_CHARACTERS} characters without commas, no blank at an end"
+            raise ArgumentError(f"{tag!r} is not a tag: {limits}")
+    if display_name is not None:
+        display_name = _checked_name(display_name)
     try:
         with held_folder(data_root, f"{LOG}/{path}") as folder:
-            return _rewrite(folder / NOTE_FILE, add, remove, note)
+            return _rewrite(folder / NOTE_FILE, add, remove, note, display_name)
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"{path} has no log folder of its own to hold tags and notes"
+        message = f"{path} has no log folder of its own to hold tags, notes and names"
         raise DatabaseError(message) from error
 
 
-def _rewrite(path: Path, add: Sequence[str], remove: Sequence[str], note: str | None) -> dict[str, object]:
+def _is_tag(text: str) -> bool:
+    short = 0 < len(text) <= MAX_TAG_CHARACTERS
+    return short and text.isprintable() and "," not in text and text == text.strip()
+
+
+def _checked_name(text: str) -> str:
+    name = text.strip()
+    if len(name) <= MAX_NAME_CHARACTERS and (name.isprintable() or not name):
+        return name
+    message = f"{name[:40]!r} is not a name: at most {MAX_NAME_CHARACTERS} characters, on one line"
+    raise ArgumentError(message)
+
+
+def _rewrite(
+    path: Path, add: Sequence[str], remove: Sequence[str], note: str | None, display_name: str | None
+) -> dict[str, object]:
     try:
         content: dict[str, object] = read_json(path) or {}
     except BrokenFileError:
@@ -68,6 +89,8 @@ def _rewrite(path: Path, add: Sequence[str], remove: Sequence[str], note: str | 
         "tags": tags,
         "note": str(content.get("note") or "") if note is None else note,
     }
+    if display_name is not None:
+        content["display_name"] = display_name
     text = json.dumps(content, ensure_ascii=False, indent=1)
     write_atomic(path, text.encode("utf-8", "replace"))
     return content

@@ -45,6 +45,7 @@ class Record:
         metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
         tags: from note.json.
         note: from note.json.
+        display_name: from note.json: what people call the run; empty where nobody named it.
         problems: one line of text per file that could not be read.
         parent: index of the run that this one continues (see `chain_of`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
@@ -72,6 +73,7 @@ class Record:
     told_json: str = "{}"
     likely: str = ""
     likely_text: str = ""
+    display_name: str = ""
 
     @property
     def tracked(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from rla_client.database.records.record import ALL_TOLD, Record
 
 FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
-    "problems", "likely", "likely_value",
+    "problems", "likely", "likely_value", "display_name",
 )  # fmt: skip
 ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
     "step": "time_step",
@@ -22,6 +22,7 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "items": "kinds",
     "metric": "likely",
     "value": "likely_value",
+    "name": "display_name",
     **{name: name for name in ALL_TOLD},
 }
 
@@ -77,6 +78,7 @@ _FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
     "duration": lambda record, _: record.duration_s,
     "tags": lambda record, _: list(record.tags),
     "note": lambda record, _: record.note,
+    "display_name": lambda record, _: record.display_name,
     "kinds": lambda record, _: list(record.kinds),
     "likely": lambda record, _: record.likely or None,
     "likely_value": lambda record, _: record.likely_value,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgpack
 
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
-from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.contract.layout import PRINTED, TIME_STEP, TIMESTAMP
 from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.text.row_table import format_table
@@ -44,6 +44,7 @@ DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 PLAIN_TYPES = frozenset({float, int, bool})
 WAIT_PREFIX = "wait_"  # of the seconds that ProfileKV adds up
 NAMES_SHOWN = 5  # in a warning
+FIRST_ROWS = 3  # that `brief` prints
 COLUMNS = frozenset((TIME_STEP, TIMESTAMP))  # that each row has of its own
 CLOCK_NEVER_SET = (
     "two rows have time-step 0, because nobody sets it: call time_step_holder.set_time(step) in the loop, "
@@ -63,7 +64,12 @@ class Logger:
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
         clock: of the run; default that of the run that the calling thread writes to.
+
+    Attributes:
+        prints: it writes to stdout; not in a program that knows nothing of it (`rla_client/capture`).
     """
+
+    prints = True
 
     def __init__(  # noqa: PLR0913 - what a run has
         self,
@@ -79,6 +85,9 @@ class Logger:
         self._folder = folder
         self.clock = clock or time_step_holder
         self.sinks = frozenset(sinks)
+        #: Whether the next row is printed; and of `brief` how many of the first are still to come.
+        self._prints_rows = not PRINTED.isdisjoint(self.sinks)
+        self._rows_to_print = None if "stdout" in self.sinks else FIRST_ROWS
         self.outbox = outbox
         self.level = INFO
         self.callback = callback
@@ -99,6 +108,7 @@ class Logger:
         self.sample_limits: Limits | None = None  # of the configuration; None: the defaults
         self.sample_chunks: SampleChunks | None = None  # made with the first samples
         self.last_row: Row = {}
+        self.address = ""  # of the run, for processes that join it
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
         )
@@ -247,12 +257,12 @@ class Logger:
             row[TIME_STEP] = step
             row[TIMESTAMP] = now
             self.last_row = row
-            if "stdout" in self.sinks:
+            if self._prints_rows:
                 shown = without(row, excluded, "stdout")
                 beside_the_clock = shown.keys() - {TIME_STEP, TIMESTAMP}
                 if beside_the_clock or not excluded:  # as log.txt has it; `1.8e+09` tells nothing
                     shown = {key: value for key, value in shown.items() if key != TIMESTAMP}
-                    self.print_text(format_table(shown))
+                    self._print_row(format_table(shown))
         if self.callback is not None:
             self.callback(dict(row))
         return row
@@ -425,7 +435,7 @@ class Logger:
                     if files:
                         payload = pack([files, part.encode("utf-8", "backslashreplace").decode()])
                         outbox.put(FrameKind.TEXT, payload, time.time())
-            if shown and echo and "stdout" in self.sinks:
+            if shown and echo and self.prints:
                 self.print_text(text)
 
     def shown(self, text: str) -> str:
@@ -434,12 +444,30 @@ class Logger:
 
     def print_table(self, row: Mapping[str, object], level: int) -> None:
         """Print a table where text of this level is printed, with the run's secrets hidden."""
-        if level >= self.level and "stdout" in self.sinks:
+        if level >= self.level and self.prints:
             with self.lock:
                 self.print_text(self.shown(format_table(row)))
 
+    @property
+    def prints(self) -> bool:
+        """Whether text goes to stdout."""
+        return not PRINTED.isdisjoint(self.sinks)
+
+    def _print_row(self, table: str) -> None:
+        """Print a row; of `brief` the last of the first rows is followed by where the others are."""
+        self.print_text(table)
+        if self._rows_to_print is None:
+            return
+        self._rows_to_print -= 1
+        if not self._rows_to_print:
+            self._prints_rows = False
+            where = "log.txt has them" if "log" in self.sinks else "the files of the run have them"
+            self.print_text(f"rla: further rows are not printed, {where}; `stdout` in LOG_USED prints each\n")
+
     def print_text(self, text: str) -> None:
         """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
+        if not self.prints:
+            return
         try:
             _write_text(sys.stdout, text)
         except UnicodeEncodeError:

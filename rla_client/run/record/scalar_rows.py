@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
+from rla_client.contract.layout import PRINTED
 from rla_client.contract.process.fork_hooks import at_exit, at_fork
 from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import Logger
@@ -111,7 +112,7 @@ class ScalarRows:
 
 def scalar_rows(current: Logger) -> ScalarRows | None:
     """What makes rows of values that come one by one; one for each run. None without a file of rows."""
-    if current.scalar_rows is None and current.sinks - {"stdout", "log", "tensorboard"}:
+    if current.scalar_rows is None and current.sinks - PRINTED - {"log", "tensorboard"}:
         current.scalar_rows = ScalarRows(current)
     rows: ScalarRows | None = current.scalar_rows
     return rows

@@ -62,7 +62,9 @@ def cut_worker_tables(point: ResumePoint) -> None:
                 warn(f"{name} keeps its rows after the checkpoint: {error}")
     _cut_all_samples(point, limit, moment)
     for path in sorted(folder.glob("tb/*/*")):
-        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name):
+        label = path.parent.name
+        is_writers = _WORKER.fullmatch(label) or (folder / f"progress.{label}.csv").is_file()
+        if is_writers and _EVENT_FILE.fullmatch(path.name):
             aside = folder / point.continues.abandoned / "tb" / path.parent.name
             try:
                 with held_folder(folder, f"tb/{path.parent.name}") as held:

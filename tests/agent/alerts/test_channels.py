@@ -167,6 +167,54 @@ def test_webhooks(hook: HookServer, folder: Path, kind: str, key: str) -> None:
     assert len(headers["Idempotency-Key"]) == 32
 
 
+def test_ntfy_gets_plain_text(hook: HookServer, folder: Path) -> None:
+    send(post(hook.url, folder, "ntfy"), ALERTS * 200, "box")
+    ((path, headers, body),) = hook.posts
+    assert (path, headers["Content-Type"]) == ("/hook", "text/plain; charset=utf-8")
+    assert body.startswith("[rla] 200 alerts: test message of rla-agent on box …\n")
+    assert len(body.encode()) <= 4096  # more would be an attachment
+
+
+@pytest.mark.parametrize(("chat", "sent"), [("-100123", -100123), ("@channel", "@channel")])
+def test_telegram_gets_its_chat_in_the_body(hook: HookServer, folder: Path, chat: str, sent: object) -> None:
+    send(post(f"{hook.url}/bot1:token/sendMessage?chat_id={chat}", folder, "telegram"), ALERTS * 99, "box")
+    ((path, _, body),) = hook.posts
+    assert path == "/hook/bot1:token/sendMessage"
+    assert set(body) == {"chat_id", "text"}
+    assert body["chat_id"] == sent
+    assert 0 < len(body["text"]) <= 4096
+
+
+def test_teams_gets_an_adaptive_card(hook: HookServer, folder: Path) -> None:
+    send(post(hook.url, folder, "teams"), ALERTS, "box")
+    ((_, _, body),) = hook.posts
+    assert body["type"] == "message"
+    (attachment,) = body["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert (attachment["content"]["type"], attachment["content"]["version"]) == ("AdaptiveCard", "1.2")
+    texts = [block["inlines"][0]["text"] for block in attachment["content"]["body"]]
+    assert texts[0] == "[rla] test message of rla-agent on box"
+    assert all(texts)
+
+
+def test_matrix_gets_an_event_that_counts_once(hook: HookServer, folder: Path) -> None:
+    room = f"{hook.url}/_matrix/client/v3/rooms/!a:example.org/send/m.room.message"
+    for _ in range(2):
+        send(post(f"{room}?access_token=syt_secret", folder, "matrix"), ALERTS, "box")
+    (path, headers, body), (again, _, _) = hook.posts
+    assert path.startswith("/hook/_matrix/client/v3/rooms/!a:example.org/send/m.room.message/")
+    assert path == again  # the transaction's name: the server keeps one of them
+    assert headers["Authorization"] == "Bearer syt_secret"
+    assert (body["msgtype"], body["body"].startswith("[rla] test message")) == ("m.text", True)
+
+
+@pytest.mark.parametrize("kind", ["telegram", "matrix"])
+def test_an_address_without_its_secret_says_what_it_lacks(hook: HookServer, folder: Path, kind: str) -> None:
+    said = refused(post(f"{hook.url}/s3cret-part", folder, kind))
+    assert "the address must end in ?" in said
+    assert "s3cret" not in said
+
+
 def test_the_address_from_a_file_or_a_variable(
     hook: HookServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ import pytest
 from rla_agent.sampling.gpus import GpuReading, open_nvml, read_gpus
 from rla_agent.sampling.sample_files import COLUMNS
 from rla_agent.sampling.sampler import ResourceSampler
-from rla_client.contract.event_records import whole_records
 from rla_client.contract.spool.opening import Opening
 
 
@@ -46,8 +45,6 @@ def busy_child() -> Any:
 def test_samples_add_up_the_process_tree(
     tmp_path: Path, busy_child: int, wait_until: Callable[..., Any]
 ) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     run = opening(tmp_path, busy_child)
     sampler = ResourceSampler(lambda: [("stream", run)], 1.0)
     csv = tmp_path / "log" / "system.csv"
@@ -62,9 +59,7 @@ def test_samples_add_up_the_process_tree(
     assert list(table.columns) == list(COLUMNS)
     assert table["rss_bytes"].max() > 50 << 20
     assert table["disk_used_percent"].between(0, 100).all()
-    reader = EventAccumulator(str(tmp_path / "log" / "tb" / "system"))
-    reader.Reload()
-    assert len(reader.Scalars("system/rss_bytes")) == len(table)
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["system.csv"]  # one entry in TensorBoard
 
 
 def test_a_torn_line_is_overwritten_and_an_ended_process_gives_none(tmp_path: Path) -> None:
@@ -80,20 +75,6 @@ def test_a_torn_line_is_overwritten_and_an_ended_process_gives_none(tmp_path: Pa
     process.communicate(b"\n")
     sampler.sample()
     assert len(pd.read_csv(csv)) == 2
-
-
-def test_what_follows_torn_events_can_be_read(tmp_path: Path) -> None:
-    """A power cut tears the last record, and no reader goes beyond it."""
-    run = opening(tmp_path, os.getpid())
-    for _ in range(2):
-        ResourceSampler(lambda: [("stream", run)], 1.0).sample()
-    (path,) = (tmp_path / "log" / "tb" / "system").iterdir()
-    whole = path.read_bytes()
-    os.truncate(path, len(whole) - 5)
-    again = ResourceSampler(lambda: [("stream", run)], 1.0)
-    for _ in range(2):
-        again.sample()
-    assert whole_records(path.read_bytes()) == path.stat().st_size > len(whole)
 
 
 def test_a_removed_item_is_not_made_again(tmp_path: Path) -> None:

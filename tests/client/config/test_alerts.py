@@ -98,7 +98,10 @@ def test_every_fault_at_once_with_line_and_key(tmp_path: Path) -> None:
         """,
     )
     starts = [
-        "line 5: AGENT.alerts.channels.mail.kind: must be email, webhook, slack, discord or command, not",
+        (
+            "line 5: AGENT.alerts.channels.mail.kind: must be email, webhook, slack, discord, teams, "
+            "telegram, ntfy, matrix or command, not"
+        ),
         "line 6: AGENT.alerts.channels.chat: needs one of url, url_env and url_file",
         "line 7: AGENT.alerts.channels.post.uri: unknown key; did you mean 'url'?",
         "line 13: AGENT.alerts.channels.smtp.password: does not belong here",

@@ -8,8 +8,9 @@ import pytest
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.database import open as open_database
+from rla_client.database.records.notes import change_note
 from rla_client.plot import curves
-from rla_client.plot.frames import gather, notes
+from rla_client.plot.frames import draw, gather, notes
 
 
 def test_one_curve_a_group_in_a_paper_column(seeds: Path) -> None:
@@ -134,3 +135,21 @@ def test_values_near_the_largest_float_are_not_drawn(seeds: Path) -> None:
     figure = curves(open_database(seeds).runs(), "return")
     figure.savefig(io.BytesIO())
     assert max(figure.axes[0].get_ylim()) < 100
+
+
+def test_a_curve_for_each_run_is_called_as_people_call_the_run(seeds: Path) -> None:
+    database = open_database(seeds)
+    records = database.records()
+    change_note(seeds, records[0], display_name="costs $5 \\frac")
+    df = database.runs()
+    groups = gather(df, "return", group="run").groups
+    assert len(groups) == len(records) == sum(map(len, groups.values()))
+    assert "costs $5 \\frac" in groups
+    assert any("=" in label for label in groups)
+    draw(gather(df, "return", group="run"), serif=True, height=2.0).savefig(io.BytesIO(), format="pdf")
+    for record in records[:2]:
+        change_note(seeds, record, display_name="twice")
+    assert (
+        sum(label.startswith("twice 20") for label in gather(database.runs(), "return", group="run").groups)
+        == 2
+    )

@@ -189,16 +189,19 @@ def test_no_code_and_archives(root: Path, make_run: MakeRun, server: PageServer,
 
 def test_tags_and_note(root: Path, server: PageServer, index: str) -> None:
     asked = {"run": name(index), "add": ["good", "old"], "note": "<b>läuft</b>"}
-    assert server.ask("note", asked) == {"tags": ["good", "old"], "note": "<b>läuft</b>"}
+    changed = {"tags": ["good", "old"], "note": "<b>läuft</b>", "display_name": ""}
+    assert server.ask("note", asked) == changed
     server.ask("note", {"run": name(index), "remove": ["old"]})
     found = server.ask("run", {"run": name(index)})
     assert (found["tags"], found["note"]) == (["good"], "<b>läuft</b>")
+    assert server.ask("note", {"run": name(index), "display_name": "mine"})["display_name"] == "mine"
+    assert server.ask("run", {"run": name(index)})["display_name"] == "mine"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"add": ["a b"]},
+        {"add": ["a,b"]},
         {"add": [""]},
         {"add": 5},
         {"remove": [5]},

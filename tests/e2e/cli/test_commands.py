@@ -52,7 +52,8 @@ def test_diff_compare_tail_tag_note(rla: Rla, root: Path, make_run: MakeRun) -> 
     rla("note", "@last", "what a run", "-d", str(root))
     assert rla("note", "@last", "-d", str(root)).stdout == "what a run\n"
     assert "09-30-02" in rla("ls", "-w", "'best' in tags and 'two' not in tags", "-d", str(root)).stdout
-    assert rla("tag", "@last", "no blanks please", "-d", str(root)).returncode == 1
+    assert rla("tag", "@last", "no, commas", "-d", str(root)).returncode == 1
+    assert "best, of the paper" in rla("tag", "@last", "of the paper", "-d", str(root)).stdout
 
 
 @pytest.mark.slow
@@ -431,13 +432,16 @@ def test_the_folder_of_tb_print_lies_in_the_cache_and_goes_with_time(
     assert (events / "events.out.tfevents.1.box").is_file()  # links go, not what they name
 
 
-SELECTING = ("ls", "compare", "plot", "export", "tb", "du", "tag", "note", "rm", "archive", "migrate")
+SELECTING = (
+    "ls", "compare", "table", "metrics", "plot", "export", "tb", "du", "tag", "note", "rm", "archive",
+    "migrate", "top",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", SELECTING)
 def test_each_command_for_many_runs_selects_them_alike(rla: Rla, command: str) -> None:
     text = rla(command, "--help", columns=200).stdout
-    for option in ("--run", "--tag", "--state", "--where", "--since", "--table"):
+    for option in ("--run", "--tag", "--state", "--where", "--since", "--commit", "--table", "--limit"):
         assert f" {option} " in text, option
 
 
@@ -557,3 +561,29 @@ def test_an_import_begins_the_database_of_a_project(rla: Rla, tmp_path: Path) ->
     )
     assert rla("ls", "old", cwd=project).stdout.count("old") <= 1
     assert len(json.loads(rla("ls", "old", "--json", cwd=project).stdout)) == 1
+
+
+@pytest.mark.slow
+def test_a_renamed_run_is_shown_filtered_and_found_by_its_name(
+    rla: Rla, root: Path, make_run: MakeRun
+) -> None:
+    for number in range(3):
+        make_run(number=number, info=f"&seed={number}")
+    where = ("-d", str(root))
+    done = rla("rename", "seed=1", "neue Belohnung", *where)
+    assert (done.returncode, done.stdout) == (0, "2026/11/21/09-30-01-123456: neue Belohnung\n")
+    assert "name    neue Belohnung" in " ".join(
+        rla("show", "neue Belohnung", *where).stdout.split("\n", 3)[:3]
+    )
+    assert "neue Belohnung" in rla("ls", *where).stdout
+    assert (
+        '"display_name": "neue Belohnung"'
+        in rla("ls", "--where", "name == 'neue Belohnung'", "--json", *where).stdout
+    )
+    assert len(rla("ls", "-r", "neue Belohnung", "--csv", *where).stdout.splitlines()) == 2
+    rla("rename", "@last", "neue Belohnung", *where)
+    twice = rla("show", "neue Belohnung", *where)
+    assert (twice.returncode, "2 runs match" in twice.stderr) == (1, True)
+    assert "no display name" in rla("rename", "seed=1", "", *where).stdout
+    assert "is not a name" in rla("rename", "seed=1", "two\nlines", *where).stderr
+    assert rla("rename", "nobody", "x", *where).returncode == 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rla_agent.command.job.ending import Ending, Launch
+from rla_agent.command.job.ending import Launch
 from rla_agent.command.job.runs import ended_record
+from rla_agent.model.process_ending import Ending
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunState
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla_agent.command.job.ending import Ending
+from rla_agent.model.process_ending import Ending
 
 
 def test_endings() -> None:

@@ -1,0 +1,88 @@
+"""Ends of the processes that write streams, as far as the kernel tells them to one that is no parent.
+
+Linux 6.15 and later give the exit status to whoever held a descriptor of the process when it ended. Which of
+them the kernel killed for lack of memory, its counts tell (`oom_kills`): those of a look `LOOK_S` to twice
+that before the end are compared with those after it, so that an earlier kill is not taken for this one.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_agent.model.process_ending import Ending, WriterEnd
+from rla_agent.pipeline.oom_kills import MACHINE, KillCounts, count_kills, memory_groups, memory_words
+from rla_client.contract.process.syscalls import exit_status, process_descriptor
+from rla_client.contract.spool.segments import MAX_HOLDER_BYTES
+from rla_client.contract.spool.writer_liveness import LOCK_NAME, process_lives
+
+LOOK_S = 4.0
+MAX_WATCHED = 256  # processes: each takes a descriptor
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One process: its descriptor, its control groups, the counts of the last two looks."""
+
+    descriptor: int
+    groups: list[Path]
+    latest: KillCounts
+    before: KillCounts
+
+
+class WriterEnds:
+    """The processes of streams that live, by the stream's name."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, _Watched] = {}
+        self._next_look = 0.0
+
+    def watch(self, stream: str, folder: Path, pid: int) -> None:
+        """Watch the process of a stream, if it is still the one that its lock file names."""
+        if stream in self._watched or len(self._watched) >= MAX_WATCHED:
+            return
+        with suppress(OSError):
+            descriptor = process_descriptor(pid)
+            try:
+                named = (folder / LOCK_NAME).read_bytes()[:MAX_HOLDER_BYTES]
+                if not (named.startswith(b"%d " % pid) and process_lives(named)):
+                    raise ProcessLookupError
+                groups = memory_groups(pid)
+                counts = count_kills(groups)
+            except OSError:
+                os.close(descriptor)
+                return
+            self._watched[stream] = _Watched(descriptor, groups, counts, counts)
+
+    def look(self, now: float) -> None:
+        """Count again, each `LOOK_S`; `now` is monotonic."""
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        known: dict[str, KillCounts] = {}  # runs of one container have the same groups
+        for one in self._watched.values():
+            key = str(one.groups[:1])
+            if key not in known:
+                known[key] = count_kills(one.groups)
+            one.before, one.latest = one.latest, known[key]
+
+    def end(self, stream: str) -> WriterEnd:
+        """How the process of a stream that is gone ended; it is watched no longer."""
+        one = self._watched.pop(stream, None)
+        if one is None:
+            return WriterEnd()
+        status = exit_status(one.descriptor)
+        os.close(one.descriptor)
+        order = [*map(str, one.groups), MACHINE]
+        counted_by = count_kills(one.groups).since(one.before, order)
+        return WriterEnd(
+            None if status is None else Ending.of(status), memory_words(counted_by) if counted_by else ""
+        )
+
+    def close(self) -> None:
+        """Watch nothing any longer."""
+        for one in self._watched.values():
+            os.close(one.descriptor)
+        self._watched.clear()

@@ -1,0 +1,13 @@
+"""The screen of a process: whether a window that it opens would be seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def has_screen() -> bool:
+    """Whether a window that is opened here would be seen: not over ssh, not from a script."""
+    if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
+        return False
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

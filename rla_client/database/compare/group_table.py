@@ -1,0 +1,74 @@
+"""The table of groups of runs: a row for each group, a column for each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rla_client.database.compare.groups import SEED, Group, group_name, group_runs, of_one_length
+from rla_client.database.compare.run_differences import differing_keys
+from rla_client.database.filter.name_completion import full_metrics, full_names
+from rla_client.database.records.likely_metric import likely_of
+from rla_client.database.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """Groups of runs by the values of some parameters.
+
+    Attributes:
+        by: these parameters, as the runs spell them.
+        metrics: likewise.
+        rows: for each group it once for each metric; without metrics once.
+    """
+
+    by: list[str]
+    metrics: list[str]
+    rows: list[tuple[Group, ...]]
+
+    def of_unequal_length(self) -> list[str]:
+        """The groups that average runs which ended at different time-steps, by name."""
+        return [
+            group_name(self.by, same[0])
+            for same in self.rows
+            if any(not of_one_length(group.lengths) for group in same)
+        ]
+
+
+def tabulate_groups(
+    records: Sequence[Record], by: Sequence[str], metrics: Sequence[str], now: float
+) -> GroupTable:
+    """Runs by the values of fields, parameters or metrics.
+
+    Args:
+        records: the runs, oldest first.
+        by: names, of which the last parts are enough.
+        metrics: likewise; none: the likely metric.
+        now: Unix seconds.
+
+    Raises:
+        UnknownNameError: no run has one of the names.
+    """
+    full = full_names(set(by), records)
+    by = [full[name] for name in by]
+    likely = likely_of(records)
+    chosen = full_metrics(metrics, records) or ([likely] if likely else [])
+    columns = [group_runs(records, by, name, now) for name in chosen] or [group_runs(records, by, None, now)]
+    return GroupTable(by, chosen, list(zip(*columns, strict=True)))
+
+
+def settings(records: Sequence[Record]) -> list[str]:
+    """The parameters in which runs differ, without seeds and names; of several tables the table before them.
+
+    A text that is another one in each run is a name, unless nothing else differs.
+    """
+    differing, flats = differing_keys(records)
+    keys = [key for key in differing if key.rpartition(".")[2] != SEED]
+    chosen = [key for key in keys if not _is_name([flat.get(key) for flat in flats])]
+    keys = chosen if chosen or len(keys) < len(differing) else keys
+    return [*(["table"] if len({record.table for record in records}) > 1 else []), *keys]
+
+
+def _is_name(values: Sequence[object]) -> bool:
+    texts = {value for value in values if isinstance(value, str)}
+    return len(texts) == len(values) > 1

@@ -1,0 +1,170 @@
+"""A table of estimates for a paper: LaTeX (booktabs), Markdown, Typst."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rla_client.database.text.safe_text import clean
+
+PaperForm: TypeAlias = Literal["latex", "markdown", "typst"]
+SIGNIFICANT = 2  # digits of half an interval; the mean ends at the same place
+MOST_DECIMALS = 6
+MIN_POWER = -307  # below, a power of ten is no number that can be divided by
+SMALL, LARGE = 1e-3, 1e6  # outside, numbers have a power of ten
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # behind \\ or \midrule it would begin an option
+    "*": "{*}",  # likewise
+    "-": "{-}",  # two of them would be a dash
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|~&$]")
+_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")  # of ASCII; Typst takes each behind a backslash as itself
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over runs.
+
+    Attributes:
+        mean: of the runs that have the metric; None where none has it.
+        half: of its interval; None for a single run.
+        runs: how many these are, where others of the row lack the metric; else None.
+    """
+
+    mean: float | None
+    half: float | None = None
+    runs: int | None = None
+
+
+Cell: TypeAlias = str | int | Estimate
+
+
+def paper_table(form: PaperForm, names: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    """The table as text, ready to be pasted.
+
+    Args:
+        form: of the text.
+        names: heads of the columns; any text.
+        rows: their cells; any text.
+        caption: what the numbers are, one plain line; a comment in LaTeX and Typst, below a Markdown table.
+    """
+    return {"latex": _latex, "markdown": _markdown, "typst": _typst}[form](names, rows, caption)
+
+
+def estimate_text(cell: Estimate) -> str:
+    """`0.23 ± 0.042`, rounded as in a paper, in plain text."""
+    return _with_runs(_estimate(cell, "{} ± {}", "{}e{}", "-"), cell)
+
+
+def rounded(mean: float, half: float | None) -> tuple[str, str | None, int]:
+    """Mean and half of its interval with the same decimals, and the power of ten that both lack."""
+    if not math.isfinite(mean) or (half is not None and not math.isfinite(half)):
+        return f"{mean:g}", None, 0
+    largest = max(abs(mean), half or 0.0)
+    power = math.floor(math.log10(largest)) if largest and not SMALL <= largest < LARGE else 0
+    scale = 10.0 ** max(power, MIN_POWER)
+    mean, half = mean / scale, None if half is None else half / scale
+    if not half:
+        return f"{mean:.4g}", None if half is None else "0", power
+    decimals = min(SIGNIFICANT - 1 - math.floor(math.log10(half)), MOST_DECIMALS)
+    texts = [f"{round(value, decimals):.{max(decimals, 0)}f}" for value in (mean, half)]
+    return texts[0], texts[1], power
+
+
+def _estimate(cell: Estimate, both: str, powered: str, nothing: str) -> str:
+    if cell.mean is None:
+        return nothing
+    mean, half, power = rounded(cell.mean, cell.half)
+    text = mean if half is None else both.format(mean, half)
+    text = f"({text})" if power and half is not None else text
+    return powered.format(text, power) if power else text
+
+
+def _with_runs(text: str, cell: Estimate) -> str:
+    return text if cell.runs is None or cell.mean is None else f"{text} ({cell.runs} runs)"
+
+
+def _latex(names: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    def cell_text(cell: Cell) -> str:
+        if not isinstance(cell, Estimate):
+            return _latex_text(cell)
+        text = _estimate(cell, r"{} \pm {}", r"{} \times 10^{{{}}}", "")
+        number = f"${text}$" if text and math.isfinite(cell.mean or 0.0) else text or "--"
+        return _with_runs(number, cell)
+
+    lines = [r" & ".join(map(cell_text, row)) + r" \\" for row in rows]
+    kinds = "".join("r" if one else "l" for one in _numbers(names, rows))
+    return "\n".join(
+        [
+            f"% {caption}; needs \\usepackage{{booktabs}}",
+            rf"\begin{{tabular}}{{{kinds}}}",
+            r"\toprule",
+            " & ".join(map(_latex_text, names)) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def _latex_text(value: object) -> str:
+    return "".join(_LATEX.get(mark, mark) for mark in clean(value))
+
+
+def _markdown(names: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    def cell_text(cell: Cell) -> str:
+        if isinstance(cell, Estimate):
+            return estimate_text(cell)
+        return _MARKDOWN.sub(r"\\\g<0>", clean(cell))
+
+    rule = ["--:" if one else "---" for one in _numbers(names, rows)]
+    lines = [list(map(cell_text, names)), rule, *(list(map(cell_text, row)) for row in rows)]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", caption])
+
+
+def _typst(names: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    def cell_text(cell: Cell) -> str:
+        if not isinstance(cell, Estimate):
+            return f"[{_typst_text(cell)}]"
+        text = _estimate(cell, "{} plus.minus {}", "{} times 10^({})", "")
+        number = f"${text}$" if text and math.isfinite(cell.mean or 0.0) else text or "--"
+        return f"[{_with_runs(number, cell)}]"
+
+    align = ", ".join("right" if one else "left" for one in _numbers(names, rows))
+    lines = [f"  {', '.join(map(cell_text, row))}," for row in rows]
+    return "\n".join(
+        [
+            f"// {caption}",
+            "#table(",
+            f"  columns: {len(names)},",
+            f"  align: ({align},),",
+            "  stroke: none,",
+            "  table.hline(),",
+            f"  table.header({', '.join(map(cell_text, names))}),",
+            "  table.hline(stroke: 0.5pt),",
+            *lines,
+            "  table.hline(),",
+            ")",
+        ]
+    )
+
+
+def _typst_text(value: object) -> str:
+    return _PUNCTUATION.sub(r"\\\g<0>", clean(value))
+
+
+def _numbers(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Which columns hold numbers alone."""
+    return [all(not isinstance(row[place], str) for row in rows) for place in range(len(names))]
