@@ -125,3 +125,20 @@ def test_new_samples_of_a_living_run_come_by_themselves(
     page.get_by_text("1 of 1 samples").wait_for()
     write_samples(root, "task", live.index, [(2, rows * 3)])
     page.get_by_text("3 of 4 samples").wait_for()
+
+
+def test_a_click_on_a_curve_opens_the_samples_of_its_step(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    index = write_run(root, rows=10)
+    write_samples(root, "task", index, [(step, [{"prompt": "p", "reward": step}]) for step in range(10)])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}")
+    page.locator(".plot .u-over").first.wait_for()
+    box = page.locator(".plot .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2)
+    page.locator("table.samples tbody tr").first.wait_for()
+    step = int(page.locator("table.samples tbody td").first.inner_text())
+    assert 3 <= step <= 7
+    assert f"step={step}" in page.url
