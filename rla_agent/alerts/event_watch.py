@@ -1,4 +1,4 @@
-"""Watch over runs, metric rules and the machine: what happens becomes alerts.
+"""Events of runs, of metric rules, of the machine that become alerts.
 
 It looks at what is durable: run states in agent.db (so an alert tells of nothing that a crash could undo, and
 one that a crash interrupted is seen again), firings of metric rules there, free space, replication.

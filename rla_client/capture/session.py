@@ -202,7 +202,7 @@ class Session:
         if self._worker or exp_manager.run is None:
             return
         self._handle, self._known, self._logger = None, {}, get_current()
-        self._logger.prints = False
+        self._logger.silent = True
         part.count("runs")
         mirror = self._wandb_run()
         if mirror is None or not mirror.synced:  # else it takes what is written to TensorBoard itself
@@ -243,7 +243,7 @@ class Session:
             )
         self._handle, self._known = handle, found
         self._logger = get_current()
-        self._logger.prints = False
+        self._logger.silent = True
         self._logger.sinks -= {"stdout"}
         self._take_rows(self._logger)
         add_note(RUN, self._logger.folder or "")
@@ -364,13 +364,13 @@ def make_session(
 @contextmanager
 def _silently() -> Iterator[None]:
     """For the length of a block nothing of ours is printed, and no warning becomes an error."""
-    Logger.prints = False
+    Logger.silent = True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        Logger.prints = True
+        Logger.silent = False
 
 
 def _place(folder: str) -> dict[str, Any]:

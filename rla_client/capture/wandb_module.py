@@ -27,7 +27,7 @@ def replacement(adopt: Callable[[], object], takes_tensorboard: Callable[[], boo
     """
     from rla_client.integrations import wandb  # noqa: PLC0415 - imports numpy
 
-    Logger.prints = False
+    Logger.silent = True
     logging.getLogger("rla_client").addHandler(logging.NullHandler())
     logging.getLogger("rla_client").propagate = False
     original = wandb.init

@@ -1,4 +1,4 @@
-"""Tables that a run left in its results, sorted and filtered: CSV, TSV, JSON lines, Parquet.
+"""Tables that a run left in its results, as pages of sorted rows.
 
 A table is read anew for each question, as far as its bounds; what an answer leaves out it says.
 """

@@ -66,10 +66,10 @@ class Logger:
         clock: of the run; default that of the run that the calling thread writes to.
 
     Attributes:
-        prints: it writes to stdout; not in a program that knows nothing of it (`rla_client/capture`).
+        silent: it writes nothing to stdout: the program knows nothing of it (`rla_client/capture`).
     """
 
-    prints = True
+    silent = False
 
     def __init__(  # noqa: PLR0913 - what a run has
         self,
@@ -451,7 +451,7 @@ class Logger:
     @property
     def prints(self) -> bool:
         """Whether text goes to stdout."""
-        return not PRINTED.isdisjoint(self.sinks)
+        return not self.silent and not PRINTED.isdisjoint(self.sinks)
 
     def _print_row(self, table: str) -> None:
         """Print a row; of `brief` the last of the first rows is followed by where the others are."""
