@@ -11,6 +11,7 @@ from rla_client.cli.open_database import open_database
 from rla_client.cli.options import MOST_SHOWN, Archived, AsCsv, AsJson, DataRoot, RunArgument, TableOption
 from rla_client.cli.output import print_rows, say, say_aside
 from rla_client.cli.registration import LOOK, add_command
+from rla_client.contract.layout import SAMPLES
 from rla_client.database.tree.run_names import shown_name
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def samples(
     as_csv: AsCsv = False,
 ) -> None:
     """List samples of a run (prompts, completions, rewards), as log_samples kept them."""
+    from rla_client.contract.checkpoint.prune_notes import pruned_files
+
     database = open_database(data_root, archived=archived)
     found = database.find(run, table)
     every = found.samples()
@@ -90,6 +93,11 @@ def samples(
         left_out = sum(every.index.left_out.values())
         more = f"; {left_out} more were left out (SAMPLES in rla_config.yaml)" if left_out else ""
         who = shown_name(found.table, found.index)
+        if away := pruned_files(found.folder(SAMPLES)):
+            say_aside(
+                f"{len(away)} file(s) of its samples are on the master alone; "
+                f"to fetch them: rla-agent transfer fetch '{found.folder(SAMPLES)}'"
+            )
         say_aside(f"({len(shown)} of {len(chosen)} that match, {len(every)} samples of {who}{more})")
 
 

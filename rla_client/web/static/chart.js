@@ -35,7 +35,7 @@ function powers(low, high) {
 
 /**
  * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null), onZoom([low, high] or null),
- * onFocus(curve index or -1); where wanted yText(value), yRange(low, high), yEnds ([low, high]), incrs (of y),
+ * onFocus(curve index or -1), onPoint(x) of a click where something is done about it; where wanted yText(value), yRange(low, high), yEnds ([low, high]), incrs (of y),
  * xTicks ([[x, text]…]), points (no lines), rulers ([[[y, text]…] for each x], instead of the axis of y; a part of one
  * that is dragged over is told by onBrush(x, [low, high]), and `brushes`, Map(x → [low, high]), are shown).
  * `curves`: [{label, colour, dash, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`;
@@ -54,6 +54,12 @@ export class Chart {
     this.plot = new uPlot(this.settings(), this.fit(data), box);
     box.append(this.tip);
     this.plot.over.addEventListener("dblclick", (event) => { event.stopImmediatePropagation(); this.options.onZoom(null); }, true);
+    let from = null;  // where the mouse went down: a drag zooms, and is no click
+    this.plot.over.addEventListener("mousedown", (event) => { from = event.clientX; });
+    this.plot.over.addEventListener("click", (event) => {
+      const { idx } = this.plot.cursor;
+      if (this.options.onPoint && given(idx) && from !== null && Math.abs(event.clientX - from) < 3) this.options.onPoint(this.plot.data[0][idx]);
+    });
     this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.focus(-1); this.options.onFocus(-1); });
   }
 

@@ -134,7 +134,7 @@ export class Panel {
     this.said.textContent = head.curves.length ? [head.said, lacking, below, clipped].filter(Boolean).join("; ") : `none of these runs has numbers for ${[...new Set([head.metric, head.x])].filter(Boolean).join(" and ")}`;
     if (!head.curves.length) { fill(this.legend); return; }
     this.chart = new Chart(this.box, {
-      width: this.box.clientWidth, height: this.height, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at),
+      width: this.box.clientWidth, height: this.height, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at), onPoint: head.x === "time-step" ? this.panels.page.onPoint : null,
       brushes: this.brushes, onBrush: (x, ends) => this.brush(x, ends), ...(head.options ?? { logX, logY, range, yEnds: ends }),
     }, curves, this.base, head.kind === "bands");
     if (head.options || (curves.length === 1 && !curves[0].odd && !head.curves[0].numbers)) { fill(this.legend); return; }

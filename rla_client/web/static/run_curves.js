@@ -9,8 +9,9 @@ import { DRAWN_ANEW, KEPT_OF_A_RUN, putView, readView } from "./view.js";
 
 /** What the panels of one run stand in; see `Panels` for what they ask of it. */
 export class RunCurves {
-  /** `run`: as `web/run_detail.py` tells of it; `query`, `save`: of its page. */
-  constructor(run, query, save) {
+  /** `run`: as `web/run_detail.py` tells of it; `query`, `save`: of its page; `onPoint(step)`: of a click, or null. */
+  constructor(run, query, save, onPoint) {
+    this.onPoint = onPoint;
     this.row = { number: run.number, path: run.path };
     this.store = { boot: run.boot, version: run.version, rows: new Map([[run.number, this.row]]) };
     this.run = run;

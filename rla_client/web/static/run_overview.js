@@ -14,7 +14,7 @@ const MAX_SHOWN = 500;  // rows of a table of names and values
 /** Fill the tab; gives what is told of later news: {update(run)}. */
 export function overviewTab(context) {
   const { path, body, signal, run, goTo, query, save } = context;
-  const curves = new RunCurves(run(), query, save);
+  const curves = new RunCurves(run(), query, save, run().samples && !offline ? (step) => { save({ step: String(step) }); goTo("samples"); } : null);
   const metrics = h("div", {});
   const story = h("div", {});
   const listed = h("div", {});

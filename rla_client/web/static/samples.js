@@ -59,8 +59,10 @@ export function samplesTab({ path, body, signal, run, query, save }) {
         return;
       }
       changes = found.changes;
+      const before = steps.step();
       steps.change(found.steps);
       choices();
+      if (!every.checked && steps.step() !== before) { load(); return; }  // it stays at the newest step
       show();
     } catch (error) {
       if (error.name === "AbortError" || own !== asking) return;

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from support.page_runs import HOSTILE
+from support.page_runs import HOSTILE, LiveRun
 from support.sampled import write_samples
 from support.written_runs import write_run
 
@@ -111,3 +111,34 @@ def test_text_group_and_story(shown: Page) -> None:
     shown.reload()
     shown.locator(".sample").wait_for()
     assert shown.evaluate("window.hacked") is None
+
+
+def test_new_samples_of_a_living_run_come_by_themselves(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    live = LiveRun(root)
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{live.index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.get_by_text("no samples:").wait_for()
+    rows = [{"prompt": "p", "completion": "c", "reward": 0.5}]
+    write_samples(root, "task", live.index, [(1, rows)])
+    page.get_by_text("1 of 1 samples").wait_for()
+    write_samples(root, "task", live.index, [(2, rows * 3)])
+    page.get_by_text("3 of 4 samples").wait_for()
+
+
+def test_a_click_on_a_curve_opens_the_samples_of_its_step(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    index = write_run(root, rows=10)
+    write_samples(root, "task", index, [(step, [{"prompt": "p", "reward": step}]) for step in range(10)])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}")
+    page.locator(".plot .u-over").first.wait_for()
+    box = page.locator(".plot .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2)
+    page.locator("table.samples tbody tr").first.wait_for()
+    step = int(page.locator("table.samples tbody td").first.inner_text())
+    assert 3 <= step <= 7
+    assert f"step={step}" in page.url
