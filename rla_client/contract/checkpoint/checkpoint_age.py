@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
+from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
+from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 
 
@@ -65,5 +67,7 @@ def newest_order(folder: Path) -> int:
         names = {*os.listdir(folder), *noted_names(folder)}
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    orders = (save_time(folder, name, -1).order for name in names if name.endswith(".pt"))
+    orders = [save_time(folder, name, -1).order for name in names if name.endswith(".pt")]
+    whole = [read_whole(folder / name) for name in names if name.endswith(FOLDER_ENDING)]
+    orders += [one.order for one in whole if one is not None]
     return max((order for order in orders if order is not None), default=0)

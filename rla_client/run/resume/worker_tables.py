@@ -21,14 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.job.checkpoint_job import final_name
-from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import cells_of
 from rla_client.run.current_logger import warn
@@ -50,8 +48,7 @@ def cut_worker_tables(point: ResumePoint) -> None:
     """
     limit = moment = -math.inf
     if point.time_step is not None:
-        stamp = read_stamp(Path(point.item.folder(CHECKPOINT), final_name(point.name, point.time_step)))
-        limit, moment = float(point.time_step), -math.inf if stamp is None else stamp.order / 1e9
+        limit, moment = float(point.time_step), -math.inf if point.order is None else point.order / 1e9
     folder = Path(point.item.folder(LOG))
     for name in sorted(os.listdir(folder)):
         found = _TABLE.fullmatch(name)
