@@ -102,6 +102,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
+        "checkpoints_not_whole": _unfinished_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
@@ -114,6 +115,16 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     from rla_client.contract.checkpoint.prune_notes import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _unfinished_checkpoints(run: Run) -> list[str]:
+    from rla_client.contract.checkpoint.sharded_status import sharded_status
+
+    try:
+        found = sharded_status(Path(run.folder(CHECKPOINT)))
+    except OSError:
+        return []
+    return [str(one) for one in found if not one.whole]
 
 
 def _results(run: Run) -> dict[str, str]:
@@ -163,6 +174,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
+        ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),
         ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
     ):
         if names:
