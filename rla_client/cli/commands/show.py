@@ -106,6 +106,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
         "checkpoints_elsewhere": _noted_checkpoints(run),
+        "checkpoints_not_whole": _unfinished_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
@@ -124,6 +125,16 @@ def _noted_checkpoints(run: Run) -> list[str]:
     from rla_client.database.noted_checkpoints import noted_checkpoints
 
     return [one.path for one in noted_checkpoints(run.database.data_root, run.table, run.index)]
+
+
+def _unfinished_checkpoints(run: Run) -> list[str]:
+    from rla_client.contract.checkpoint.sharded_status import sharded_status
+
+    try:
+        found = sharded_status(Path(run.folder(CHECKPOINT)))
+    except OSError:
+        return []
+    return [str(one) for one in found if not one.whole]
 
 
 def _results(run: Run) -> dict[str, str]:
@@ -174,6 +185,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
         ("checkpoints of the Trainer's, elsewhere", _noted_checkpoints(run)[-5:]),
+        ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),
         ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
     ):
         if names:

@@ -53,9 +53,11 @@ class ShardedStatus:
         what = folder_name(self.name, self.step).removesuffix(FOLDER_ENDING)
         if self.whole:
             return f"{what}: whole, {self.world} shards"
+        if not self.world:
+            return f"{what}: no shard is there"
         ranks = ", ".join(map(str, self.missing[:20])) + (", …" if self.missing[20:] else "")
         hosts = f" ({', '.join(self.hosts)})" if self.hosts else ""
-        return f"{what}: {self.shards} of {self.world or '?'} shards; missing: rank {ranks}{hosts}"
+        return f"{what}: {self.shards} of {self.world} shards; missing: rank {ranks}{hosts}"
 
 
 def sharded_status(folder: Path, name: str | None = None) -> list[ShardedStatus]:
@@ -89,8 +91,8 @@ def _unfinished(folder: Path, parts: str, name: str, step: int) -> ShardedStatus
     notes = _notes(here)
     worlds = [receipt.save.world for receipt in found.receipts.values()] + [one.world for one in notes]
     world = max(worlds, default=0)
-    missing = [rank for rank in range(world) if rank not in found.receipts] if worlds else []
-    missing = sorted({*missing, *found.missing})
+    incomplete = {*found.missing, *(rank for rank in range(world) if rank not in found.receipts)}
+    missing = sorted(rank for rank in incomplete if rank < world)
     hosts = dict.fromkeys(note.host for note in notes if note.rank in missing)
     return ShardedStatus(name, step, False, here, world - len(missing), world, tuple(missing), tuple(hosts))
 

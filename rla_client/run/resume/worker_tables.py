@@ -21,14 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.job.checkpoint_job import final_name
-from rla_client.contract.layout import CHECKPOINT, LOG, SAMPLES, TIME_STEP, TIMESTAMP, is_samples_file
+from rla_client.contract.layout import LOG, SAMPLES, SAMPLES_FILE, TIME_STEP, TIMESTAMP, is_samples_file
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import cells_of
 from rla_client.run.current_logger import warn
@@ -50,8 +48,7 @@ def cut_worker_tables(point: ResumePoint) -> None:
     """
     limit = moment = -math.inf
     if point.time_step is not None:
-        stamp = read_stamp(Path(point.item.folder(CHECKPOINT), final_name(point.name, point.time_step)))
-        limit, moment = float(point.time_step), -math.inf if stamp is None else stamp.order / 1e9
+        limit, moment = float(point.time_step), -math.inf if point.order is None else point.order / 1e9
     folder = Path(point.item.folder(LOG))
     for name in sorted(os.listdir(folder)):
         found = _TABLE.fullmatch(name)
@@ -77,8 +74,7 @@ def _cut_all_samples(point: ResumePoint, limit: float, moment: float) -> None:
     folder = Path(point.item.folder(SAMPLES))
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     for name in names:
-        label = name.removeprefix("samples.").removesuffix(".jsonl.gz")
-        if is_samples_file(name) and _WORKER.fullmatch(label):
+        if is_samples_file(name) and name != SAMPLES_FILE:
             try:
                 cut_samples(folder / name, folder / point.continues.abandoned, limit, moment)
             except (OSError, BrokenFileError) as error:
@@ -98,7 +94,11 @@ def cut_samples(path: Path, abandoned: Path, limit: float, moment: float) -> Non
         OSError: it cannot be read or written.
         BrokenFileError: it is a link, or no file of samples.
     """
-    from rla_client.contract.sample_members import HEAD_BYTES, member_head, read_index  # noqa: PLC0415 - rarely needed
+    from rla_client.contract.sample_members import (  # noqa: PLC0415 - rarely needed
+        HEAD_BYTES,
+        member_head,
+        read_index,
+    )
 
     with open_plain(path) as file:
         keep = 0
