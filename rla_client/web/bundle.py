@@ -26,12 +26,12 @@ def bundle(first: str = "main.js") -> str:
     """
     order: dict[str, str] = {}
     _add(first, order, ())
-    later: list[str] = [first]
-    while later:
-        for found in _LATER.finditer(order[later.pop()]):
-            name = REPLACED.get(found["name"], found["name"])
-            _add(name, order, ())
-            later.append(name)
+    looked: set[str] = set()
+    while new := [name for name in order if name not in looked]:
+        for name in new:
+            looked.add(name)
+            for found in _LATER.finditer(order[name]):
+                _add(REPLACED.get(found["name"], found["name"]), order, ())
     parts = [_wrapped(name, text) for name, text in order.items()]
     return '"use strict";\nconst modules = {};\n' + "".join(parts)
 
