@@ -26,11 +26,12 @@ def bundle(first: str = "main.js") -> str:
     """
     order: dict[str, str] = {}
     _add(first, order, ())
-    scanned = 0
-    while scanned < len(order):  # which grows
-        for found in _LATER.finditer([*order.values()][scanned]):
-            _add(REPLACED.get(found["name"], found["name"]), order, ())
-        scanned += 1
+    looked: set[str] = set()
+    while new := [name for name in order if name not in looked]:
+        for name in new:
+            looked.add(name)
+            for found in _LATER.finditer(order[name]):
+                _add(REPLACED.get(found["name"], found["name"]), order, ())
     parts = [_wrapped(name, text) for name, text in order.items()]
     return '"use strict";\nconst modules = {};\n' + "".join(parts)
 

@@ -52,7 +52,7 @@ MAX_RUNS = 20_000  # of one panel
 MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
 BATCH = 100  # runs that are read at a time
 MAX_GROUPS = 500
-MAX_TOLD = 3  # groups of which it is said that their runs end apart
+MAX_TOLD = 2  # groups of which it is said that their runs end apart
 BAND_POINTS = 256  # steps at which a band is computed
 IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
 AHEAD_S = 5.0
@@ -339,14 +339,16 @@ def _grouped(
     for label, members, _, _ in made:
         ends = [float(curve.xs[-1]) for curve in members if len(curve.xs)]
         if not of_one_length(ends):
-            uneven.append(f"{label} (runs end from {min(ends):.6g} to {max(ends):.6g})")
+            uneven.append((label, min(ends), max(ends)))
         told.append({"label": label, "numbers": [curve.entry.number for curve in members]})
         if odd := sum(curve.odd.shape[1] for curve in members):
             told[-1]["odd"] = {"nan or inf": odd}
     said = BAND_NAMES.get(band, "mean") + (" of smoothed runs" if smooth > 0 else "")
     if uneven:
-        more = f" and {len(uneven) - MAX_TOLD} more groups" if len(uneven) > MAX_TOLD else ""
-        said += f"; the mean may jump where a run ends: {', '.join(uneven[:MAX_TOLD])}{more}"
+        low, high = min(low for _, low, _ in uneven), max(high for *_, high in uneven)
+        names = ", ".join(label for label, *_ in uneven[:MAX_TOLD])
+        more = f" and {len(uneven) - MAX_TOLD} more" if len(uneven) > MAX_TOLD else ""
+        said += f"; the mean may jump where runs end, from {low:.6g} to {high:.6g}: {names}{more}"
     return {"kind": "bands", "band": band, "curves": told, "said": said}, grid, series
 
 

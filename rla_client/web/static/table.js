@@ -62,12 +62,12 @@ export class Table {
     const groups = this.list.filter((one) => !one.row).slice(0, SAMPLED_GROUPS);
     const means = groups.map((one) => this.means(one));
     const rows = this.view.rows().slice(0, SAMPLED);
-    const ownText = (row, name) => (name === "run" ? `${this.view.name(row)}${" ".repeat(15)}` : name === "trend" ? " ".repeat(10) : cellText(name, this.view.store.value(row, name)));
+    const ownText = (row, name) => (name === "run" ? `${this.view.name(row)}${" ".repeat(14)}` : name === "trend" ? " ".repeat(10) : cellText(name, this.view.store.value(row, name)));
     this.widths = this.columns.map((name, at) => {
       if (Object.hasOwn(this.chosenWidths, name)) return this.chosenWidths[name];
       const own = Math.max(name.length + 2, ...rows.map((row) => ownText(row, name).length));
       const longest = Math.max(own, ...groups.map((one, place) => (name === "run" ? one.label.length + 14 : means[place][at].length)));
-      return Math.round(Math.min(Math.max(longest, 6), name === "note" || name === "run" ? 40 : 26) * CH + 16);
+      return Math.round(Math.min(Math.max(longest, 6), name === "run" ? 48 : name === "note" ? 40 : 26) * CH + 16);
     });
     this.setWidths();
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));

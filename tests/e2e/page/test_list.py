@@ -196,7 +196,7 @@ def test_groups_of_runs_that_ended_apart_say_so(page_server: Serve, root: Path, 
     )
     assert page.locator("[data-group='lr=1'] .warn").count() == 0
     said = view.panel("return").locator(".said").inner_text()
-    assert said == "mean, 95 % CI; the mean may jump where a run ends: lr=0 (runs end from 49 to 99)"
+    assert said == "mean, 95 % CI; the mean may jump where runs end, from 49 to 99: lr=0"
 
 
 def test_the_menu_by_keys(sweep: View) -> None:

@@ -114,9 +114,9 @@ def test_tabs_by_keyboard_and_in_the_address(run: RunView) -> None:
     run.open()
     run.page.get_by_role("tab", name="Overview").focus()
     run.page.keyboard.press("ArrowRight")
-    run.page.wait_for_selector(".runpage[data-tab=logs]")
-    assert run.page.evaluate("() => document.activeElement.textContent") == "Logs"
-    assert "tab=logs" in run.page.url
+    run.page.wait_for_selector(".runpage[data-tab=samples]")
+    assert run.page.evaluate("() => document.activeElement.textContent") == "Samples"
+    assert "tab=samples" in run.page.url
     run.page.keyboard.press("ArrowLeft")
     run.page.wait_for_selector(".runpage[data-tab=overview]")
     run.page.keyboard.press("ArrowLeft")
