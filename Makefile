@@ -15,12 +15,14 @@ MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
 MINIMAL_TESTS := tests/client/cli tests/e2e/cli tests/client/database tests/client/stream tests/client/run \
     tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/jobs tests/agent/replicate/backend
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
-LIBRARIES := rsl-rl-lib torchrl accelerate transformers lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
+LIBRARIES := rsl-rl-lib torchrl accelerate transformers trl lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
+# for `make test-capture`: programs that know nothing of us
+CAPTURED := wandb transformers accelerate lightning mlflow trackio tyro hydra-core simple-parsing absl-py click
 SCALE := tests/client/sweep tests/e2e/sweep tests/client/cli/commands/test_sweep.py tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-imports packages schedulers test-wheel test-install test-minimal dist man lint fix check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-capture test-imports packages schedulers test-wheel test-install test-minimal dist man lint fix check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -78,6 +80,10 @@ test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slur
 test-integrations: $(STAMP)  ## adapters, each with its library from PyPI: at most 15 minutes of tests
 	$(BIN)/python -m pip install -qq $(TORCH) $(LIBRARIES)
 	timeout --signal=INT --kill-after=60 900 $(BIN)/python -m pytest $(PARALLEL) -m "not soak" -rs tests/client/integrations $(PYTEST_ARGS)
+
+test-capture: $(STAMP)  ## programs of other libraries, captured without a change: at most 15 minutes of tests
+	$(BIN)/python -m pip install -qq $(TORCH) $(CAPTURED)
+	timeout --signal=INT --kill-after=60 900 $(BIN)/python -m pytest $(PARALLEL) -m "not soak" -rs tests/e2e/capture $(PYTEST_ARGS)
 
 test-imports: $(STAMP)  ## `rla import` of runs that wandb, MLflow, trackio, Aim and sacred write, installed beside
 	test -x .venv-import/bin/python || $(PYTHON) -m venv .venv-import

@@ -26,7 +26,8 @@ def index() -> str:
     for top in ("rla_client", "rla_agent"):
         for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
             modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-            about = first_line(folder / "__init__.py")
+            init = folder / "__init__.py"
+            about = first_line(init) if init.exists() else "Put on the path of programs, no package of ours"
             rows = [f"| `{path.name}` | {first_line(path)} |" for path in modules]
             table = ["", "| module | what it is |", "|---|---|", *rows] if rows else []
             parts.append("\n".join([f"## {folder.relative_to(ROOT)}", "", f"{about}.", *table, ""]))

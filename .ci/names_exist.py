@@ -38,7 +38,7 @@ UNITS = {"": 1, "s": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, 
 FOREIGN = frozenset((
     "SFTPClient", "on_training_start", "Monitor", "ModelCheckpoint", "timesteps_total", "wandb_internal",
     "proto", "load_reduce", "sacct", "jq", "ReturnAverage", "hparam_domain_discrete",
-    "ignore_missing_imports",
+    "ignore_missing_imports", "tokens_completion",
     "set_model_state_dict", "log_param", "log_figure", "log_image", "set_tag", "PerSourcePenalties",
     "PerSourcePenaltyExemptList", "PerSourceMaxStartups", "SessionsMax", "TasksMax", "rwx",
 ))  # fmt: skip

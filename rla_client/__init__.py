@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.media.values.video import Video
     from rla_client.plot import plot_func
     from rla_client.run.record.time_tracker import time_tracker
-    from rla_client.shortcuts import init, log
+    from rla_client.shortcuts import init, join, log, log_samples, run_address
 
 _HOMES = {
     "Audio": "rla_client.media.values.audio",
@@ -49,8 +49,11 @@ _HOMES = {
     "VideoRecorder": "rla_client.media.recorders",
     "exp_manager": "rla_client.manager",
     "init": "rla_client.shortcuts",
+    "join": "rla_client.shortcuts",
     "log": "rla_client.shortcuts",
+    "log_samples": "rla_client.shortcuts",
     "plot_func": "rla_client.plot",
+    "run_address": "rla_client.shortcuts",
     "time_tracker": "rla_client.run.record.time_tracker",
     "wrap_experiment": "rla_client.launcher",
 }
@@ -71,9 +74,12 @@ __all__ = [  # none of it loads matplotlib, numpy or torch
     "VideoRecorder",
     "exp_manager",
     "init",
+    "join",
     "log",
+    "log_samples",
     "logger",
     "plot_func",
+    "run_address",
     "time_step_holder",
     "time_tracker",
     "wrap_experiment",

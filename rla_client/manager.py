@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from rla_client.checkpoint.sharded_saver import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode
+    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.run.record.row import Row
     from rla_client.run.resume.find_run import FoundRun
     from rla_client.run.run import Run
@@ -369,6 +371,75 @@ class ExpManager(RunAttributes):
         """
         with self.active():
             return self._data.load_checkpoint(ckp_index, checkpoint_name, model_dict, trust=trust)
+
+    def save_sharded(
+        self,
+        state: Mapping[str, Any],
+        name: str = CHECKPOINT_NAME,
+        per_rank: object = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> ShardedSave:
+        """Save a checkpoint of tensors that lie on several ranks; all ranks call it at the same time-steps.
+
+        The call waits for one copy of what this rank holds; a thread writes it. The checkpoint is there once
+        the parts of all ranks are durable, and not before: see docs/how-to/distributed.md.
+
+        Args:
+            state: tensors (DTensor, ShardedTensor or plain), state dicts, lists of them, objects; a value
+                with `state_dict()` and `load_state_dict()` stands for its state.
+            name: each name has its own series and retention.
+            per_rank: what is this rank's alone, such as its random generators or the place in its data; it
+                comes back where as many ranks load.
+            metrics: what `keep_best` compares; by default the numbers of the last row. Rank 0's count.
+
+        Returns:
+            A handle: `wait("local")` is True once this rank's part is durable, `wait("whole")` once the
+            checkpoint can be loaded; `problem` says why not.
+
+        Raises:
+            NotConfiguredError: no run is open.
+            MissingExtraError: PyTorch is not installed.
+            ArgumentError: the name cannot be a file name, something cannot be kept, or torch.distributed is
+                not initialised in a job of several ranks.
+        """
+        with self.active():
+            return self._data.save_sharded(state, name, per_rank, metrics)
+
+    def load_sharded(
+        self,
+        into: dict[str, Any],
+        step: int | None = None,
+        name: str = CHECKPOINT_NAME,
+        *,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """Load a whole sharded checkpoint in place, at any number of ranks; all ranks call it.
+
+        Args:
+            into: the state as it is to be, of the run's tensors on the devices and meshes of now.
+            step: a time-step; None takes the whole checkpoint that was saved last.
+            name: the series.
+            trust: allow whole objects in one that this run did not write here; see `load_checkpoint`.
+
+        Returns:
+            (time-step, `per_rank` of this rank); None for that where another number of ranks saved.
+
+        Raises:
+            NoCheckpointError: none is whole; the message says what is missing of the others.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False; or its
+                `.metadata` is not what torch writes.
+            ArgumentError: `into` does not fit.
+        """
+        with self.active():
+            return self._data.load_sharded(into, step, name, trust=trust)
+
+    def checkpoint_status(self, name: str | None = None) -> list[ShardedStatus]:
+        """The sharded checkpoints of the run, whole or not, of one series or of all.
+
+        `print` of one says what is missing: `checkpoint_200: 6 of 8 shards; missing: rank 3, 7 (node-b)`.
+        On ranks above 0 it is empty before the first `save_sharded` or `load_sharded`.
+        """
+        return self._data.checkpoint_status(name)
 
     def folder_of(self, kind: str) -> str:
         """Folder of the item of a kind.
@@ -723,8 +794,17 @@ class _Current(ExpManager):
 current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
 
 
-def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False) -> None:
-    """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it."""
+def open_beside(
+    former: RunData,
+    following: RunData,
+    *,
+    all_ranks: bool = False,
+    opens: Callable[[RunData], None] | None = None,
+) -> None:
+    """Open the run of `following` as that of `exp_manager`; this thread's former one gives way to it.
+
+    `opens` does so in the place of `open_run`.
+    """
     current_data.put(following, following.scope)
     if former.run is not None and former.scope.is_free():
         setup, then = following.setup, former.setup
@@ -732,7 +812,10 @@ def open_beside(former: RunData, following: RunData, *, all_ranks: bool = False)
         if continues and setup.task_table_name == then.task_table_name:
             end_run(former, "finished", "")  # the same run goes on
         give_way(former)
-    open_run(following, all_ranks=all_ranks)
+    if opens is None:
+        open_run(following, all_ranks=all_ranks)
+    else:
+        opens(following)
     former.next_setup = None
 
 

@@ -1,4 +1,4 @@
-"""`rla_client.init`, `rla_client.log`: a run or a row by one call.
+"""`rla_client.init`, `join`, `log`: a run or a row by one call.
 
     run = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
     for step in range(1000):
@@ -18,15 +18,17 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
-from rla_client.run.close import end_given_up, give_up
+from rla_client.run.close import end_given_up, entered, give_up
 from rla_client.run.configure import names_code
+from rla_client.run.environment import disabled
 from rla_client.run.failure import ending
 from rla_client.run.record.row import Exclude, Row
 from rla_client.stream import scope as scopes
@@ -113,6 +115,70 @@ def init(  # noqa: PLR0913 - those of `configure` are spelt out
     return opened
 
 
+def run_address() -> str:
+    """The address of the open run, by which other processes of this machine `join` it while it is open.
+
+    Plain text, for an argument or a variable. Empty where this process stores nothing (RLA_MODE=disabled,
+    ranks above 0): who joins that stores nothing either.
+
+    Raises:
+        NotConfiguredError: no run is open.
+    """
+    current = logger.get_current()
+    if not current.address and exp_manager.run is None:
+        raise NotConfiguredError("no run is open: call rla_client.init(...) before rla_client.run_address()")
+    return current.address
+
+
+@scopes.opening()
+def join(address: str, role: str = "") -> OpenRun:
+    """Take part in a living run of this machine that another process opened, as an actor or a worker does.
+
+        rla_client.join(address, role="rollout-3")  # address: what rla_client.run_address() gave there
+        rla_client.log({"reward": 0.5}, step=3)
+
+    What is logged from here on is written to the run's `progress.<role>.csv`; readers call such a metric
+    `reward@rollout-3`. Media go into a folder `<role>` of the run's results; checkpoints and hyper-parameters
+    are those of the process that opened it. It joins at once or raises: nothing is waited for.
+
+    Args:
+        address: see `run_address`.
+        role: name of this writer; where another one has it, with a number behind it. Default its rank or
+            process number.
+
+    Returns:
+        Its handle, as `init` gives one.
+
+    Raises:
+        ArgumentError: this is no address, or no role.
+        NoSuchRunError: no such run lives on this machine.
+    """
+    from rla_client.run import join_run  # noqa: PLC0415 - not at import of the package
+    from rla_client.run.disabled_run import begin_storing_nothing  # noqa: PLC0415
+
+    if role:
+        join_run.check_role(role)
+    former = current_data()
+    opened = OpenRun(former.successor())
+    if not address or disabled():
+        describe(opened, "joined", rla_config={}, code_root=os.curdir)
+        open_beside(former, opened._data, opens=partial(begin_storing_nothing, all_ranks=False))  # noqa: SLF001 - its own
+        return opened
+    opening = join_run.living_run(address)
+    has_config = opening.config is not None and os.path.exists(opening.config)
+    config: str | dict[str, Any] | None = opening.config if has_config else {}
+    describe(
+        opened, opening.table or "joined", data_root=opening.root, rla_config=config, code_root=os.curdir
+    )
+
+    def opens(data: RunData) -> None:
+        with entered(data):
+            join_run.open_joined(data, address, opening, role)
+
+    open_beside(former, opened._data, opens=opens)  # noqa: SLF001 - its own
+    return opened
+
+
 class OpenRun(ExpManager):
     """The handle of a run that `init` opened: an `exp_manager` of that run alone, for any thread.
 
@@ -147,6 +213,20 @@ class OpenRun(ExpManager):
             return {}
         with self.active():
             return log(values, step)
+
+    def log_samples(
+        self,
+        rows: object,
+        step: TimeStep | None = None,
+        name: str = "train",
+        group: object = None,
+        *,
+        tokens: bool = False,
+    ) -> None:
+        """`rla_client.log_samples` into this run; once it has ended, a warning."""
+        if not self._has_ended():
+            with self.active():
+                log_samples(rows, step, name, group, tokens=tokens)
 
     def record_tabular(self, key: str, val: object, exclude: Exclude = None) -> None:
         """`logger.record_tabular` into this run."""
@@ -285,6 +365,36 @@ def log(values: Mapping[str, Any], step: TimeStep | None = None) -> Row:
         if row or given:
             time_step_holder.count()
     return row
+
+
+def log_samples(
+    rows: object,
+    step: TimeStep | None = None,
+    name: str = "train",
+    group: object = None,
+    *,
+    tokens: bool = False,
+) -> None:
+    """Keep samples of a language model: prompts, completions, rewards, and whatever else a row has.
+
+    A call that has returned is safe from a kill of this process, as a row is. It never raises and never
+    waits: what cannot be kept is counted as lost, with a warning. rla_config.yaml has the limits (`SAMPLES`).
+
+    Args:
+        rows: a list of dicts, a dict of columns, or a DataFrame. Known names: `prompt` and `completion`
+            (text or messages), `reward`, `rewards` ({name: number}), `advantage`, `group`,
+            `tokens_prompt`, `tokens_completion`, `finish`, `truth`, `policy_version`, `error`. Other
+            numbers and texts become columns, too; lists and dicts JSON; pictures files of the results.
+        step: the time-step; default that of the clock, which stays as it is.
+        name: tells them from others, such as those of an evaluation.
+        group: what tells samples of one prompt from others: the name of a column, or one value a row;
+            default a hash of the prompt.
+        tokens: keep lists of token ids, masks and log-probabilities, too.
+    """
+    from rla_client.run.record.log_samples import log_samples as log_into  # noqa: PLC0415 - only where there are some
+
+    end_given_up()
+    log_into(logger.get_current(), rows, step=step, name=name, group=group, tokens=tokens)
 
 
 def flat(values: object, prefix: str = "", around: tuple[int, ...] = ()) -> list[tuple[str, Any]]:

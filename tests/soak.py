@@ -56,6 +56,7 @@ PARTS = (
     Part("r3", "power cuts", (f"{CRASH}/test_power_cut.py",)),
     Part("master-power", "power cuts of the master (R24)", (f"{CRASH}/test_master_power_cut.py",)),
     Part("r1-calls", "agent SIGKILL at each call", (f"{CRASH}/test_each_call.py", "-k", "agent")),
+    Part("r1-samples", "agent and trainer SIGKILL under samples", (f"{CRASH}/test_samples_kill.py",)),
     Part("r2", "trainer SIGKILL at random", (f"{CRASH}/test_trainer_kill.py",)),
     Part("r2-calls", "trainer SIGKILL at each call", (f"{CRASH}/test_each_call.py", "-k", "trainer")),
     Part("r4", "damaged spools", (f"{CRASH}/test_corruption.py", f"{CRASH}/test_damaged_spool.py")),

@@ -26,8 +26,8 @@ from rla_agent.replicate.prune.retention import rules_of
 from rla_agent.replicate.status_text import shown_target, size_text
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.prune_notes import PRUNABLE
 from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.layout import PRUNABLE
 from rla_client.contract.text.command_line import examples
 from rla_client.contract.text.terminal_text import printable
 

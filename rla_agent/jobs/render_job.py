@@ -45,6 +45,7 @@ from rla_client.contract.job.media_job import (
     JOB_IMAGE,
     JOB_TABLE,
     JOB_VIDEO,
+    MAX_BLOB_BYTES,
     MAX_CAPTION_CHARS,
     MAX_FPS,
     MAX_FRAMES,
@@ -58,7 +59,6 @@ from rla_client.contract.spool import protocol
 RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, JOB_TABLE)
 _OF_PIXELS = frozenset({JOB_IMAGE, JOB_VIDEO})
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0, JOB_TABLE: 120.0}
-MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000
 ITEM_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8,
@@ -219,7 +219,7 @@ def _opened_source(job: FigureJob, blobs: Path) -> Iterator[tuple[int, int]]:
         return
     assert job.blob is not None
     # behind an array there may be what was being added to it when it was sent
-    source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else sys.maxsize)
+    source, found = open_blob(blobs, job.blob, MAX_BLOB_BYTES if job.array is None else sys.maxsize)
     with closing_fd(source):
         if found < size:
             raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")

@@ -23,6 +23,7 @@ from rla_agent.model.records import (
     Record,
     RecordContent,
     Row,
+    Samples,
     Text,
 )
 from rla_client.contract.errors import RemoteProtocolError, UnknownVersionError
@@ -40,6 +41,7 @@ from rla_client.contract.spool.protocol import (
 )
 
 MAX_NESTING = 64  # of containers in a record: no client comes near, Python's own limits are ten times that
+MAX_SAMPLES_NAME = 200  # characters; what a client writes is shorter
 SAFE_BYTES = 256  # a record this short cannot be nested deeper than what Python stands
 _CONTAINERS = frozenset((list, dict))
 _ROW = int(FrameKind.ROW)
@@ -199,6 +201,18 @@ def _job(raw: Unpacked) -> JobRequest:
     return JobRequest(str(kind), fields if isinstance(fields, dict) else _refuse())
 
 
+def _samples(raw: Unpacked) -> Samples:
+    name, step, timestamp, left_out, packed = raw
+    if type(step) not in _NUMBERS or type(left_out) is not int or type(packed) is not list:
+        _refuse()
+    rows = [unpack(row) if type(row) is bytes else _refuse() for row in packed]
+    for row in rows:
+        if type(row) is not dict or len(row) > MAX_KEYS_PER_ROW or too_deep(row):
+            _refuse()
+        "".join(row)  # raises TypeError unless every key is text
+    return Samples(str(name)[:MAX_SAMPLES_NAME], step, float(timestamp), max(left_out, 0), rows)
+
+
 def _opening(raw: object) -> OpeningFrame:
     return OpeningFrame(raw if isinstance(raw, dict) else _refuse())
 
@@ -216,4 +230,5 @@ _DECODERS: dict[int, Callable[[Any], RecordContent | None]] = {
     FrameKind.CLOSE: _close,
     FrameKind.MARK: _mark,
     FrameKind.JOB: _job,
+    FrameKind.SAMPLES: _samples,
 }

@@ -66,13 +66,31 @@ class JobRequest(NamedTuple):
     fields: dict[str, Any]
 
 
+class Samples(NamedTuple):
+    """Samples of one call, or a part of them.
+
+    Attributes:
+        name: that they were logged under.
+        step: time-step.
+        timestamp: Unix seconds.
+        left_out: rows of the call that the limits left out.
+        rows: plain data by key. Nobody changes them.
+    """
+
+    name: str
+    step: int | float
+    timestamp: float
+    left_out: int
+    rows: list[dict[str, Any]]
+
+
 class OpeningFrame(NamedTuple):
     """The opening frame of a segment."""
 
     fields: dict[str, Any]
 
 
-RecordContent = Row | Text | Event | ItemFile | Close | Mark | JobRequest | OpeningFrame
+RecordContent = Row | Text | Event | ItemFile | Close | Mark | JobRequest | Samples | OpeningFrame
 
 
 class Record(NamedTuple):

@@ -14,12 +14,9 @@ RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
 _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
     "root", "table", "index", "log_folder", "host", "user", "pid", "opened", "reason", "exit_code", "signal",
-    "last_row", "closed", "time_step", "rows", "lost", "parent",
+    "last_row", "closed", "time_step", "rows", "lost", "lost_others", "parent", "reopened", "ran_before_s",
+    "config", "launch",
 )  # fmt: skip
-# earlier releases lack these
-_SINCE_LATER: dict[str, Any] = {
-    "reopened": None, "ran_before_s": 0.0, "config": None, "launch": "", "lost_others": 0,
-}  # fmt: skip
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
 
 
@@ -104,6 +101,8 @@ class RunRecord:
             last: no run of the command was opened later: of several in one process, that one may have failed.
             told: the signal that told the command to stop while the run was open; empty for none.
         """
+        if self.state is RunState.KILLED and own and self.exit_code == 0:  # os._exit(0)
+            return replace(self, state=RunState.FINISHED, reason="")
         if self.state is RunState.KILLED:
             if not own:
                 return replace(self, reason=f"{self.reason}; the command that started it: {words}")
@@ -181,11 +180,10 @@ class RunRecord:
             run=plain["run_id"],
             client=plain["versions"]["client"],
             state=RunState(plain["state"]),
-            damaged=plain.get("damaged_bytes", 0),
+            damaged=plain["damaged_bytes"],
             streams=tuple(plain["streams"]),
-            taken={stream: (number, offset) for stream, (number, offset) in plain.get("taken", {}).items()},
-            losses=tuple(read_losses(plain.get("losses"))),
+            taken={stream: (number, offset) for stream, (number, offset) in plain["taken"].items()},
+            losses=tuple(read_losses(plain["losses"])),
             extra={name: plain.get(name, usual) for name, usual in _EXTRA.items()},
             **{name: plain[name] for name in _AS_THEY_ARE},
-            **{name: plain.get(name, usual) for name, usual in _SINCE_LATER.items()},
         )

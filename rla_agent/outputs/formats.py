@@ -16,9 +16,10 @@ from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.file_content import line_ends
 from rla_agent.outputs.json_encoder import JsonEncoder
 from rla_agent.outputs.output_file import Output
+from rla_agent.outputs.samples_encoder import SamplesEncoder
 from rla_agent.outputs.tensorboard import EventEncoder, event_file_name
 from rla_agent.outputs.text_encoder import TextEncoder
-from rla_client.contract.layout import OUTPUT_NAMES
+from rla_client.contract.layout import OUTPUT_NAMES, SAMPLES, is_samples_file, samples_file
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import TextTarget
 
@@ -39,6 +40,7 @@ FORMATS: Final = {
     "tensorboard": Format(EventEncoder.ends, lambda opening: EventEncoder(opening.opened)),
     "warn": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.WARN, tables=False)),
     "backup": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.BACKUP, tables=False)),
+    SAMPLES: Format(SamplesEncoder.ends, lambda opening: SamplesEncoder(opening.label)),
     "console": Format(TextEncoder.ends, lambda _: TextEncoder(TextTarget.CONSOLE, tables=False)),
 }
 _BY_ENDING: Final = {os.path.splitext(OUTPUT_NAMES[name])[1]: FORMATS[name].ends for name in OUTPUT_NAMES}
@@ -48,6 +50,8 @@ def ends_of(name: bytes) -> Ends:
     """How the records of a growing file end, by its name."""
     if b"tfevents" in name:
         return EventEncoder.ends
+    if is_samples_file(os.fsdecode(name)):
+        return SamplesEncoder.ends
     return _BY_ENDING.get(os.path.splitext(os.fsdecode(name))[1], line_ends)
 
 
@@ -60,8 +64,12 @@ def make_outputs(opening: Opening, stream: str) -> list[Output]:
             if name == "tensorboard":
                 folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
                 file_name = event_file_name(opening, stream)
+            elif name == SAMPLES:
+                folder, file_name = opening.folders.get(SAMPLES, log), samples_file(opening.label)
             else:
                 folder, file_name = log, opening.output_path(name)
             new = partial(form.new, opening)
-            made.append(Output(name, opening.root, folder, file_name, new, new(), item=log))
+            made.append(
+                Output(name, opening.root, folder, file_name, new, new(), item=log, lazy=name == SAMPLES)
+            )
     return made

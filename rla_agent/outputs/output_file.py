@@ -36,6 +36,7 @@ from rla_client.contract.filesystem.safe_paths import ItemGoneError, is_there, o
 from rla_client.contract.process.descriptors import closing_fd
 
 MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
+KEPT_FOR_ROWS = 64 << 20  # of a disk, or 2 % of a small one: what is no row waits in the spool meanwhile
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,8 +106,10 @@ class Output:
     # and besides
     #: After the last rewrite. `rest_for`.
     rest: RewriteRest = RewriteRest()
-    #: The item's log folder, relative to `root`, where `folder` lies below it. Never written again.
+    #: The item's log folder, relative to `root`: where it is, the item is. Never written again.
     item: str = ""
+    #: The file is made with its first record: most runs have none for it. Never written again.
+    lazy: bool = False
 
     @property
     def path(self) -> str:
@@ -186,6 +189,10 @@ class Output:
             OSError: the file cannot be made or written.
         """
         files.close(self)
+        if self.lazy and not self.size and not self._is_there():
+            self.dirty = False  # nothing to sync
+            self.handle(OutputEvent.BEGUN)
+            return
         os.close(self.open_file(create=True))
         descriptor = files.descriptor(self)
         real = os.fstat(descriptor).st_size
@@ -199,6 +206,19 @@ class Output:
             self._write(files.descriptor(self), self.encoder.head())
         self.touch()
         self.handle(OutputEvent.BEGUN)
+
+    def _is_there(self) -> bool:
+        """Whether there is a file.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: that cannot be found out.
+        """
+        try:
+            os.close(self.open_file())
+        except FileNotFoundError:
+            return False
+        return True
 
     def try_begin(self, files: OpenFiles) -> None:
         """`begin`; where the file cannot be made or written, it is tried again later.
@@ -235,6 +255,8 @@ class Output:
             ItemGoneError: the item's folder is not there.
             OSError: it cannot be renamed.
         """
+        if self.lazy and not self._is_there():
+            return
         stem, ending = os.path.splitext(self.file_name)
         with closing_fd(open_below(self.root, self.item, self.folder, create=True)) as folder:
             try:
@@ -302,6 +324,8 @@ class Output:
         data, used = self.encoder.encode(batch.records)
         try:
             if data:
+                if self.lazy:
+                    self._make_room(len(data))
                 descriptor = files.descriptor(self)
                 if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place: else zeros to `size`
                     self.adopt_replacement(files)
@@ -323,6 +347,19 @@ class Output:
             if used:
                 self.position = Position(batch.number, batch.records[used - 1].end)
             self.handle(OutputEvent.TOO_NARROW)
+
+    def _make_room(self, size: int) -> None:
+        """Make the file of a lazy output where it has none, if the disk has room for more than rows.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: it cannot be made, or the disk's last bytes are for rows.
+        """
+        if not self.size:
+            os.close(self.open_file(create=True))
+        disk = os.statvfs(os.path.join(self.root, self.folder))
+        if disk.f_bavail * disk.f_frsize - size < min(KEPT_FOR_ROWS, disk.f_blocks * disk.f_frsize // 50):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def begin_again(self, files: OpenFiles) -> None:
         """The file was removed under us: a fresh one takes what comes from here on.

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
+import time
 from contextlib import suppress
 
 from rla_agent.model.records import ItemFile
@@ -78,7 +80,7 @@ def _check_not_own(stream: Stream, file: ItemFile) -> None:
         raise UnsafeNameError(f"item file {file.path!r} cannot be used: the agent writes this one itself")
 
 
-def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
+def keep_new_files(stream: Stream, faults: dict[str, str], now: float, until: float = math.inf) -> bool:
     """Write the files that a stream brought, in order; one that cannot be written yet waits.
 
     Of several contents of one file only the last is written.
@@ -87,6 +89,10 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
         stream: its `new_files` wait.
         faults: what `status` shows, by `<stream>/<file>`.
         now: monotonic.
+        until: by the same clock; later files wait for the next turn. One is written in any case.
+
+    Returns:
+        Whether files are left that only lacked the time.
     """
     waiting = stream.new_files
     if stream.removed:
@@ -102,13 +108,16 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
             if _may_pass(stream, error, now):
                 why = error.strerror or error  # its path is one of a descriptor
                 faults[fault] = f"{file.path} is not kept yet: {why}: {stream.opening.root}"
-                return
+                return False
             _discard(stream, file, error.strerror or str(error), faults)
         except (RlaError, KeyError) as error:
             _discard(stream, file, str(error), faults)
         else:
             faults.pop(fault, None)
         waiting.end_first()
+        if waiting and time.monotonic() > until:
+            return True
+    return False
 
 
 def _may_pass(stream: Stream, error: OSError, now: float) -> bool:

@@ -4,8 +4,8 @@ The opening frame (`continues`) is the intent, segment 1's base, written afterwa
 in between leaves files that the next start brings to the same state. Text files keep all their lines.
 
 * progress.csv and progress.json are cut to a number of rows, or before the first row of a later time-step;
-  event files to their size then, or before their first later event. What is cut off goes to the abandoned
-  folder first.
+  samples to a number of their own; event files to their size then, or before their first later event. What is
+  cut off goes to the abandoned folder first.
 * The new stream's event file bears a later second than all others: TensorBoard reads them in that order.
 * A fork's client has copied the earlier files into a hidden folder (`staged`). They take their places after
   the last record of the stream before; a file of the run's own in the way goes to the abandoned folder
@@ -27,6 +27,7 @@ from rla_client.contract.filesystem.atomic_write import atomic_file
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import READ_FLAGS
 from rla_client.contract.filesystem.safe_paths import open_folder
+from rla_client.contract.layout import SAMPLES
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.spool.opening import Continuation, Opening
 from rla_client.contract.text.number_parsing import MAX_TIME_S
@@ -57,7 +58,8 @@ def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
         return
     with closing_fd(descriptor):
         content = FileContent(descriptor)
-        kept = output.encoder.kept(content, plan.rows, plan.time_step)
+        rows = plan.samples if output.name == SAMPLES else plan.rows
+        kept = output.encoder.kept(content, rows, plan.time_step)
         if kept is None:
             output.continue_at(content.size, None)
         else:

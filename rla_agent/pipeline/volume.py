@@ -314,7 +314,7 @@ class Volume(threading.Thread):
             self._spool = open_spool(item.folder.parent)
         stream, waits = open_stream(item, self._adjust), None
         if stream is not None:
-            waits = waits_behind(stream, self.streams.values(), [*self._late, *self._broken])
+            waits = waits_behind(stream, self.streams.values())
             if waits is None:
                 align_outputs(stream, self._database, self.files)
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
@@ -418,8 +418,13 @@ class Volume(threading.Thread):
         self._serve_outputs(stream)
         if look_for_item(stream, self.files, self._widener):
             return False
-        keep_new_files(stream, self.faults, time.monotonic())
-        return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
+        now = time.monotonic()
+        more_files = keep_new_files(stream, self.faults, now, now + TURN_S)
+        return (
+            more_files
+            or (more and not stream.new_files)
+            or any(not output.blocked for output in stream.lagging)
+        )
 
     def _stands(self, stream: Stream) -> bool | None:
         """Whether a stream lies in the spool that we serve; None while its path does not lead there."""

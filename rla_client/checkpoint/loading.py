@@ -81,6 +81,7 @@ def _load(path: Path | io.BytesIO, *, trust: bool, run: str, map_location: objec
     torch = torch_module()
     if map_location is None and not torch.cuda.is_available():
         map_location = "cpu"
+    begin = path.tell() if isinstance(path, io.BytesIO) else 0
     try:
         with torch.serialization.safe_globals(_safe_globals()):
             return as_numpy(torch.load(path, map_location=map_location, weights_only=True))
@@ -99,6 +100,8 @@ def _load(path: Path | io.BytesIO, *, trust: bool, run: str, map_location: objec
                 f"runs code which the file names, and {problem}. Pass trust=True if you trust whoever wrote "
                 "that file, or save state_dict()s and plain data"
             ) from error
+    if isinstance(path, io.BytesIO):
+        path.seek(begin)
     return as_numpy(torch.load(path, map_location=map_location, weights_only=False))
 
 

@@ -116,6 +116,11 @@ class CheckpointSaver(SlotSender):
         super()._reset()
         self._pending: list[_Pending] = []
 
+    @property
+    def retention(self) -> Retention:
+        """What of each name is kept."""
+        return self._retention
+
     def come_after(self, order: int) -> None:
         """All saves from now on come after that of this order, whatever the clock says by now."""
         self._last_order = max(self._last_order, order)

@@ -29,9 +29,11 @@ _CLASSES = (
 )
 _NAMES = (b"DTensor", b"ShardedTensor", b"_is_flat_param")
 WAY_OUT = (
-    "full_state_dict=True gives the whole: get_model_state_dict(model, options=StateDictOptions("
-    "full_state_dict=True, cpu_offload=True)) of torch.distributed.checkpoint.state_dict, "
-    "get_optimizer_state_dict(...) likewise, called on every rank; tensor.full_tensor() of one tensor"
+    "exp_manager.save_sharded(state), called on every rank, saves the shards as they are, for any number of "
+    "ranks to load by load_sharded(). Or full_state_dict=True gives the whole: get_model_state_dict(model, "
+    "options=StateDictOptions(full_state_dict=True, cpu_offload=True)) of torch.distributed.checkpoint."
+    "state_dict, get_optimizer_state_dict(...) likewise, called on every rank; tensor.full_tensor() of one "
+    "tensor"
 )
 
 

@@ -28,11 +28,11 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.text.command_line import escape_unprintable, examples, run_app, tell_error
 
 COMMANDS = (
-    "show", "metrics", "diff", "compare", "table", "tail",
+    "show", "metrics", "samples", "diff", "compare", "table", "tail",
     "ls", "plot", "open", "tb", "web", "report", "mcp", "top",
     "tag", "note", "rename", "rm", "archive", "migrate", "du", "fsck", "trash",
     "export", "import", "lake", "sql", "push", "pull", "verify",
-    "init", "sweep", "resume", "restore-code", "rerun",
+    "init", "capture", "sweep", "resume", "restore-code", "rerun",
 )  # fmt: skip
 COMMAND_MODULES = {  # `import` is no name of a module
     name: f"rla_client.cli.commands.{name.replace('-', '_')}{'_' * (name == 'import')}" for name in COMMANDS

@@ -1,7 +1,8 @@
 """The walk over a project's folders.
 
 Left out, whatever the rules say: data roots (those given, and folders that look like one), version control
-folders, virtual environments, caches, and whatever is not a regular file. A file that this process's own
+folders, virtual environments, caches, output folders of other loggers (`wandb`, `runs`, … without a Python
+file), and whatever is not a regular file. A file that this process's own
 output is redirected to is never code. Links to folders are not followed unless BACKUP_CONFIG names them.
 """
 
@@ -27,6 +28,9 @@ NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
 })  # fmt: skip
+OUTPUT_FOLDERS = frozenset(
+    {"wandb", "runs", "mlruns", "outputs", "lightning_logs", "swanlog"}
+)  # of other loggers
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
 DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE, ".rla"})  # the last: the trash
@@ -81,7 +85,9 @@ class ProjectWalk:
             if entries is None:
                 return
             names = {entry.name for entry in entries}
-            if names & VENV_MARKS or (folder != top and names >= DATA_ROOT_MARKS):
+            if names & VENV_MARKS or (
+                folder != top and (names >= DATA_ROOT_MARKS or _is_output(folder, names))
+            ):
                 continue
             # A project may be its own data root: then the folders of the kinds are not code.
             never = NEVER_FOLDERS | DATABASE_FOLDERS if identity in self._data_roots else NEVER_FOLDERS
@@ -130,6 +136,11 @@ class ProjectWalk:
     def ignored(self, path: str, *, folder: bool) -> bool:
         """Whether a rule leaves `path` (absolute) out, or a folder that it is in."""
         return any(rules.ignores(path, folder=folder) for rules in self._rules)
+
+
+def _is_output(folder: str, names: set[str]) -> bool:
+    """Whether a folder is where another logger writes, and not code that is called so."""
+    return os.path.basename(folder) in OUTPUT_FOLDERS and not any(name.endswith(".py") for name in names)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

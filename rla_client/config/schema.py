@@ -24,7 +24,7 @@ from rla_client.config.rules import Choice, Flag, Kinds, Number, Rule, Text, Tex
 from rla_client.config.section_reader import Fault, SectionReader
 from rla_client.config.yaml_nodes import is_empty, node_of_file, node_of_mapping
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.layout import BRIEF, CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
+from rla_client.contract.layout import BRIEF, CHECKPOINT, DEFAULT_LOG_TYPES, PRUNABLE, SINKS
 
 if TYPE_CHECKING:
     import yaml
@@ -146,7 +146,7 @@ class AgentConfig:
     replicate_ignore: tuple[str, ...] = _key((), Texts())
     replicate_max_file_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
     retention: bool = _key(default=False, rule=Flag())
-    retention_kinds: tuple[str, ...] = _key((CHECKPOINT,), Texts((CHECKPOINT, OTHER_RESULTS, TMP_DATA)))
+    retention_kinds: tuple[str, ...] = _key((CHECKPOINT,), Texts(PRUNABLE))
     retention_age_days: float = _key(0.0, Number(0, unit="days"))
     retention_max_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
     retention_free_fraction: float = _key(0.1, Number(0, 0.9))
@@ -157,6 +157,16 @@ class AgentConfig:
     def secrets(config: Path) -> dict[str, str]:
         """What an agent takes over that is started with the file `config`, see `password_variables`."""
         return password_variables([config])
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesConfig:
+    """`SAMPLES`: what of the samples of language models is kept. Sizes are those of the records."""
+
+    step_max_rows: int = _key(1024, Number(0, 1 << 20, whole=True))
+    step_max_bytes: int = _key(32 << 20, Number(0, whole=True, unit="bytes"))
+    run_max_bytes: int = _key(4 << 30, Number(0, whole=True, unit="bytes"))
+    cell_max_chars: int = _key(100_000, Number(100, 1_000_000, whole=True, unit="characters"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,7 @@ class Config:
     dl_framework: str = _key("torch", Choice(("tensorflow", "torch")))
     send_log_file: bool = _key(default=False, rule=Flag())
     remote_setting: RemoteSetting = field(default_factory=RemoteSetting)
+    samples: SamplesConfig = field(default_factory=SamplesConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     path: Path | None = field(default=None, metadata={"internal": True})
 

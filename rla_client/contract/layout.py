@@ -14,8 +14,11 @@ ARCHIVE_TESTER = "archive_tester"
 HYPARAMETER = "hyperparameter"
 OTHER_RESULTS = "results"
 TMP_DATA = "tmp_data"
-DEFAULT_LOG_TYPES = (LOG, CODE, CHECKPOINT, ARCHIVE_TESTER, HYPARAMETER, OTHER_RESULTS, TMP_DATA)
+SAMPLES = "samples"
+DEFAULT_LOG_TYPES = (LOG, CODE, CHECKPOINT, ARCHIVE_TESTER, HYPARAMETER, OTHER_RESULTS, TMP_DATA, SAMPLES)
 FOLDER_KINDS = tuple(kind for kind in DEFAULT_LOG_TYPES if kind != ARCHIVE_TESTER)
+MADE_AT_ONCE = tuple(kind for kind in FOLDER_KINDS if kind != SAMPLES)  # that one with the first sample
+PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, SAMPLES)  # kinds whose files may be on the master alone
 ARCHIVED_TABLE = "arc"
 HYPARAM_FILE_NAME = "parameter"
 LOG_NAME_FORMAT_VERSION = "v1"
@@ -27,12 +30,18 @@ OUTPUT_NAMES = {
     "backup": "backup.txt",
     "console": "console.txt",
 }
-SINKS = ("stdout", "log", "csv", "json", "tensorboard")
+SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
 BRIEF = "brief"  # instead of stdout: the first rows
 PRINTED = frozenset({"stdout", BRIEF})  # by the training process
-ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
+SAMPLES_FILE = "samples.jsonl.gz"  # of a stream, in the folder of its samples
+ALWAYS_OUTPUTS = ("warn", "backup", SAMPLES)  # that every stream has, asked for or not
 CONSOLE = "console"  # the output of a stream that has no other: what a run prints
-TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is not an output of a chosen name
+TAKEN_NAMES = (
+    "tb",
+    "run.json",
+    "system.csv",
+    SAMPLES_FILE,
+)  # of a log folder, by what is not an output of a chosen name
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
@@ -44,12 +53,27 @@ def item_path(kind: str, table: str, index: str) -> str:
     return f"{kind}/{table}/{index}"
 
 
+def samples_file(label: str) -> str:
+    """Name of the samples' file of a stream with this label."""
+    stem, dot, ending = SAMPLES_FILE.partition(".")
+    return f"{stem}{dot}{label}{dot}{ending}" if label else SAMPLES_FILE
+
+
+def is_samples_file(name: str) -> bool:
+    """Whether a file is called as those of samples are."""
+    stem, dot, ending = SAMPLES_FILE.partition(".")
+    return name.startswith(stem + dot) and name.endswith(dot + ending)
+
+
 PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
 # In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
 FOREIGN_MARK: Final = ".rla-foreign"
-OWN_NAMES: Final = frozenset((PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE))  # never sent
+PARTS_FOLDER: Final = ".rla-parts"  # in the checkpoint item: sharded checkpoints that are not whole yet
+OWN_NAMES: Final = frozenset(
+    (PRUNED_FOLDER, FETCHED_MARK, FOREIGN_MARK, DROPPED_NOTE, PARTS_FOLDER)
+)  # never sent
 
 
 def arrays_name(stem: str, order: int) -> str:

@@ -209,7 +209,7 @@ class Catalogue:
         changed = []
         with Signatures(self._root, now_ns) as signatures:
             for run in runs:
-                current = signatures.of(run[0], run[1])
+                current = signatures.of(run[0], run[1], run[2])
                 if current and current == run[2]:
                     settled.append(run)
                 else:

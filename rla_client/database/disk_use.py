@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from rla_client.contract.checkpoint.prune_notes import PRUNABLE, pruned_below
-from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.contract.checkpoint.prune_notes import pruned_below
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, PRUNABLE
 from rla_client.database.changes.trash import trash_entries
 from rla_client.database.lake.manifest import read_parts
 from rla_client.database.tree.data_root import archived_root

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rla_client.database.curves.curve_frame import CurveFrame
     from rla_client.database.lake.lake_reader import Lake
     from rla_client.database.lake.sql_query import Clock
+    from rla_client.database.samples.samples_of_run import Samples
     from rla_client.manager import ExpManager
 
 
@@ -284,8 +285,10 @@ class Database:
             bound: keep x up to this, or inside (low, high).
 
         Returns:
-            Columns table, index, metric, x, value, one row per finite point; runs without a
-            metric have no rows for it. A run whose CSV is broken is warned about and left out.
+            Columns table, index, metric, role, x, value, one row per finite point; runs without a
+            metric have no rows for it. A run whose CSV is broken is warned about and left out. `role` is the
+            writer, empty for the main process: a metric of another one is called `<metric>@<role>`, and one
+            that several have, but not the main process, stands for each of these.
             `metric` is as given; `attrs["full_names"]` maps it to the column's name.
 
         Raises:
@@ -302,12 +305,27 @@ class Database:
         read = partial(read_tables, self.curve_reader())
         return long_frame(self.data_root, read, pairs, names, x=x, bound=bound)
 
+    def samples(self, run: str | Run | Record = LAST) -> Samples:
+        """Samples of one run (`log_samples`).
+
+        Args:
+            run: its index or a unique part of it, by default the newest; or a `Run` or record.
+
+        Raises:
+            NoSuchRunError, AmbiguousRunError: it is not one run.
+            BrokenFileError: a file of samples is damaged.
+        """
+        from rla_client.database.samples.samples_of_run import Samples
+
+        found = self.find(run) if isinstance(run, str) else run
+        return Samples.of_run(self.data_root, found.table, found.index)
+
     def curve_reader(self) -> Reader:
         """Where its curves come from."""
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
-        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
+        """Run one SELECT over the views of docs/how-to/lake.md: runs, params, last, rows, samples and others.
 
         Args:
             query: in DuckDB's dialect.
@@ -446,6 +464,16 @@ class Run:
             {name: columns[full[name]] for name in full if full[name] in columns}
         )
         return found
+
+    def samples(self) -> Samples:
+        """Its samples of a language model (`log_samples`), none where it has none.
+
+        Raises:
+            BrokenFileError: a file of them is damaged. OSError: it cannot be read.
+        """
+        from rla_client.database.samples.samples_of_run import Samples
+
+        return Samples.of_run(self.database.data_root, self.table, self.index)
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.adapter import command_line, join_or_open, opened_here, script_name, telling_parameters
 from rla_client.contract.safe_names import component_problem
+from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.manager import exp_manager
 from rla_client.run.close import end_run
 from rla_client.run.environment import WRITER_VARIABLE
@@ -43,6 +44,10 @@ __all__ = ["SummaryWriter"]
 GENERAL_NAMES = frozenset(
     {"", ".", "..", "/", "runs", "run", "logs", "log", "tb", "tensorboard", "summaries"}
 )
+_DATE_AND_HOST = re.compile(
+    r"[A-Z][a-z]{2}[0-9]{1,2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_.+"
+)  # torch's, the Trainer's
+_JSON_TAGS = {"args": "", "model_config": "model"}  # of the Trainer's texts → the group of its parameters
 _NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
 
 
@@ -113,8 +118,12 @@ class SummaryWriter(AgentSummaryWriter):
         return self.log_dir
 
     def add_text(self, tag: str, text_string: str, *args: Any, **kwargs: Any) -> None:
-        """See torch; a Markdown table `|param|value|` also becomes hyper-parameters."""
-        found = parameters_of_table(text_string) if isinstance(text_string, str) else {}
+        """See torch; a Markdown table `|param|value|` also becomes hyper-parameters.
+
+        So does the JSON that Hugging Face's Trainer gives under `args` and `model_config`, the latter as
+        `model`.
+        """
+        found = _parameters_of_text(tag, text_string) if isinstance(text_string, str) else {}
         if found and self._parameters is not None:
             self._parameters(found)  # before the text: now its secrets are known
         super().add_text(tag, self._hides(str(text_string)), *args, **kwargs)
@@ -241,6 +250,19 @@ def _difference(folder: str, first: str) -> str:
     return "/".join(parts or [os.path.basename(os.path.realpath(folder))]) + "/"
 
 
+def _parameters_of_text(tag: str, text: str) -> Mapping[str, Any]:
+    if tag not in _JSON_TAGS:
+        return parameters_of_table(text)
+    try:
+        found = parse_json(text.encode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    group = _JSON_TAGS[tag]
+    return {group: found} if group else found
+
+
 def table_name(folder: str, comment: str = "") -> str:
     """The table for a writer's run.
 
@@ -249,7 +271,7 @@ def table_name(folder: str, comment: str = "") -> str:
         comment: torch's.
     """
     for part in reversed(PurePath(folder).parts[-3:]):
-        name = _NUMBERS_AT_END.sub("", part).strip(" _-.")
+        name = "" if _DATE_AND_HOST.fullmatch(part) else _NUMBERS_AT_END.sub("", part).strip(" _-.")
         if name.lower() not in GENERAL_NAMES and not component_problem(name):
             return name
     name = _NUMBERS_AT_END.sub("", comment).strip(" _-.")

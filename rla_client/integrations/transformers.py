@@ -3,25 +3,32 @@
     trainer = Trainer(model, args, train_dataset=data, callbacks=[RLACallback()])
 
 Rows have the Trainer's logs under the names that its TensorBoard has (`train/loss`, `eval/loss`), at its
-global step. The arguments and the model's configuration become hyper-parameters.
+global step. The arguments and the model's configuration become hyper-parameters. The completions that TRL's
+trainers write (`log_completions=True`: `completions/*.parquet`) become samples of the run.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.adapter import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
+from rla_client.contract.errors import RlaError
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
+from rla_client.samples.completion_tables import read_parquet, step_of_name, trl_rows
+from rla_client.shortcuts import log_samples
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLACallback"]
 CHECKPOINTS = "hf_checkpoints"  # custom data: folders that the Trainer wrote
+COMPLETIONS = "completions"  # below the output folder
 
 
 class RLACallback(TrainerCallback):
@@ -39,6 +46,7 @@ class RLACallback(TrainerCallback):
         self._table, self._track = task_table_name, track
         self._run: Run | None = None  # that was opened here
         self._joined = Joined()
+        self._completions: Completions | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Open a run unless one is open; that of a `train` before has ended, unless this one resumes."""
@@ -56,14 +64,16 @@ class RLACallback(TrainerCallback):
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
         self._run = open_own_run(table, parameters, self._track) or self._run
         self._joined.join()
+        self._completions = Completions(args)
         time_step_holder.follow(state.global_step, "Trainer")
 
     @in_its_run
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The clock follows."""
+        """The clock follows; completions of the step before are samples."""
         del args, control, kwargs
         if state.is_world_process_zero:
             time_step_holder.follow(state.global_step, "Trainer")
+            self._take_completions()
 
     @in_its_run
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -81,7 +91,60 @@ class RLACallback(TrainerCallback):
             exp_manager.add_custom_data(CHECKPOINTS, os.path.abspath(folder))
             exp_manager.save_archive()
 
+    @in_its_run
+    def _take_completions(self) -> None:
+        if self._completions is not None and exp_manager.run is not None:
+            self._completions.take()
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """`evaluate` may follow: the run ends with the process, or where the next `train` begins."""
-        del args, state, control, kwargs
+        del args, control, kwargs
+        if state.is_world_process_zero:
+            self._take_completions()
         leave_run(self._run)
+
+
+class Completions:
+    """The files of completions that a trainer of TRL writes beside its logs, each a call of `log_samples`.
+
+    Those that lie there before training begins are of an earlier one.
+
+    Args:
+        args: of the trainer.
+    """
+
+    def __init__(self, args: Any) -> None:
+        self._folder = Path(args.output_dir, COMPLETIONS)
+        weights = getattr(args, "reward_weights", None)
+        self._weights = list(weights) if isinstance(weights, list | tuple) else None
+        self._changed = 0
+        self._known: dict[str, int] = {}
+        self._new()
+
+    def take(self) -> None:
+        """Log what is new; never raises because of a file."""
+        for path in self._new():
+            try:
+                rows = read_parquet(path)
+            except (RlaError, OSError) as error:
+                logging.getLogger("rla_client").warning("completions are not kept as samples: %s", error)
+                continue
+            step = rows[0].get("step") if rows else None
+            log_samples(trl_rows(rows, self._weights), step=step_of_name(path) if step is None else step)
+
+    def _new(self) -> list[Path]:
+        """Files that came, or were written again, since the last call; one stat where there are none."""
+        try:
+            changed = os.stat(self._folder).st_mtime_ns
+            if changed == self._changed:
+                return []
+            found = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(self._folder)}
+        except OSError:
+            return []
+        new = [
+            name
+            for name in sorted(found)
+            if name.endswith(".parquet") and self._known.get(name) != found[name]
+        ]
+        self._changed, self._known = changed, found
+        return [self._folder / name for name in new]

@@ -37,7 +37,8 @@ def make_server(database: Database) -> MCPServer[Any]:
     tools = Tools(database)
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     every: tuple[Callable[..., str], ...] = (
-        tools.overview, tools.runs, tools.compare, tools.run, tools.diff, tools.curves, tools.log, tools.sql
+        tools.overview, tools.runs, tools.compare, tools.run, tools.diff, tools.curves, tools.log,
+        tools.samples, tools.sql,
     )  # fmt: skip
     for tool in every:
         server.add_tool(_told(tool), annotations=hints, structured_output=False)

@@ -25,10 +25,12 @@ from rla_client.database.filter.name_completion import full_metrics, full_names
 from rla_client.database.records.likely_metric import likely_of
 from rla_client.database.records.row_view import RowView
 from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+from rla_client.database.samples.sample_text import sample_text
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean, lines_text
 from rla_client.database.text_logs import last_lines, log_path
 from rla_client.mcp.answers import MAX_CHARS, NOTE_CHARS, bounded, cell, pairs, table
+from rla_client.samples.cells import shortened
 
 if TYPE_CHECKING:
     from rla_client.database.compare.groups import Group
@@ -45,6 +47,7 @@ MOST_POINTS = 100
 MOST_LINES = 200
 LINE_CHARS = 300
 SEARCHED_BYTES = 4 << 20  # of the end of a log
+LEAST_SAMPLE_CHARS = 600  # of one that is shown whole among many
 SQL_S = 30.0
 MOST_SQL_BYTES = 32 << 20  # of rows, of which far less fits an answer
 
@@ -192,6 +195,52 @@ class Tools:
         traceback = traceback_end(folder, found.state)
         lines += ["traceback:", lines_text(traceback)] if traceback else []
         return bounded("\n".join(lines), "sql over params and last picks some of them")
+
+    def samples(
+        self,
+        run: str = "@last",
+        *,
+        where: str | None = None,
+        step: str | None = None,
+        sort: str | None = None,
+        grep: str | None = None,
+        group: str | None = None,
+        id: str | None = None,  # noqa: A002 - as the column is called
+        limit: int = 10,
+        whole: bool = False,
+    ) -> str:
+        """List samples of a language model's run (prompts, completions, rewards), or show some whole.
+
+        Args:
+            run: a run, see run.
+            where: filter over the samples' columns, such as reward < 0 and finish == 'length'.
+            step: a time-step, or a range: 100:200, 100:, :200.
+            sort: column to sort by, the smallest first; -NAME for the largest first.
+            grep: only samples with this text.
+            group: only completions of this prompt (the column group).
+            id: one sample.
+            limit: at most 200.
+            whole: all texts of each sample, their middle cut where the answer has no room; else the first 80
+                characters.
+        """
+        found = self._database.samples(run)
+        if not len(found):
+            return "the run has no samples"
+        chosen = found.where(where, step=step, group=group, grep=grep)
+        if id is not None:
+            chosen = found.where(f"id == {id!r}")
+        chosen = chosen.sort(sort) if sort else chosen
+        shown = chosen.head(min(max(limit, 1), MOST_ROWS))
+        note = f"{len(shown)} of {len(chosen)} samples that match, of {len(found)}"
+        if whole:
+            room = max(MAX_CHARS // max(len(shown), 1) - NOTE_CHARS, LEAST_SAMPLE_CHARS)
+            texts = [lines_text(sample_text(row)) for row in shown.head(MAX_CHARS // LEAST_SAMPLE_CHARS)]
+            texts = [text if len(text) <= room else shortened(text, room - NOTE_CHARS) for text in texts]
+            return bounded("\n\n".join([note, *texts]), "a smaller limit or one id shows a sample whole")
+        columns = found.index.columns
+        names = list(columns)[:MOST_COLUMNS]
+        rows = [[columns[name][row] for name in names] for row in shown.rows]
+        return table(names, rows, [note])
 
     def diff(self, run: str, other: str, code: bool = True) -> str:
         """Tell how two runs differ: parameters, environment, lines of code.

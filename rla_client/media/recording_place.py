@@ -98,7 +98,7 @@ def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOut
             raise NotConfiguredError("no run is open: call log_files_gen() first, or give results_dir")
         if target.results_dir is None:
             return Path(target.temporary() if target.temporary is not None else "."), None, ()
-        return target.results_dir, target.outbox, ()
+        return target.results_dir, target.outbox, target.below
     folder = Path(os.path.abspath(results_dir))
     own = None if target is None else target.results_dir
     if target is not None and own is not None and folder.is_relative_to(own):

@@ -34,6 +34,7 @@ class RecordingTarget:
         temporary: gives a temporary folder for the names of files that are not made, because the run
             stores nothing.
         outside: such a run makes files that go into a folder of the caller's all the same.
+        below: folders before each name: of a process that joined, its role.
     """
 
     results_dir: Path | None
@@ -41,6 +42,7 @@ class RecordingTarget:
     warn: Callable[[str], None]
     temporary: Callable[[], str] | None = None
     outside: bool = False
+    below: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

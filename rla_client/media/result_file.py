@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +12,12 @@ from typing import Any
 
 import msgpack
 
-from rla_client.contract.job.media_job import JOB_TABLE
+from rla_client.contract.job.media_job import JOB_TABLE, MAX_BLOB_BYTES
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.media import job_sender, render
 from rla_client.media.recording_place import find_place
 from rla_client.stream.values import to_plain
 
-MAX_TABLE_BYTES = 256 << 20  # that the agent takes: `MAX_FIGURE_BLOB_BYTES` of its render jobs
 MAX_FRAME_FILE = 1 << 20  # bytes of a file that goes through the spool
 
 
@@ -91,7 +91,7 @@ def send_table(
     if place.stays:
         return
     content = _packed(columns, rows, plain)
-    travels = len(content) <= MAX_TABLE_BYTES and _finds_msgpack() and job_sender.can_send(place)
+    travels = len(content) <= MAX_BLOB_BYTES and _finds_msgpack() and job_sender.can_send(place)
     if not (travels and job_sender.send_blob(place, JOB_TABLE, (content,), {})):
         job_sender.make_here(place, JOB_TABLE, lambda file: render.encode_table(io.BytesIO(content), file))
 
@@ -127,5 +127,13 @@ def _cell(cell: Any, plain: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any 
     try:
         msgpack.packb(cell, default=plain, unicode_errors="surrogatepass")
     except (OverflowError, ValueError):
-        return str(cell) if isinstance(cell, int) else str(to_plain(cell))
+        return str(cell) if isinstance(cell, int) else _nested(cell)
     return cell
+
+
+def _nested(cell: Any) -> str:  # noqa: ANN401 - any value
+    """What msgpack has no form for, as the agent writes nested cells: JSON, else text."""
+    try:
+        return json.dumps(cell, default=to_plain, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text; something that holds itself
+        return str(to_plain(cell))

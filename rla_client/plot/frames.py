@@ -126,6 +126,7 @@ def gather(
         df = df.assign(**{RUN: _run_names(df)})
     by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
     points = database.curves(df, metrics, x=x, bound=bound)
+    metrics = list(points["metric"].cat.categories)  # of several roles each its own
     having = {run for name in metrics for run in curves_of(points, name)}
     if not having:
         message = (

@@ -48,7 +48,9 @@ def joined_logger() -> Logger | None:
         atexit.register(outbox.release)
         return outbox
 
-    return Logger(opening.log_folder, sinks, join=join)
+    logger = Logger(opening.log_folder, sinks, join=join)
+    logger.address = str(description.get("address") or "")
+    return logger
 
 
 _DEFAULT = Logger(None, ("stdout",))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract import __version__
+from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, PRINTED, TAKEN_NAMES
 from rla_client.contract.process.account import user_name
@@ -69,6 +70,11 @@ def make_opening(
         **_writer_fields(primary=True, label=""),
     )
     return opening._replace(**told)
+
+
+def address_of(opening: Opening, places: Places) -> str:
+    """The address of a run that this process opens."""
+    return f"{opening.run}@{os.path.realpath(places.spool)}"
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
@@ -138,12 +144,15 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
     }
 
 
-def worker_opening(opening: Opening, *, after: tuple[str, ...] | None = None) -> Opening | None:
+def worker_opening(
+    opening: Opening, *, after: tuple[str, ...] | None = None, role: str = ""
+) -> Opening | None:
     """Describe the stream of a worker process of the run: its outputs bear a label of its own.
 
     Args:
         opening: of the run's main process.
         after: of a rank that goes on in its own files: its earlier streams in this spool.
+        role: of a process that joined; the label is this, with a number behind it where another one has it.
     """
     folder = opening.log_folder
     position = rank()
@@ -153,7 +162,7 @@ def worker_opening(opening: Opening, *, after: tuple[str, ...] | None = None) ->
         )
         own = opening._replace(continues=goes_on, **_writer_fields(primary=False, label=f"rank{position}"))
         return own if os.path.isdir(folder) else None
-    wanted = f"rank{position}" if position else f"p{os.getpid()}"
+    wanted = role or (f"rank{position}" if position else f"p{os.getpid()}")
     label = wanted
     for attempt in range(2, 1000):
         try:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG, item_path
+from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG, MADE_AT_ONCE, item_path
 from rla_client.contract.run_index import RunIndex, shorten_info
 
 SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
@@ -58,7 +58,7 @@ def create_item(root: str, table: str, info: str, address: str) -> Item:
             log = Path(item.folder(LOG))
             log.parent.mkdir(parents=True, exist_ok=True)
             log.mkdir()
-            for kind in FOLDER_KINDS:
+            for kind in MADE_AT_ONCE:
                 Path(item.folder(kind)).mkdir(parents=True, exist_ok=True)
             Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:

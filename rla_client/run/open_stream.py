@@ -16,7 +16,7 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG, OTHER_RESULTS
 from rla_client.contract.spool.opening import Opening
 from rla_client.run.current_logger import warn
-from rla_client.run.describe import make_opening, worker_opening
+from rla_client.run.describe import address_of, make_opening, worker_opening
 from rla_client.run.item import Item
 from rla_client.run.record.rank_mean import Comm
 from rla_client.run.record.row import Row
@@ -63,13 +63,16 @@ def open_stream(
     folder = os.path.join(opening.root, opening.folders[LOG])
     clock = clock or current_clock()
     logger = Logger(folder, sinks, outbox, callback=callback, comm=comm, clock=clock)
-    logger.show_media = _show_media
-    logger.for_workers = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
+    logger.show_media = show_media
+    logger.address = address_of(opening, places)
+    told = {"sinks": list(sinks), "opening": opening.to_fields(), "address": logger.address}
+    logger.for_workers = json.dumps(told)
     tell_opened(os.environ.get(RUN_FILE_VARIABLE, ""), opening)
     return Run(logger, opening, settings)
 
 
-def _show_media(logger: Logger, name: str, value: LoggedValue, step: int) -> None:
+def show_media(logger: Logger, name: str, value: LoggedValue, step: int) -> None:
+    """Send a value that was logged to TensorBoard, too."""
     from rla_client.run.record.media_events import send_media_event  # noqa: PLC0415 - only where there are media
 
     send_media_event(logger, name, value, step)
@@ -111,6 +114,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     )
     run.logger.secrets = setup.secrets()
     run.logger.take_parameters = data.add_hyper_param
+    run.logger.sample_limits = config.samples
     if setup.keeps_console:
         from rla_client.run.console.capture import keep_console  # noqa: PLC0415 - not at import of the package
 

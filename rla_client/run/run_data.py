@@ -58,9 +58,12 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.checkpoint.sharded_saver import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode
+    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.run.configure import RunSetup
     from rla_client.run.item import Item
+    from rla_client.run.sharded_run import ShardedRun
     from rla_client.run.temporary_item import TemporaryItem
 
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
@@ -107,6 +110,7 @@ class RunData:
         self._saved_before = 0  # order of the last save of an earlier process, or of a forked run
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
+        self._sharded: ShardedRun | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
 
     @property
@@ -159,6 +163,9 @@ class RunData:
         if self._saver is not None:
             self._saver.close()
             self._saver = None
+        if self._sharded is not None:
+            self._sharded.saver.close()
+            self._sharded = None
 
     @property
     def last_time_step(self) -> int | float | None:
@@ -432,6 +439,70 @@ class RunData:
 
         step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
         return step, load_file(path, trust=trust)
+
+    def save_sharded(
+        self,
+        state: Mapping[str, Any],
+        name: str = CHECKPOINT_NAME,
+        per_rank: object = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> ShardedSave:
+        """See `ExpManager.save_sharded`."""
+        if self.run is None:
+            raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
+        from rla_client.contract.checkpoint.sharded_files import folder_name  # noqa: PLC0415
+
+        step = int(self.clock.get_time())
+        folder_name(name, step)  # refused before it is part of any path
+        sharded, saver = self._open_sharded(), self._open_saver()
+        if saver is None or self.disabled is not None:
+            return sharded.saver.save(state, name, step, per_rank=per_rank, order=time.time_ns())
+        self.custom_data[TIME_STEP_DATA] = self.clock.get_time()
+        self.run.logger.write_scalars()
+        plain, parts = split_custom(self.custom_data, self._run_name)
+        arrays = pack_arrays(parts)
+        order = saver.next_order()
+        written = keep_resume_state(self.run, plain, arrays, name, step, order)
+        told = dict(_metrics(self.run.logger.last_row if metrics is None else metrics))
+        sharded.saver.retention = saver.retention
+        save = sharded.saver.save(state, name, step, per_rank=per_rank, order=order, metrics=told)
+        self._save_archive((plain, arrays, written))
+        return save
+
+    def load_sharded(
+        self,
+        into: dict[str, Any],
+        step: int | None = None,
+        name: str = CHECKPOINT_NAME,
+        *,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """See `ExpManager.load_sharded`."""
+        if not isinstance(into, dict):
+            raise ArgumentError("load_sharded takes a dict, which is filled in place")
+        return self._open_sharded().load(into, self._sharded_folder(), name, step, trust=trust)
+
+    def checkpoint_status(self, name: str | None = None) -> list[ShardedStatus]:
+        """See `ExpManager.checkpoint_status`."""
+        from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: PLC0415
+
+        folder = self._sharded_folder()
+        if folder is None and self._sharded is not None and self._sharded.place is not None:
+            folder = self._sharded.place.folder
+        return [] if folder is None else sharded_status(folder, name)
+
+    def _sharded_folder(self) -> Path | None:
+        """The checkpoint folder of the run, where this process has it."""
+        return None if self.item is None else Path(self.item.folder(CHECKPOINT))
+
+    def _open_sharded(self) -> ShardedRun:
+        """All ranks come here together, the first time."""
+        if self._sharded is None:
+            from rla_client.run.sharded_run import ShardedRun  # noqa: PLC0415 - not at import of the package
+
+            opening = None if self.run is None else self.run.opening
+            self._sharded = ShardedRun(self._sharded_folder(), opening)
+        return self._sharded
 
     def restore_random_state(self) -> None:
         """Random generators as they were at the checkpoint that the run was resumed from."""

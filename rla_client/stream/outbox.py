@@ -49,7 +49,12 @@ RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
 SMALL_FILE_BYTES = 64 << 10  # a whole file in a frame: up to here as dear as a row, beyond as a picture
 SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
-SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
+SHARES: dict[int, int] = {
+    FrameKind.TEXT: SHARE_TEXT,
+    FrameKind.EVENT: SHARE_MEDIA,
+    FrameKind.SAMPLES: SHARE_MEDIA,
+}
+WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those: the rest is for rows
 
 
 class Settings(Protocol):
@@ -287,6 +292,11 @@ class Outbox:
         if self._full is not None:
             self._lose_refused(kind, frame, self._full)
             return False
+        if kind == FrameKind.SAMPLES and self._waiting_bytes + len(frame) > WAITING_SAMPLES_BYTES:
+            self._write_waiting()
+            if self._waiting:
+                self._lose_refused(kind, frame, "the spool cannot be written")
+                return False
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
         if now >= self._next_try:

@@ -13,6 +13,7 @@ from rla_client.contract.layout import LOG
 from rla_client.database.clock import clock
 from rla_client.database.curves.chart_points import Points, chart_points, sample_rows
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import split_role, table_of
 from rla_client.database.records.fleet import fleet_files
 from rla_client.database.records.likely_metric import numeric
 from rla_client.database.records.record import Record
@@ -54,6 +55,8 @@ class Source:
     def curve(self, run: RunName, metric: str) -> Points:
         """Points of one metric of a run; none where it has none or its table is broken."""
         path = self._path(run, PROGRESS_FILE)
+        of_role = Path(table_of(str(path), split_role(metric)[1]))
+        path = of_role if of_role.exists() else path
 
         def read() -> Points:
             points, _ = chart_points(self.data_root, *run, [metric])

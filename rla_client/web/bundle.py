@@ -26,12 +26,11 @@ def bundle(first: str = "main.js") -> str:
     """
     order: dict[str, str] = {}
     _add(first, order, ())
-    later: list[str] = [first]
-    while later:
-        for found in _LATER.finditer(order[later.pop()]):
-            name = REPLACED.get(found["name"], found["name"])
-            _add(name, order, ())
-            later.append(name)
+    scanned = 0
+    while scanned < len(order):  # which grows
+        for found in _LATER.finditer([*order.values()][scanned]):
+            _add(REPLACED.get(found["name"], found["name"]), order, ())
+        scanned += 1
     parts = [_wrapped(name, text) for name, text in order.items()]
     return '"use strict";\nconst modules = {};\n' + "".join(parts)
 

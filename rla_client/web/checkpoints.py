@@ -10,16 +10,25 @@ from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
 from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
+from rla_client.database.noted_checkpoints import noted_checkpoints
 from rla_client.database.results_by_name import stepped
+from rla_client.database.tree.items import NO_CHECKPOINTS
 from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
 from rla_client.web.run_registry import Site
 
 
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master."""
+    """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master.
+
+    Before them what only a note tells of, without bytes and time.
+    """
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
-    rows: dict[str, list[Any]] = {one.path: [*one, stepped(one.path)[0], "here"] for one in found.files}
+    rows: dict[str, list[Any]] = {
+        one.path: [*one, stepped(one.path)[0], "here"]
+        for one in found.files
+        if one.path.partition("/")[0] not in NO_CHECKPOINTS
+    }
     orders: dict[str, int | None] = {}
     root, item = site.database(entry).data_root, item_of(entry, CHECKPOINT)
     with suppress(OSError), held_folder(root, item) as folder:
@@ -33,10 +42,12 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         SaveTime(path, -1 if row[3] is None else int(row[3]), int(row[2] * 1e9), orders.get(path))
         for path, row in rows.items()
     ]
-    listed = [rows[one.name] for one in oldest_first(ages)]
+    noted = noted_checkpoints(site.database(entry).data_root, entry.record.table, entry.record.index)
+    elsewhere = [[one.path, None, None, one.step, "as the Trainer wrote it"] for one in noted]
+    listed = [*elsewhere, *(rows[one.name] for one in oldest_first(ages))]
     return {
         "files": listed[-MAX_LISTED:],
-        "count": len(rows),
+        "count": len(rows) + len(elsewhere),
         "cut": found.cut,
         "bytes": sum(row[1] for row in rows.values()),
     }

@@ -6,6 +6,9 @@ the largest value of each bucket; none is left out by chance. A panel that is zo
 NaN and infinite values are not points: they go beside the curve as *marks* (x and which), at most one of a
 kind a bucket, with their number.
 
+Behind smoothed curves of few runs stand these points too: as many series again, after those of all curves
+(`raw` in the head).
+
 With `group`, runs become one curve and a band a group: by `plot.bands`, as `rla plot` draws them, at as many
 steps as fit.
 """
@@ -25,7 +28,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.clock import clock
 from rla_client.database.compare.grouping import group_label, group_order, group_text
-from rla_client.database.curves.band_kinds import band_kind
+from rla_client.database.compare.groups import of_one_length
+from rla_client.database.curves.band_kinds import BAND_NAMES, band_kind
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.filter.name_completion import full_names
 from rla_client.database.records.row_view import RowView
@@ -48,10 +52,12 @@ MAX_RUNS = 20_000  # of one panel
 MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
 BATCH = 100  # runs that are read at a time
 MAX_GROUPS = 500
+MAX_TOLD = 3  # groups of which it is said that their runs end apart
 BAND_POINTS = 256  # steps at which a band is computed
 IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
 AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
+RAW_RUNS = 50  # up to which the values as they were recorded stand behind smoothed curves
 Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
 
 
@@ -190,23 +196,38 @@ def _single(
     parts: Sequence[Curve], ends: Ends, width: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """One series a run."""
-    if smooth > 0:
-        parts = [_smoothed(curve, width, smooth) for curve in parts]
-    xs = _shared(parts, 2 * width)
-    if xs is not None:
-        kind, series = "exact", [_on(xs, curve) for curve in parts]
-    else:
-        kind = "buckets"
-        edges = _edges(*ends, width)
-        xs = np.sort(
-            np.concatenate([edges[:-1] * 0.75 + edges[1:] * 0.25, edges[:-1] * 0.25 + edges[1:] * 0.75])
-        )
-        series = [_buckets(curve, edges) for curve in parts]
+    raw = smooth > 0 and len(parts) <= RAW_RUNS
+    kind, xs, series = _thinned(
+        [_smoothed(curve, width, smooth) for curve in parts] if smooth > 0 else parts, ends, width
+    )
+    if raw:
+        _, raw_xs, behind = _thinned(parts, ends, width)
+        both = np.union1d(xs, raw_xs)
+        series = [_spread(xs, one, both) for one in series] + [_spread(raw_xs, one, both) for one in behind]
+        xs = both
     head = {
         "kind": kind,
+        "raw": raw,
         "curves": [{"number": curve.entry.number, **_marks(curve, ends, width)} for curve in parts],
     }
     return head, xs, series
+
+
+def _thinned(parts: Sequence[Curve], ends: Ends, width: int) -> tuple[str, Array, list[Array]]:
+    """The points as they are where they are few (`exact`), else the extremes of `buckets`."""
+    xs = _shared(parts, 2 * width)
+    if xs is not None:
+        return "exact", xs, [_on(xs, curve) for curve in parts]
+    edges = _edges(*ends, width)
+    xs = np.sort(np.concatenate([edges[:-1] * 0.75 + edges[1:] * 0.25, edges[:-1] * 0.25 + edges[1:] * 0.75]))
+    return "buckets", xs, [_buckets(curve, edges) for curve in parts]
+
+
+def _spread(xs: Array, series: Array, wider: Array) -> Array:
+    """A series at more x, NaN at those that it has not."""
+    found = np.full(len(wider), np.nan)
+    found[np.searchsorted(wider, xs)] = series
+    return found
 
 
 def _smoothed(curve: Curve, width: int, smooth: float) -> Curve:
@@ -314,11 +335,19 @@ def _grouped(
         for one in bands
     ]
     told: list[dict[str, Any]] = []
+    uneven = []
     for label, members, _, _ in made:
+        ends = [float(curve.xs[-1]) for curve in members if len(curve.xs)]
+        if not of_one_length(ends):
+            uneven.append(f"{label} (runs end from {min(ends):.6g} to {max(ends):.6g})")
         told.append({"label": label, "numbers": [curve.entry.number for curve in members]})
         if odd := sum(curve.odd.shape[1] for curve in members):
             told[-1]["odd"] = {"nan or inf": odd}
-    return {"kind": "bands", "band": band, "curves": told}, grid, series
+    said = BAND_NAMES.get(band, "mean") + (" of smoothed runs" if smooth > 0 else "")
+    if uneven:
+        more = f" and {len(uneven) - MAX_TOLD} more groups" if len(uneven) > MAX_TOLD else ""
+        said += f"; the mean may jump where a run ends: {', '.join(uneven[:MAX_TOLD])}{more}"
+    return {"kind": "bands", "band": band, "curves": told, "said": said}, grid, series
 
 
 def _grid(all_xs: Sequence[Array], points: int) -> Array:

@@ -47,27 +47,35 @@ def send(site: Site, asked: dict[str, Any]) -> Response:
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if media_type is None:
         media_type = "application/pdf" if suffix == ".pdf" else "application/octet-stream"
-    span = _range(asked.get("range"), state.st_size)
+    changed = asked.get("if-range") not in {None, tag}  # what a browser has is of another content
+    wanted = None if changed else _asked_range(asked.get("range"))
+    span = (0, state.st_size) if wanted is None else _range(wanted, state.st_size)
     if span is None:
         file.close()
         return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{state.st_size}"})
     start, end = span
     headers["Content-Length"] = str(end - start)
-    partial = asked.get("range") and (start, end) != (0, state.st_size)
-    if partial:
+    if wanted is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{state.st_size}"
-    return StreamingResponse(_pieces(file, start, end), 206 if partial else 200, headers, media_type)
+    return StreamingResponse(_pieces(file, start, end), 200 if wanted is None else 206, headers, media_type)
 
 
-def _range(asked: object, size: int) -> tuple[int, int] | None:
-    """(begin, end) of what is to be sent; all where the range is not understood; None: beyond the end."""
-    match = _RANGE.fullmatch(str(asked or "").strip())
+def _asked_range(header: object) -> tuple[int | None, int | None] | None:
+    """First and last byte, either may be left out; None where the range is not understood, so all is sent."""
+    match = _RANGE.fullmatch(str(header or "").strip())
     if match is None or not (match[1] or match[2]):
-        return 0, size
-    if not match[1]:
-        start, end = max(0, size - int(match[2])), size
+        return None
+    first, last = (int(text) if text else None for text in match.groups())
+    return None if first is not None and last is not None and last < first else (first, last)
+
+
+def _range(wanted: tuple[int | None, int | None], size: int) -> tuple[int, int] | None:
+    """(begin, end) of what is to be sent; None: beyond the end."""
+    first, last = wanted
+    if first is None:
+        start, end = max(0, size - (last or 0)), size
     else:
-        start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+        start, end = first, size if last is None else min(size, last + 1)
     return (start, end) if start < end else None
 
 

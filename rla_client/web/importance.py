@@ -4,8 +4,10 @@ Of each run one value counts, the last one of the metric. The importance is betw
 two measures: of numbers the size of Spearman's rank correlation; where there are at least two runs a value,
 the correlation ratio of the ranks without what chance brings (epsilon, the root of the share of their
 variance that lies between the values), which also sees an effect that goes up and down again, or has no
-order. It is what one hyper-parameter shows by itself: where two were changed together, or one matters in a
-part of the other's range alone, look at the picture.
+order. Beside it stand its 95 % interval over draws of the runs with replacement, and what shuffled values
+reach in one of twenty tries: an importance that is no larger may be chance. It is what one hyper-parameter
+shows by itself: where two were changed together, or one matters in a part of the other's range alone, look at
+the picture.
 
 The panels are answered as curves are (`curve_answer.encode`): in `parallel` each run is a line over the
 hyper-parameters, each scaled to 0…1, the metric last; in `scatter` each run is one point.
@@ -41,6 +43,8 @@ MAX_RUNS = 1000  # of one picture; more are lines on top of each other
 MAX_NAMES = 40  # hyper-parameters, the most important ones
 MAX_AXES = 10  # beside each other
 LEAST_RUNS = 3
+DRAWS = 200  # of the runs, for an interval
+DRAWN_RUNS = 500  # in each
 MAX_TICKS = 12
 MAX_TICK_TEXT = 24  # characters of a value beside an axis
 LOG_SPAN = 50.0  # of positive numbers: the largest by the least from which on an axis is logarithmic
@@ -54,8 +58,8 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         asked: `runs` (numbers), `metric`.
 
     Returns:
-        `metric`, `runs` that have it, `names`: {name, rho (None: no numbers), importance, runs}; where there
-        are none, `problem` says why.
+        `metric`, `runs` that have it, `names`: {name, rho (None: no numbers), importance, its 95 %
+        `interval`, what `chance` reaches, runs}; where there are none, `problem` says why.
     """
     entries, ys, metric = _metric(site, asked)
     found = []
@@ -66,7 +70,17 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         if len(there) < LEAST_RUNS or len({str(value) for value in known}) < 2:  # noqa: PLR2004
             continue
         rho, weight = weigh(known, ys[there])
-        found.append({"name": name, "rho": rho, "importance": weight, "runs": len(there)})
+        interval, chance = uncertainty(known, ys[there])
+        found.append(
+            {
+                "name": name,
+                "rho": rho,
+                "importance": weight,
+                "interval": [min(interval[0], weight), max(interval[1], weight)],
+                "chance": chance,
+                "runs": len(there),
+            }
+        )
     found.sort(key=lambda one: -float(str(one["importance"])))
     problem = "These runs have no metric yet." if not metric else ""
     if metric and len(entries) < LEAST_RUNS:
@@ -94,6 +108,46 @@ def weigh(values: Sequence[Any], ys: Array) -> tuple[float | None, float]:
         )
         ratio = math.sqrt(max(1 - within / float(np.var(target, ddof=1)), 0.0))
     return rho, max(abs(rho or 0.0), ratio)
+
+
+def uncertainty(values: Sequence[Any], ys: Array) -> tuple[tuple[float, float], float]:
+    """The 95 % interval of an importance, and the one that shuffled values reach in one of twenty tries.
+
+    Both by `DRAWS` draws with a fixed seed; of many runs a part is drawn, which makes the interval wider.
+    """
+    random = np.random.default_rng(0)
+    count = min(len(ys), DRAWN_RUNS)
+    numbers = _numbers(values)
+    _, kinds = np.unique([str(value) for value in values], return_inverse=True)
+    target, own = ranks(ys), None if numbers is None else ranks(numbers)
+    drawn = random.integers(0, len(ys), (DRAWS, count))
+    picked = random.permuted(np.tile(np.arange(len(ys)), (DRAWS, 1)), axis=1)[:, :count]
+    shuffled = random.permuted(picked, axis=1)
+    sampled = _weights(kinds[drawn], None if own is None else own[drawn], target[drawn])
+    chance = _weights(kinds[picked], None if own is None else own[picked], target[shuffled])
+    low, high = np.percentile(sampled, [2.5, 97.5])
+    return (float(low), float(high)), float(np.percentile(chance, 95))
+
+
+def _weights(kinds: NDArray[np.int_], numbers: Array | None, target: Array) -> Array:
+    """The importance of each of some draws, all of shape (draws, runs); see `weigh`."""
+    draws, total = target.shape
+    found = np.zeros(draws)
+    centred = target - target.mean(axis=1, keepdims=True)
+    spread = (centred**2).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if numbers is not None:
+            own = numbers - numbers.mean(axis=1, keepdims=True)
+            found = np.abs((own * centred).sum(axis=1) / np.sqrt((own**2).sum(axis=1) * spread))
+        groups = int(kinds.max()) + 1
+        flat = (kinds + groups * np.arange(draws)[:, None]).ravel()
+        counts = np.bincount(flat, minlength=draws * groups).reshape(draws, groups)
+        sums = np.bincount(flat, centred.ravel(), draws * groups).reshape(draws, groups)
+        between = np.nansum(np.where(counts > 0, sums**2 / counts, 0.0), axis=1)
+        there = (counts > 0).sum(axis=1)
+        share = 1 - (spread - between) / (total - there) / (spread / (total - 1))
+        ratio = np.sqrt(np.clip(np.where(total >= 2 * there, share, 0.0), 0.0, 1.0))
+    return np.asarray(np.fmax(np.nan_to_num(found), np.nan_to_num(ratio)))
 
 
 def ranks(values: Array) -> Array:

@@ -27,6 +27,7 @@ from starlette.responses import StreamingResponse
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.database.curves.stream_tables import run_columns, split_role
 from rla_client.web.run_columns import table_path, table_stat, x_values
 from rla_client.web.run_registry import PageRun, Site, live
 
@@ -114,6 +115,14 @@ class Watcher:
     def _rows_of(self, entry: PageRun) -> Iterator[tuple[str, dict[str, Any]]]:
         number = entry.number
         metrics = [metric for metric, known in self._cursors.items() if number in known]
+        by_role: dict[str, list[str]] = {}  # each writer's rows are counted apart
+        for metric in metrics:
+            by_role.setdefault(split_role(metric)[1], []).append(metric)
+        for some in by_role.values():
+            yield from self._rows_of_writer(entry, some)
+
+    def _rows_of_writer(self, entry: PageRun, metrics: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        number = entry.number
         table = self._table(entry, metrics)
         news: dict[int, dict[str, Any]] = {}  # by cursor: panels are as far as each other, as a rule
         for metric in metrics:
@@ -145,7 +154,10 @@ class Watcher:
         names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]
         with suppress(DatabaseError, OSError):
             cache = self._site.caches[entry.place]
-            return cache.columns(table_path(self._site, entry), names, time.time_ns())
+            now_ns = time.time_ns()
+            return run_columns(
+                table_path(self._site, entry), names, lambda path, some: cache.columns(path, some, now_ns)
+            )
         return {}
 
 

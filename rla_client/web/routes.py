@@ -30,13 +30,17 @@ from rla_client.web import (
     curves,
     file_download,
     file_text,
+    histograms,
     importance,
     item_files,
     media,
     panel_export,
+    result_tables,
     run_changes,
     run_detail,
     run_list,
+    samples,
+    sparklines,
     system_metrics,
 )
 from rla_client.web.agent_status import Machine
@@ -51,7 +55,18 @@ if TYPE_CHECKING:
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
-LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
+LONG = frozenset(
+    {
+        "sparklines",
+        "difference",
+        "search",
+        "files",
+        "media",
+        "environment",
+        "samples_search",
+        "sample_story",
+    }
+)  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -66,8 +81,14 @@ OF_A_RUN: dict[str, Answer] = {
     "text": file_text.text,
     "search": file_text.search,
     "media": media.media,
+    "histograms": histograms.histograms,
+    "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
+    "samples": samples.listing,
+    "sample": samples.whole,
+    "samples_search": samples.search,
+    "sample_story": samples.story,
 }
 
 
@@ -90,6 +111,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "command": panel_export.command,
         "live": stream,
         "metrics": lambda site, body: run_list.metric_names(site.chosen(body.get("numbers"))),
+        "sparklines": sparklines.sparklines,
         "importance": importance.importance,
         "parallel": importance.parallel,
         "scatter": importance.scatter,
@@ -152,7 +174,7 @@ def _answering(
 
 def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        names = ("range", "if-none-match")
+        names = ("range", "if-range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
         return await run_sync(_guarded, file_download.send, site, asked, limiter=limiter)
 

@@ -12,6 +12,7 @@ import numpy as np
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.curves.curve_reader import Reader, read_tables
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def table_path(site: Site, entry: PageRun) -> str:
 
 
 def table_stat(site: Site, entry: PageRun) -> tuple[int, int] | None:
-    """What tells whether a run's table got rows: inode and bytes; None where there is none."""
-    with suppress(OSError):
-        found = os.stat(table_path(site, entry))
-        return found.st_ino, found.st_size
-    return None
+    """What tells whether a run's tables got rows: sums of inodes and bytes; None where there is none."""
+    path = table_path(site, entry)
+    inode = size = -1
+    for role in ("", *roles_of(os.path.dirname(path))):
+        with suppress(OSError):
+            found = os.stat(table_of(path, role))
+            inode, size = inode + found.st_ino, size + found.st_size
+    return None if size < 0 else (inode, size)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.plain_files import MAX_SMALL_BYTES
-from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES
+from rla_client.contract.layout import CODE, FOLDER_KINDS, LOG, OUTPUT_NAMES, SAMPLES
 from rla_client.contract.run_file import RUN_FILE, run_file
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.losses import lost_lines
@@ -50,6 +50,9 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     resumes, traceback = _history(site, entry)
     return {
         "path": path_of(entry),
+        "number": entry.number,
+        "boot": site.boot,
+        "version": site.version,
         "database": str(site.database(entry).data_root),
         "table": record.table,
         "index": record.index,
@@ -66,6 +69,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "display_name": record.display_name,
         "problems": list(record.problems),
         "likely": record.likely,
+        "samples": (site.database(entry).data_root / SAMPLES / record.table / record.index).is_dir(),
         "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],
         "parameter_count": len(flat),
         "tracked": list(record.tracked),

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from support.spooled import bare_opening
 
 from rla_agent.model.frame_decoder import decode
-from rla_agent.model.records import Close, Event, Mark, Record, Row, Text
+from rla_agent.model.records import Close, Event, Mark, Record, Row, Samples, Text
 from rla_agent.outputs.csv_encoder import CsvEncoder, new_columns, widened
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.file_content import FileContent
 from rla_agent.outputs.formats import FORMATS, ends_of
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.outputs.text_encoder import TextEncoder
-from rla_client.contract.layout import OUTPUT_NAMES, SINKS
+from rla_client.contract.layout import OUTPUT_NAMES, SAMPLES, SAMPLES_FILE, SINKS
 from rla_client.contract.spool.protocol import FrameKind, pack
 
 MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
@@ -40,7 +40,19 @@ rows = st.builds(
     Row,
     st.one_of(st.integers(-5, 1 << 65), st.floats()), st.floats(0, 2e9), st.dictionaries(keys, plain, max_size=4), excluded,  # noqa: E501
 )  # fmt: skip
+samples = st.builds(
+    Samples,
+    st.text(max_size=4),
+    st.one_of(st.integers(-5, 1 << 65), st.floats()),
+    st.floats(0, 2e9),
+    st.integers(0, 3),
+    st.lists(
+        st.dictionaries(st.one_of(keys, st.sampled_from(["prompt", "reward", "id"])), plain, max_size=4),
+        max_size=4,
+    ),
+)
 others = st.one_of(
+    samples,
     st.builds(Text, st.integers(0, 7), st.text(max_size=10).map(lambda text: text + "\n")),
     st.just(Event(b"\x09" + bytes(8))),
     st.just(Mark("hyper_param", {"a": [1]})),
@@ -119,8 +131,11 @@ def test_a_state_is_plain_data_and_a_replay_writes_the_same(name: str, contents:
     assert once == twice
 
 
-def rows_of(*steps: int) -> list[Record]:
-    return fresh([Row(step, 1.5, {"a": step, "text": 'x"\n\r"'}, None) for step in steps])
+def rows_of(*steps: int, name: str = "") -> list[Record]:
+    values = {"a": 1, "text": 'x"\n\r"'}
+    if name == SAMPLES:
+        return fresh([Samples("train", step, 1.5, 0, [values]) for step in steps])
+    return fresh([Row(step, 1.5, values, None) for step in steps])
 
 
 @every_sink
@@ -129,9 +144,10 @@ def test_records_end_where_the_encoder_says(name: str, tmp_path: Path) -> None:
     make = MAKERS[name][1]
     encoder = make()
     head = encoder.head()
-    data = head + b"".join(encoder.encode(rows_of(step))[0] for step in range(3))
+    data = head + b"".join(encoder.encode(rows_of(step, name=name))[0] for step in range(3))
     ends = encoder.ends(data)
-    assert ends == ends_of(os.fsencode(OUTPUT_NAMES.get(name, "events.out.tfevents.1.h")))(data)
+    file_name = {**OUTPUT_NAMES, SAMPLES: SAMPLES_FILE}.get(name, "events.out.tfevents.1.h")
+    assert ends == ends_of(os.fsencode(file_name))(data)
     assert (ends[-1] if ends else 0) == len(data)
     path = tmp_path / "file"
     for size in range(len(data) + 1):
@@ -144,7 +160,7 @@ def test_records_end_where_the_encoder_says(name: str, tmp_path: Path) -> None:
         if found.size in ends and found.state:
             again = make()
             again.restore(found.state)
-            rest = again.encode(rows_of(*range(again.rows, 3)))[0]
+            rest = again.encode(rows_of(*range(again.rows, 3), name=name))[0]
             assert data[: found.size] + rest == data
 
 
@@ -155,7 +171,7 @@ def test_what_stays_when_a_run_goes_on_earlier(
 ) -> None:
     make = MAKERS[name][1]
     encoder = make()
-    whole = encoder.head() + b"".join(encoder.encode(rows_of(step))[0] for step in (10, 20, 30))
+    whole = encoder.head() + b"".join(encoder.encode(rows_of(step, name=name))[0] for step in (10, 20, 30))
     (tmp_path / "file").write_bytes(whole)
     with (tmp_path / "file").open("rb") as file:
         kept = encoder.kept(FileContent(file.fileno()), rows, time_step)
@@ -166,7 +182,7 @@ def test_what_stays_when_a_run_goes_on_earlier(
     again = make()
     again.restore(kept.state)
     assert again.rows == count
-    assert whole[: kept.size] + again.encode(rows_of(*(10, 20, 30)[count:]))[0] == whole
+    assert whole[: kept.size] + again.encode(rows_of(*(10, 20, 30)[count:], name=name))[0] == whole
 
 
 @every_sink

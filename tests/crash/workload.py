@@ -23,7 +23,8 @@ import time
 from types import FrameType
 
 TOLD = struct.Struct("<BBI")
-ROW, TEXT, DURABLE = 0, 1, 2
+ROW, TEXT, DURABLE, SAMPLES = 0, 1, 2, 3
+SAMPLES_EVERY = 20  # rows between two calls of log_samples, where there are any
 TEXT_EVERY = 50
 LATE_EVERY = 400
 MAX_LATE_KEYS = 12
@@ -43,6 +44,15 @@ def row_of(stream: int, seq: int) -> dict[str, object]:
 def text_of(stream: int, seq: int) -> str:
     """The line of text before row `seq`."""
     return f"text {stream} {seq} end"
+
+
+def samples_of(stream: int, chunk: int, count: int) -> list[dict[str, object]]:
+    """What call number `chunk` of log_samples holds."""
+    rows = range(chunk * count, (chunk + 1) * count)
+    return [
+        {"seq": seq, "stream": stream, "prompt": f"p{seq % 4}", "completion": f"text {seq} \n" * 80}
+        for seq in rows
+    ]
 
 
 class Stop:
@@ -68,6 +78,7 @@ def main() -> None:
     parser.add_argument("--times", help="file for seconds that each dump_tabular took, and a bare write")
     parser.add_argument("--floor", action="store_true", help="also time a bare write(2) of 200 bytes a row")
     parser.add_argument("--flush-every", type=int, default=0, help="rows between flushes")
+    parser.add_argument("--samples", type=int, default=0, help="rows of each call of log_samples")
     parser.add_argument("--jump-clock", action="store_true", help="the wall clock goes a day back and forth")
     options = parser.parse_args()
 
@@ -96,7 +107,7 @@ def main() -> None:
 
 def log(stream: int, options: argparse.Namespace, parent: int) -> None:
     """Log rows 0, 1, 2, … and tell after each, until `parent` is gone: a worker's may be before it asks."""
-    from rla_client import logger
+    from rla_client import log_samples, logger
 
     pipe = options.pipe
     times: list[str] = []
@@ -108,6 +119,10 @@ def log(stream: int, options: argparse.Namespace, parent: int) -> None:
             logger.info(text_of(stream, seq))
             os.write(pipe, TOLD.pack(stream, TEXT, seq))
         logger.set_time(seq)
+        if options.samples and seq % SAMPLES_EVERY == 0:
+            chunk = seq // SAMPLES_EVERY
+            log_samples(samples_of(stream, chunk, options.samples))
+            os.write(pipe, TOLD.pack(stream, SAMPLES, chunk))
         for key, value in row_of(stream, seq).items():
             logger.record_tabular(key, value)
         began = time.perf_counter()

@@ -12,6 +12,7 @@ import contextlib
 import csv
 import fcntl
 import glob
+import gzip
 import io
 import json
 import os
@@ -30,10 +31,12 @@ from crash.workload import (
     LATE_EVERY,
     MAX_LATE_KEYS,
     ROW,
+    SAMPLES,
     TEXT,
     TEXT_EVERY,
     TOLD,
     row_of,
+    samples_of,
     text_of,
 )
 from crash.zygote import Forked, Zygote
@@ -49,7 +52,7 @@ KINDS = ("csv", "json", "log", "tensorboard")
 
 
 class Trainer:
-    """A workload process and what it told; `rows[stream]`, `texts[stream]`, `durable[stream]` count it."""
+    """A workload process and what it told of each stream: counts of rows, texts, chunks of samples."""
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Trainer:
         self.rows = [0, 0]
         self.texts = [0, 0]
         self.durable = [0, 0]
+        self.samples = [0, 0]
         read, write = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -96,6 +100,8 @@ class Trainer:
                         self.rows[stream] = seq + 1
                     elif kind == TEXT:
                         self.texts[stream] = seq + 1
+                    elif kind == SAMPLES:
+                        self.samples[stream] = seq + 1
                     elif kind == DURABLE:
                         self.durable[stream] = seq + 1
                 rest = rest[whole:]
@@ -116,6 +122,40 @@ class Trainer:
         self.process.wait(ENDED_WITHIN_S)
         self._reader.join(ENDED_WITHIN_S)
         assert not self._reader.is_alive(), "a worker of the workload did not end"
+
+
+def check_samples(trainer: Trainer, count: int) -> int:
+    """Demand that each chunk of samples that was told is in its file, whole, once and in order.
+
+    Args:
+        trainer: that has ended, all of it taken in.
+        count: rows of a chunk.
+
+    Returns:
+        Chunks in all files.
+
+    Raises:
+        AssertionError: something is lost, double, torn, or came from nowhere.
+    """
+    found = 0
+    for stream, told in enumerate(trainer.samples):
+        paths = glob.glob(
+            str(trainer.folder / ("samples.jsonl.gz" if stream == 0 else "samples.p*.jsonl.gz"))
+        )
+        assert bool(told) <= len(paths) <= 1, f"{paths}: one file was expected"
+        for path in paths:
+            lines = [json.loads(line) for line in gzip.decompress(Path(path).read_bytes()).splitlines()]
+            chunks, rest = divmod(len(lines), count)
+            assert rest == 0, f"{path}: a chunk is torn"
+            assert told <= chunks <= told + 1, f"{path}: {chunks} chunks, {told} were told"
+            wanted = [row for chunk in range(chunks) for row in samples_of(stream, chunk, count)]
+            shown = [
+                {name: line[name] for name in ("seq", "stream", "prompt", "completion")} for line in lines
+            ]
+            assert shown == wanted, f"{path}: other samples than were logged"
+            assert len({line["id"] for line in lines}) == len(lines)
+            found += chunks
+    return found
 
 
 def count_rows(folder: Path, stream: int, kinds: tuple[str, ...] = KINDS) -> dict[str, int]:

@@ -17,7 +17,7 @@ ROWS = """() => {
     const heads = [...document.querySelectorAll("#runs-table .row.head [data-column]")];
     const names = heads.map((head) => head.dataset.column);
     return [...document.querySelectorAll("#runs-table .rows > .row")].map((row) => {
-        const cells = [...row.querySelectorAll("[role=cell]")].map((cell) => cell.textContent);
+        const cells = [...row.querySelectorAll("[role=cell]:not(.tools)")].map((cell) => cell.textContent);
         return {number: Number(row.dataset.number ?? -1), group: row.dataset.group ?? "",
                 place: Number(row.getAttribute("aria-rowindex")) - 2,
                 ...Object.fromEntries(names.map((name, at) => [`=${name}`, cells[at]]))};

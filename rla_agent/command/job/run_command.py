@@ -25,13 +25,14 @@ from rla_agent.command.job.runs import await_end, place_console
 from rla_agent.model.process_ending import Ending
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
+from rla_client.contract.capture.environment import CaptureNotes, CaptureWish, captured_environment
 from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.opening import CONSOLE_VARIABLE, LAUNCH_VARIABLE
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-def run_command(
+def run_command(  # noqa: PLR0913 - those of the command line
     command: Sequence[str],
     places: Places,
     settings: AgentConfig,
@@ -39,6 +40,7 @@ def run_command(
     drain_s: float,
     console: bool = True,
     config: Path | None = None,
+    capture: CaptureWish | None = None,
 ) -> int:
     """Run a command with an agent; returns its exit status.
 
@@ -49,6 +51,7 @@ def run_command(
         drain_s: seconds to wait for its runs' data after it ended.
         console: keep what it prints.
         config: handed to an agent that is started.
+        capture: record it although it does not use rla_client.
     """
     program = shutil.which(command[0])
     if program is None:
@@ -61,9 +64,14 @@ def run_command(
     keeper = LogWriter(places.state, kept_bytes)
     keeping = AgentKeeper(places, config)
     launch = secrets.token_hex(8)
+    kept = {CONSOLE_VARIABLE: "1"} if kept_bytes else {}
+    environment = {**os.environ, LAUNCH_VARIABLE: launch, **kept}
+    notes = None
     try:
-        kept = {CONSOLE_VARIABLE: "1"} if kept_bytes else {}
-        child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch, **kept}, keeper)
+        if capture is not None:
+            notes = CaptureNotes()
+            environment = captured_environment(environment, capture, notes.path)
+        child = Child(program, command, environment, keeper)
     except OSError as error:
         sys.stderr.write(f"rla-agent run: {command[0]}: {error.strerror or error}\n")
         ending = Ending(NOT_EXECUTABLE, None)
@@ -77,4 +85,6 @@ def run_command(
         ended = Launch(launch, child.pid, ending, child.told)
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
+    if notes is not None and (why := notes.why_nothing()):
+        sys.stderr.write(f"rla-agent run: nothing was captured: {why}\n")
     return ending.status

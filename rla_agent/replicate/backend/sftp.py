@@ -7,12 +7,8 @@ prefix is what a later try may start from. Appends are one write each, awaited. 
 on the server is linked to it by `hardlink@openssh.com`.
 
 *Syncing* is `fsync@openssh.com`, on files before their rename and on folders (opened for reading) after it:
-without it, a file that was acknowledged is empty or not there after a power cut. A server's process does one
-thing at a time, and a sync waits for the disk; so the files of a batch are spread over up to `CHANNELS`
-channels of the connection, whose syncs then share a commit of the file system's journal. A large file is
-synced piece by piece on a channel beside the one that it is sent on. More channels are opened when they are
-first needed, and only where the link is quick enough to fill them; they are closed when they rest, for each
-is a process on the server.
+without it, a file that was acknowledged is empty or not there after a power cut. The files of a batch are
+spread over several channels (`sftp_channels`); a large file is synced piece by piece (`sftp_sync_behind`).
 
 A server without fsync acknowledges what is in its memory (`syncs`). Without posix-rename the old file is
 moved aside, the new one renamed, the old one removed; the name is missing for two round trips. Without
@@ -23,12 +19,11 @@ there is `NoRootError`: a mistyped name must not fill a second database.
 from __future__ import annotations
 
 import struct
-import time
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.errors import (
@@ -48,9 +43,10 @@ from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode, warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
+from rla_agent.replicate.backend.sftp_channels import OpenFile, SyncChannels, flush, sync_request
+from rla_agent.replicate.backend.sftp_sync_behind import SyncBehind
 from rla_agent.replicate.backend.target import (
     ROOM_BYTES,
-    SYNC_BYTES,
     ModeOf,
     Session,
     SmallFile,
@@ -65,95 +61,13 @@ if TYPE_CHECKING:
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
 HARDLINK: Final = b"hardlink@openssh.com"
-FSYNC: Final = b"fsync@openssh.com"
-CHANNELS: Final = 4  # of one connection that sync at once; sshd allows ten (MaxSessions)
-QUICK_WINDOW_BYTES: Final = 128 << 10  # a link that was found to be as quick may have more than one channel
-FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another one,
-NAMES_A_CHANNEL: Final = 16  # nor fewer that are only synced
-REST_S: Final = 30.0  # then channels that nobody used are closed
-SYNC_S: Final = 10.0  # a large file on a slow link is synced so often
+FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another channel
 _SUFFIX_ASIDE: Final = b".old"
 _FINISH: Final = "set the time and permissions of"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 _SYNC: Final = "sync"
 _Results: TypeAlias = "list[RemoteStat | Exception | None]"  # of a batch; None: none so far
 _Left: TypeAlias = "dict[int, RemoteStat]"  # by the file's number, where it has not the time that was sent
-
-
-class _Open(NamedTuple):
-    """A file that a channel has open: its handle is good on that channel only."""
-
-    wire: wire.Wire
-    handle: bytes
-
-
-class _Behind:
-    """Syncs what was sent of a large file while more of it is sent, on a channel of its own if there is one.
-
-    So that at the end little is left to be written out, and a later try may start from what was synced. What
-    it cannot do for want of rights or of the extension is left to the last sync, on the handle that writes.
-    """
-
-    def __init__(self, session: SftpSession, job: Upload, own: _Open) -> None:
-        self._session, self._job, self._own = session, job, own
-        self._open: _Open | None = None
-        self._asked_at, self._asked = time.monotonic(), job.start
-        self._request: int | None = None
-        self._works = session.syncs
-
-    def confirmed(self, at: int) -> None:
-        """So many bytes are on the server: sync them where it is time to."""
-        if not self._works:
-            return
-        if self._request is not None:
-            self._take_answer()
-        elif at - self._asked >= SYNC_BYTES or (
-            at > self._asked and time.monotonic() - self._asked_at >= SYNC_S
-        ):
-            self._open = self._open or self._session.sync_beside(self._job) or self._own
-            over, handle = self._open
-            self._request = over.submit(_sync_request(handle), syncs=True)
-            over.flush()
-            self._asked, self._asked_at = at, time.monotonic()
-
-    def _take_answer(self) -> None:
-        assert self._open is not None
-        assert self._request is not None
-        over = self._open.wire
-        over.poll()
-        if over.answered(self._request):
-            self.end()
-
-    def end(self) -> None:
-        """Wait for the sync that is under way.
-
-        Raises:
-            TargetError: it failed; what was written by then may be lost, so that nobody may use it.
-        """
-        if self._open is not None and self._request is not None:
-            request, self._request = self._request, None
-            self._works = self._session.check_sync(self._open.wire, request, self._job.path)
-            if self._works:
-                self._job.synced(self._asked)
-
-    def close(self) -> None:
-        """Close the file there."""
-        if self._open is not None and self._open is not self._own:
-            with suppress(TargetError):  # if the connection is gone, so is the handle
-                self.end()
-            over, handle = self._open
-            with suppress(LinkError):
-                over.call(wire.request(wire.CLOSE, handle))
-
-
-def _sync_request(handle: bytes) -> bytes:
-    return wire.request(wire.EXTENDED, FSYNC, handle)
-
-
-def _flush(wires: Iterable[wire.Wire]) -> None:
-    """Let the channels work side by side: waiting for one sends only what is queued there."""
-    for over in wires:
-        over.flush()
 
 
 def _write(over: wire.Wire, handle: bytes, offset: int, data: memoryview) -> list[int]:
@@ -186,11 +100,7 @@ class SftpSession(Session):
         self.extensions = link.extensions
         self._posix_rename = POSIX_RENAME in link.extensions
         self._keeps_modes = True
-        self._spread_at = 0.0
-        self._wires = [link]  # the first one is for everything, the others are for what is synced
-        self._channels = CHANNELS if FSYNC in link.extensions else 1  # at most, as far as is known
-        self._fsyncs = FSYNC in link.extensions
-        self._new_names: set[bytes] = set()  # folders in which folders were made, and that were not synced
+        self._channels = SyncChannels(link, transport, self._full)
         self._check_root(make=make_root)
 
     @property
@@ -201,7 +111,7 @@ class SftpSession(Session):
     @property
     def syncs(self) -> bool:
         """See `Session`."""
-        return self._fsyncs
+        return self._channels.works
 
     @property
     def alive(self) -> bool:
@@ -210,95 +120,10 @@ class SftpSession(Session):
 
     def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
         """See `Session`; all requests are in flight at once."""
-        if not self._fsyncs or not paths:
+        if not self._channels.works or not paths:
             return [False] * len(paths)
-        synced = self._sync_names([*paths, *set(map(parent, paths))])
+        synced = self._channels.sync_names([*paths, *set(map(parent, paths))])
         return [synced[path] and bool(synced[parent(path)]) for path in paths]
-
-    def _sync_names(self, names: Sequence[bytes]) -> dict[bytes, bool | None]:
-        """Open files or folders for reading and sync them: whether each now is on the server's disk.
-
-        One that cannot be opened so is not. None: syncing it gave an error, which the server calls "Failure";
-        for what it cannot do at all, or not with such a handle, it has other words.
-        """
-        wires = self._spread(len(names) // NAMES_A_CHANNEL)
-        opens = [
-            wires[number % len(wires)].submit(wire.open_request(self._full(name), wire.READ_FLAG))
-            for number, name in enumerate(names)
-        ]
-        _flush(wires)
-        handles = {}
-        for number, request in enumerate(opens):
-            reply = wires[number % len(wires)].wait(request)
-            if reply.kind == wire.HANDLE:
-                handles[number] = reply.handle
-        syncs = {
-            number: wires[number % len(wires)].submit(_sync_request(handle), syncs=True)
-            for number, handle in handles.items()
-        }
-        closes = {
-            number: wires[number % len(wires)].submit(wire.request(wire.CLOSE, handle))
-            for number, handle in handles.items()
-        }
-        _flush(wires)
-        synced: dict[bytes, bool | None] = dict.fromkeys(names, False)
-        for number, request in syncs.items():
-            status = self._synced(wires[number % len(wires)], request).status
-            synced[names[number]] = None if status == wire.FAILURE else status == wire.OK
-        for number, request in closes.items():
-            wires[number % len(wires)].wait(request)
-        return synced
-
-    def _synced(self, over: wire.Wire, request: int) -> wire.Reply:
-        """The reply to a sync."""
-        reply = over.wait_long(request, self._ask_whether_alive)
-        if reply.status == wire.OP_UNSUPPORTED:
-            self._fsyncs = False
-        return reply
-
-    def _ask_whether_alive(self) -> None:
-        """A server that answers anything is alive; its disk is slow.
-
-        Raises:
-            LinkError: it does not answer.
-        """
-        import paramiko  # noqa: PLC0415
-
-        try:
-            self._transport.open_session(timeout=wire.ANSWER_S).close()
-        except paramiko.ChannelException:
-            return  # refused: an answer
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            why = f"no answer for {wire.REPLY_TIMEOUT_S:g} s: {error}"
-            raise LinkError("talk to", b"", why) from error
-
-    def _spread(self, wanted: int) -> list[wire.Wire]:
-        """The channels to spread files over: so many, as far as link and server allow it; at least one."""
-        wanted = min(self._channels, wanted)
-        now = time.monotonic()
-        if wanted > 1:
-            self._spread_at = now
-        elif now - self._spread_at > REST_S:
-            for resting in self._wires[1:]:
-                resting.close()
-            del self._wires[1:]
-        while len(self._wires) < wanted and self._wire.window_bytes >= QUICK_WINDOW_BYTES:
-            if self._one_more() is None:
-                break
-        return self._wires[: max(1, wanted)]
-
-    def _one_more(self) -> wire.Wire | None:
-        """Another channel; None where the server allows no more."""
-        import paramiko  # noqa: PLC0415
-
-        try:
-            self._wires.append(wire.open_wire(self._transport))
-        except (paramiko.SSHException, EOFError, OSError, LinkError) as error:
-            if not self.alive:
-                raise LinkError("start sftp", b"", str(error) or type(error).__name__) from error
-            self._channels = len(self._wires)
-            return None
-        return self._wires[-1]
 
     def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:
         """See `Session`; all requests are in flight at once."""
@@ -405,7 +230,7 @@ class SftpSession(Session):
                 changes += [] if changed is None else [(folder, changed)]
         self._change_modes(changes, warn=all(reply.status == wire.OK for reply in replies))
         self._folders.update(missing)
-        self._new_names.update(
+        self._channels.made_folders_in(
             parent(folder) for folder, reply in zip(missing, replies, strict=True) if reply.status == wire.OK
         )
 
@@ -567,8 +392,8 @@ class SftpSession(Session):
 
     def _open_many(
         self, files: Sequence[SmallFile], results: _Results, linked: Container[int]
-    ) -> dict[int, _Open]:
-        wires = self._spread(len(files) // FILES_A_CHANNEL)
+    ) -> dict[int, OpenFile]:
+        wires = self._channels.spread(len(files) // FILES_A_CHANNEL)
         looks = [
             wires[number % len(wires)].submit(self._lstat(file.path)) for number, file in enumerate(files)
         ]
@@ -579,7 +404,7 @@ class SftpSession(Session):
             for number, file in enumerate(files)
             if number not in linked
         }
-        _flush(wires)
+        flush(wires)
         handles = {}
         for number, file in enumerate(files):
             over = wires[number % len(wires)]
@@ -589,11 +414,11 @@ class SftpSession(Session):
             opened = over.wait(opens[number])
             results[number] = results[number] or self._problem(opened, "create", file.temp)
             if opened.kind == wire.HANDLE:
-                handles[number] = _Open(over, opened.handle)
+                handles[number] = OpenFile(over, opened.handle)
         return handles
 
     def _write_many(
-        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, _Open], left: _Left
+        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, OpenFile], left: _Left
     ) -> set[int]:
         """Write, sync and close; `left` gets the state of those whose time could not be set.
 
@@ -607,7 +432,7 @@ class SftpSession(Session):
         synced: set[int] = set()
         for number, operation, request in pending:
             over = handles[number].wire
-            reply = self._synced(over, request) if operation == _SYNC else over.wait(request)
+            reply = self._channels.await_sync(over, request) if operation == _SYNC else over.wait(request)
             if operation == _SYNC and reply.status in {wire.OK, wire.OP_UNSUPPORTED}:
                 synced.update({number} if reply.status == wire.OK else ())
             elif operation == _FINISH and reply.status != wire.OK:
@@ -624,7 +449,7 @@ class SftpSession(Session):
         return synced
 
     def _ask_writes(
-        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, _Open]
+        self, files: Sequence[SmallFile], results: _Results, handles: dict[int, OpenFile]
     ) -> list[tuple[int, str, int]]:
         """The requests of `_write_many`: (number of the file, what is done, request)."""
         pending: list[tuple[int, str, int]] = []
@@ -632,30 +457,20 @@ class SftpSession(Session):
             data = memoryview(files[number].data) if results[number] is None else memoryview(b"")
             pending += [(number, "write", request) for request in _write(over, handle, 0, data)]
             pending.append((number, _FINISH, over.submit(self._finish(handle, files[number]))))
-        for number, (over, handle) in handles.items() if self._fsyncs else ():
+        for number, (over, handle) in handles.items() if self._channels.works else ():
             if files[number].durable and results[number] is None:
-                pending.append((number, _SYNC, over.submit(_sync_request(handle), syncs=True)))
+                pending.append((number, _SYNC, over.submit(sync_request(handle), syncs=True)))
         for number, (over, handle) in handles.items():
             pending.append((number, "close", over.submit(wire.request(wire.CLOSE, handle))))
-        _flush(dict.fromkeys(over for over, _ in handles.values()))
+        flush(dict.fromkeys(over for over, _ in handles.values()))
         return pending
 
     def _name_many(self, files: Sequence[SmallFile], results: _Results, synced: set[int]) -> None:
         """Sync the folders in which synced files have got their names, and tell of them in `results`."""
         named = {number: found for number in synced if isinstance(found := results[number], RemoteStat)}
-        folders = self._sync_folders({parent(files[number].path) for number in named})
+        folders = self._channels.sync_folders({parent(files[number].path) for number in named})
         for number, found in named.items():
             results[number] = replace(found, synced=parent(files[number].path) in folders)
-
-    def _sync_folders(self, folders: set[bytes]) -> set[bytes]:
-        """Sync folders with new names in them, and those in which folders were made; all that now are."""
-        if not folders:
-            return set()
-        found = self._sync_names([*folders, *(self._new_names - folders)])
-        synced = {name for name, is_synced in found.items() if is_synced}
-        made = self._new_names <= synced
-        self._new_names -= synced
-        return synced if made else set()
 
     def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
         mode = file.mode if self._keeps_modes else None
@@ -704,7 +519,7 @@ class SftpSession(Session):
         handle = self._ask(request, "create", job.temp).handle
         if job.start and self._keeps_modes:  # what was begun may be more open than that
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
-        behind = _Behind(self, job, _Open(self._wire, handle))
+        behind = SyncBehind(self._channels, job, OpenFile(self._wire, handle), self._check)
         try:
             self._send_body(job, handle, behind)
             self._check_size(job, handle)
@@ -726,12 +541,12 @@ class SftpSession(Session):
 
     def _named(self, path: bytes) -> bool:
         """Sync the folder in which a file has just got its name."""
-        return parent(path) in self._sync_folders({parent(path)})
+        return parent(path) in self._channels.sync_folders({parent(path)})
 
     def _finish_body(self, job: Upload, handle: bytes) -> tuple[wire.Reply, bool]:
         """Set time and permissions, sync, close: the answer to the first, and whether it is synced."""
         finish = self._wire.submit(self._finish(handle, job))
-        sync = self._wire.submit(_sync_request(handle), syncs=True) if self._fsyncs else None
+        sync = self._wire.submit(sync_request(handle), syncs=True) if self._channels.works else None
         close = self._wire.submit(wire.request(wire.CLOSE, handle))
         finished = self._wire.wait(finish)
         synced = self._sync_answer(sync, job.path)
@@ -742,32 +557,13 @@ class SftpSession(Session):
         """Whether a file was synced; what failed to be is no file to be renamed."""
         if sync is None:
             return False
-        reply = self._synced(self._wire, sync)
+        reply = self._channels.await_sync(self._wire, sync)
         if reply.status == wire.OP_UNSUPPORTED:
             return False
         self._check(reply, _SYNC, path)
         return True
 
-    def sync_beside(self, job: Upload) -> _Open | None:
-        """Open a file that is being sent on another channel, to sync it there; None: it cannot be."""
-        if not self._fsyncs:
-            return None
-        self._spread_at = time.monotonic()
-        beside = self._wires[1] if len(self._wires) > 1 else self._one_more() if self._channels > 1 else None
-        if beside is None:
-            return None
-        opened = beside.call(wire.open_request(self._full(job.temp), wire.READ_FLAG))
-        return _Open(beside, opened.handle) if opened.kind == wire.HANDLE else None
-
-    def check_sync(self, over: wire.Wire, request: int, path: bytes) -> bool:
-        """Wait for a sync to go well; False where the server cannot, or may not with that handle."""
-        reply = over.wait_long(request, self._ask_whether_alive)
-        if reply.status in {wire.OP_UNSUPPORTED, wire.PERMISSION_DENIED}:
-            return False
-        self._check(reply, _SYNC, path)
-        return True
-
-    def _send_body(self, job: Upload, handle: bytes, behind: _Behind) -> None:
+    def _send_body(self, job: Upload, handle: bytes, behind: SyncBehind) -> None:
         waiting: deque[tuple[int, int]] = deque()
         at = job.start
         while at < job.size:
@@ -786,7 +582,7 @@ class SftpSession(Session):
         while waiting:
             self._confirm(job, waiting, behind)
 
-    def _confirm(self, job: Upload, waiting: deque[tuple[int, int]], behind: _Behind) -> None:
+    def _confirm(self, job: Upload, waiting: deque[tuple[int, int]], behind: SyncBehind) -> None:
         request, end = waiting.popleft()
         self._check(self._wire.wait(request), "write", job.path)
         job.progress(end)

@@ -19,8 +19,7 @@ from typing import Final
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger_rows import Key
 from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
-from rla_client.contract.checkpoint.prune_notes import PRUNABLE
-from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.layout import CHECKPOINT, PRUNABLE
 
 MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
 MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes

@@ -47,7 +47,7 @@ from rla_agent.replicate.ledger_rows import (
 )
 from rla_agent.replicate.prune.pruner import is_pruned
 from rla_agent.replicate.tombstones import BuriedError, MovedError
-from rla_agent.replicate.worker import health, pacing, plan
+from rla_agent.replicate.worker import health, pacing, plan, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
@@ -515,7 +515,13 @@ class Database:
         growing = plan.is_growing(due.kind, due.key.name)
         owned: Owned | None = self.committed.lookup(full) if growing else None  # outputs are of these names
         rest = plan.OVERDUE_S if due.key in self._ready else time.time() - local.mtime_ns / 1e9
-        return plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
+        action = plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
+        sharded = None if isinstance(action, UpToDate) else sharded_order.split(due.kind, due.path)
+        if sharded is not None and sharded_order.waits_for_others(
+            self.scanner.root, *sharded, lambda folder: self.ledger.states(self.number, folder)
+        ):
+            return Wait(sharded_order.LOOK_AGAIN_S)
+        return action
 
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rla_agent.replicate.file_state import Local, Owned, SentRecord
-from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES
+from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES, SAMPLES, is_samples_file
 
 REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
 OVERDUE_S: Final = 15.0  # … or has waited so long
@@ -84,6 +84,8 @@ Action: TypeAlias = "UpToDate | Wait | ReplaceFile | Append | SetMode"
 
 def is_growing(kind: str, name: bytes) -> bool:
     """Whether a file of this name only grows, as long as nobody rewrites it."""
+    if kind == SAMPLES:
+        return is_samples_file(name.decode("utf-8", "replace"))
     return kind == LOG and _GROWING.fullmatch(name) is not None
 
 

@@ -35,10 +35,14 @@ def export(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Copy the TensorBoard event files into a folder.")
     ] = False,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="The samples of the runs (log_samples), one row each.")
+    ] = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write runs (one row each), or with --metric their curves, to a file."""
+    """Write runs (one row each), or with --metric their curves, with --samples their samples, to a file."""
+    from rla_client.database.samples.samples_of_run import samples_frame
     from rla_client.database.tensorboard_folders import make_logdir, tensorboard_folders
 
     database = open_database(data_root)
@@ -50,7 +54,12 @@ def export(
         print_done(facts, f"{out}: event files of {len(folders)} run(s)", as_json=as_json)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
+    if samples:
+        frame = samples_frame(database, records)
+    elif metric:
+        frame = database.curves(records, metric)
+    else:
+        frame = database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
     from rla_client.code.written_files import note_written
 

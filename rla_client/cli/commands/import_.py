@@ -8,10 +8,13 @@ from typing import Annotated
 
 import typer
 
+from rla_client.cli.completion import complete_run
 from rla_client.cli.open_database import held, open_database
 from rla_client.cli.options import AsJson, DataRoot
 from rla_client.cli.output import print_done, say_aside
 from rla_client.cli.registration import TAKE, add_command
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import SAMPLES
 from rla_client.database.clock import clock as now
 
 
@@ -25,7 +28,8 @@ def import_(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage or csv."
+            metavar="KIND",
+            help="wandb, mlflow, trackio, neptune, aim, sacred, tensorboard, garage, csv; samples (--run).",
         ),
     ],
     folder: Annotated[
@@ -50,6 +54,16 @@ def import_(
     reruns: Annotated[
         bool, typer.Option("--reruns", help="Also import the runs that `rla rerun` made.")
     ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            "-r",
+            metavar="RUN",
+            help="Of `samples`: the run that they are of.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +71,11 @@ def import_(
 
     Ended half-way, the same command continues where it stopped.
     """
+    if (kind == SAMPLES) is not (run is not None):
+        raise ArgumentError("samples are imported into a run: rla import samples PATH --run RUN")
+    if run is not None:
+        _import_samples(run, folder, table, data_root, as_json=as_json)
+        return
     from rla_client.database.imports.import_logs import import_logs
 
     root = open_database(data_root, new=True).data_root
@@ -81,3 +100,21 @@ def import_(
     print_done(facts, told, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)
+
+
+def _import_samples(
+    reference: str, path: Path, table: str | None, data_root: Path | None, *, as_json: bool
+) -> None:
+    from rla_client.database.imports.samples import import_samples
+
+    database = open_database(data_root)
+    run = database.find(reference, table)
+    done = import_samples(database.data_root, run.table, run.index, path, now())
+    facts = {
+        "run": f"{run.table}/{run.index}",
+        "file": str(done.file),
+        "rows": done.rows,
+        "already_there": done.there,
+    }
+    told = f"{path} was imported before: {done.file}" if done.there else f"{done.rows} samples: {done.file}"
+    print_done(facts, told, as_json=as_json)

@@ -24,6 +24,7 @@ from rla_client.database.records.record import MOMENTS
 from rla_client.database.records.row_view import RowView
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
+from rla_client.database.text.tag_text import tags_text
 from rla_client.database.tree.data_root import NoRunsYetError
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _listing(
     if everything or any(record.tags for record in records):
         names.append("tags")
         for row, record in zip(rows, records, strict=True):
-            row.append(" ".join(record.tags) or None)
+            row.append(tags_text(record.tags) or None)
     return names, rows
 
 

@@ -20,12 +20,14 @@ from rla_client.contract.run_file import run_file
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
+from rla_client.database.captured_text import captured_text
 from rla_client.database.clock import clock
 from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
 from rla_client.database.text.safe_text import clean, lines_text
+from rla_client.database.text.tag_text import tags_text
 from rla_client.database.text.text_tables import cut, pairs_text, width
 from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
@@ -103,6 +105,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
+        "checkpoints_elsewhere": _noted_checkpoints(run),
+        "checkpoints_not_whole": _unfinished_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
@@ -115,6 +119,22 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     from rla_client.contract.checkpoint.prune_notes import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _noted_checkpoints(run: Run) -> list[str]:
+    from rla_client.database.noted_checkpoints import noted_checkpoints
+
+    return [one.path for one in noted_checkpoints(run.database.data_root, run.table, run.index)]
+
+
+def _unfinished_checkpoints(run: Run) -> list[str]:
+    from rla_client.contract.checkpoint.sharded_status import sharded_status
+
+    try:
+        found = sharded_status(Path(run.folder(CHECKPOINT)))
+    except OSError:
+        return []
+    return [str(one) for one in found if not one.whole]
 
 
 def _results(run: Run) -> dict[str, str]:
@@ -164,7 +184,9 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     for title, names in (
         ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
-        ("tables of worker processes, whose rows are not in progress.csv", _worker_tables(run)),
+        ("checkpoints of the Trainer's, elsewhere", _noted_checkpoints(run)[-5:]),
+        ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),
+        ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
     ):
         if names:
             say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
@@ -193,8 +215,10 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
     facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
+    if captured := captured_text(run.folder(LOG)):
+        facts["captured"] = clean(captured)
     if record.tags:
-        facts["tags"] = " ".join(record.tags)
+        facts["tags"] = tags_text(record.tags)
     if record.note:
         facts["note"] = record.note
     return facts

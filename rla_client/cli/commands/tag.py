@@ -14,6 +14,7 @@ from rla_client.cli.registration import CHANGE, add_command
 from rla_client.cli.run_argument import run_first
 from rla_client.cli.selection import Selection, takes_runs
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.text.tag_text import tags_text
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +28,7 @@ def tag(
         list[str],
         typer.Argument(
             metavar="RUN TAG...",
-            help="A run, then tags without spaces; only tags if --run or a filter selects the runs.",
+            help="A run, then tags, quoted where they hold spaces; only tags with --run or a filter.",
             autocompletion=complete_run,
         ),
     ],
@@ -52,6 +53,6 @@ def tag(
             texts = list(map(str, listed)) if isinstance(listed, list) else []
             rows.append([record.index, record.table, texts])
             if not as_json:
-                say(f"{record.date}: {' '.join(texts) or 'no tags'}")
+                say(f"{record.date}: {tags_text(texts) or 'no tags'}")
     if as_json:
         print_rows(["run", "table", "tags"], rows, as_json=True, as_csv=False)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
+from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
+from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 
 
@@ -46,10 +48,10 @@ def oldest_first(files: Iterable[SaveTime]) -> list[SaveTime]:
 
 
 def save_time(folder: Path, name: str, time_step: int) -> SaveTime:
-    """When a file of a folder was saved, which is there or on the master alone."""
-    stamp = read_stamp(folder / name)
-    if stamp is not None:
-        return SaveTime(name, time_step, 0, stamp.order)
+    """When a file (or a sharded checkpoint) of a folder was saved, here or on the master alone."""
+    told = read_whole(folder / name) if name.endswith(FOLDER_ENDING) else read_stamp(folder / name)
+    if told is not None:
+        return SaveTime(name, time_step, 0, told.order)
     note = read_note(folder, name)
     if note is not None:
         return SaveTime(name, time_step, note.mtime_ns, note.order)
@@ -65,5 +67,5 @@ def newest_order(folder: Path) -> int:
         names = {*os.listdir(folder), *noted_names(folder)}
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    orders = (save_time(folder, name, -1).order for name in names if name.endswith(".pt"))
+    orders = (save_time(folder, name, -1).order for name in names if name.endswith((".pt", FOLDER_ENDING)))
     return max((order for order in orders if order is not None), default=0)

@@ -101,13 +101,18 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
         with suppress(FileNotFoundError):
             (folder / entry.file).unlink()
             removed.append(entry.file)
-        with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
-            _remove_beside(below, Path(entry.file).stem, entry.stamp)
+        remove_beside(folder, Path(entry.file).stem, entry.stamp)
     return removed
 
 
-def _remove_beside(below: Path, stem: str, stamp: Stamp) -> None:
-    """Remove what `.resume` holds of one save. A later one of that time-step may put its state there now."""
+def remove_beside(folder: Path, stem: str, stamp: Stamp) -> None:
+    """Remove what `.resume` of a checkpoint folder holds of one save."""
+    with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
+        _remove_state(below, stem, stamp)
+
+
+def _remove_state(below: Path, stem: str, stamp: Stamp) -> None:
+    """Leave the state alone if it is of a later save of that time-step, which may put it there right now."""
     (below / f"{stem}.marks.json").unlink(missing_ok=True)  # written by the job that wrote the checkpoint
     (below / arrays_name(stem, stamp.order)).unlink(missing_ok=True)
     state, taken = below / f"{stem}.state", below / f"{TEMP_PREFIX}{stamp.token}.state"

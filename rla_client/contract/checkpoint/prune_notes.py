@@ -19,12 +19,11 @@ from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, write_atomi
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, PRUNED_FOLDER, TMP_DATA
+from rla_client.contract.layout import PRUNED_FOLDER
 
 NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
-PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
 
 
 @dataclass(frozen=True, slots=True)

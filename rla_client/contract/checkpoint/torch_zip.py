@@ -31,6 +31,8 @@ ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal by
 TORCH_FORMAT = b"3\n"
 _LOCAL_HEADER_BYTES = 30
 _ZIP64_EXTRA_BYTES = 20
+_ENTRY_BYTES = 46  # of the directory
+_END_BYTES, _ZIP64_END_BYTES = 22, 56 + 20
 _ZIP64_FROM = 1 << 30  # well below where zipfile would ask for it by itself
 _PADDING_ID = 0x4246  # the id that torch's writer uses, "FB"
 EXTRA_HEADER = struct.Struct("<HH")
@@ -79,3 +81,27 @@ class TorchZip:
         begin += _ZIP64_EXTRA_BYTES if large else 0
         zeros = -begin % ALIGNMENT
         return EXTRA_HEADER.pack(_PADDING_ID, zeros) + bytes(zeros)
+
+
+def zip_bytes(records: Iterable[tuple[str, int]]) -> int:
+    """Size of the file that TorchZip makes of these records, in bytes.
+
+    Args:
+        records: name and size in bytes of each, in their order.
+    """
+    at = directory = count = 0
+    for name, size in records:
+        large, path = size >= _ZIP64_FROM, f"{ZIP_TOP}/{name}".encode()
+        fixed = _LOCAL_HEADER_BYTES + len(path) + EXTRA_HEADER.size + (_ZIP64_EXTRA_BYTES if large else 0)
+        padding = -(at + fixed) % ALIGNMENT
+        numbers = 2 * (size > zipfile.ZIP64_LIMIT) + (
+            at > zipfile.ZIP64_LIMIT
+        )  # too large for the old fields
+        directory += _ENTRY_BYTES + len(path) + EXTRA_HEADER.size + padding
+        directory += EXTRA_HEADER.size + 8 * numbers if numbers else 0
+        at += fixed + padding + size
+        count += 1
+    end = _END_BYTES
+    if count > zipfile.ZIP_FILECOUNT_LIMIT or max(at, directory) > zipfile.ZIP64_LIMIT:
+        end += _ZIP64_END_BYTES
+    return at + directory + end

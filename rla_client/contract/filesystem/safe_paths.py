@@ -103,12 +103,12 @@ def open_folder(root: str | os.PathLike[str], relative: str, *, create: bool = F
 
 
 def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
-    """Descriptor of a folder of an item; what is missing may be made only below the item's own.
+    """Descriptor of a folder of an item; what is missing is made only while the item's own is there.
 
     Args:
         root: absolute.
         item: the item's folder, relative to `root`; empty: the same as `folder`.
-        folder: that or one below it, relative to `root`.
+        folder: that, one below it, or the item's folder of another kind, relative to `root`.
         create: make the components that are missing.
 
     Raises:
@@ -121,6 +121,9 @@ def open_below(root: str, item: str, folder: str, *, create: bool = False) -> in
         raise ItemGoneError(os.path.join(root, item or folder)) from error
     if folder == (item or folder):
         return descriptor
+    if not folder.startswith(f"{item}/") and item != ".":
+        os.close(descriptor)
+        return open_folder(root, folder, create=create)
     with closing_fd(descriptor):  # nothing can be made in one that is deleted right now
         return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
 

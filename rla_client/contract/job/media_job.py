@@ -24,5 +24,6 @@ MAX_CAPTION_CHARS = 2000
 MAX_SIDE = 16384  # pixels of an image or frame
 MAX_FRAMES = 1_000_000
 MAX_RAW_BYTES = 4 << 30  # of an image or video before it is encoded
+MAX_BLOB_BYTES = 256 << 20  # of a figure or table; an imshow of a 4k x 4k float array is half of it
 MAX_FIGURE_PIXELS = 100_000_000  # some seconds of drawing
 VECTOR_FORMATS = frozenset({"pdf", "svg", "svgz", "eps", "ps", "pgf"})  # their pixels cost nothing

@@ -25,6 +25,7 @@ LOST_MARK = "lost"
 ROW = "row"
 _KINDS: dict[int, str] = {
     FrameKind.ROW: ROW, FrameKind.TEXT: "text", FrameKind.EVENT: "TensorBoard event", FrameKind.MARK: "note",
+    FrameKind.SAMPLES: "samples",
 }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class Continuation(NamedTuple):
 
     Attributes:
         rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
-        time_step: without `rows`, keep rows up to this time-step.
+        time_step: without `rows`, keep rows up to this time-step; so of samples without `samples`.
         event_file: the event file to cut; None cuts none.
         event_size: to how many bytes.
         abandoned: folder below the log folder for what is cut off, or replaced by a fork.
@@ -88,6 +88,7 @@ class Continuation(NamedTuple):
         staged: folder below the log folder whose files take their places when this stream begins: a
             fork's copy of the earlier run. Empty without one.
         earlier: of the run that continues.
+        samples: how many of them; None keeps all, unless `time_step` cuts.
     """
 
     rows: int | None = None
@@ -98,6 +99,7 @@ class Continuation(NamedTuple):
     after: tuple[str, ...] = ()
     staged: str = ""
     earlier: Earlier = Earlier()
+    samples: int | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data; `earlier` lies among the others."""
@@ -116,6 +118,7 @@ class Continuation(NamedTuple):
             return None
         try:
             rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
+            samples = raw.get("samples")
             return cls(
                 None if rows is None else parse_uint(rows, INT64),
                 None if step is None else parse_number(step),
@@ -125,6 +128,7 @@ class Continuation(NamedTuple):
                 tuple(str(name) for name in raw.get("after", ())[:MAX_AFTER] if STREAM_NAME.match(str(name))),
                 _staged(raw.get("staged", "")),
                 Earlier.from_fields(raw),
+                None if samples is None else parse_uint(samples, INT64),
             )
         except _FAULTS as error:
             raise RemoteProtocolError(f"continuation is not what a client writes: {error}") from error

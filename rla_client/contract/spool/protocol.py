@@ -79,6 +79,7 @@ class FrameKind(IntEnum):
     CLOSE = 6  # [state, reason, timestamp]: the writer says that it is done
     MARK = 7  # [name, data]: things the run registry keeps (see rla_agent/pipeline/run_registry.py)
     JOB = 8  # [job kind, {…}]: starts work (figure, video, checkpoint)
+    SAMPLES = 9  # [name, time_step, timestamp, left out, [packed row, ...]]: see rla_client/samples
 
 
 class MessageKind(IntEnum):

@@ -69,9 +69,16 @@ def listed(names: Iterable[str]) -> str:
 
 
 def ends_in(name: str, known: Iterable[str]) -> list[str]:
-    """The known names whose last parts are `name`."""
+    """The known names whose last parts are `name`, of whatever role (`loss@rank1`)."""
+    if not name:
+        return []
     tails = (f"/{name}", f".{name}")
-    return [word for word in dict.fromkeys(known) if word.endswith(tails)] if name else []
+    return [
+        word
+        for word in dict.fromkeys(known)
+        if word.endswith(tails)
+        or ("@" in word and ((metric := word.rpartition("@")[0]) == name or metric.endswith(tails)))
+    ]
 
 
 def full_name(name: str, known: Iterable[str], problem: str) -> str:

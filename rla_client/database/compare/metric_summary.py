@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_numbers, warn_broken
+from rla_client.database.curves.stream_tables import roles_of, table_of, with_role
 from rla_client.database.records.likely_metric import CLOCKS
 from rla_client.database.records.record import Record
 from rla_client.database.tree.chains import chain_of
@@ -75,7 +77,22 @@ def _tables(database: Rooted, records: Sequence[Record]) -> Iterator[tuple[Recor
 def _numbers(database: Rooted, record: Record) -> dict[str, list[float]]:
     table = f"{database.data_root}/{LOG}/{record.table}"
     if not record.parent:
-        return read_numbers(f"{table}/{record.index}/{PROGRESS_FILE}")
+        return _numbers_of_streams(f"{table}/{record.index}")
     chain = chain_of(database.data_root, record.table, record.index)
     columns = read_chain(chain, table, chain_names(chain, table))
     return {name: column[column == column].tolist() for name, column in columns.items()}  # noqa: PLR0124 - NaN
+
+
+def _numbers_of_streams(folder: str) -> dict[str, list[float]]:
+    path, roles = f"{folder}/{PROGRESS_FILE}", roles_of(folder)
+    try:
+        found = read_numbers(path)
+    except FileNotFoundError:
+        if not roles:
+            raise
+        found = {}
+    for role in roles:
+        with suppress(FileNotFoundError):
+            numbers = read_numbers(table_of(path, role))
+            found |= {with_role(name, role): column for name, column in numbers.items() if name not in CLOCKS}
+    return found

@@ -6,12 +6,14 @@ Of a chain (see `tree.chains`) the rows of all its items that count make one tab
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import extra
 from rla_client.contract.layout import TIME_STEP
 from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_columns
+from rla_client.database.curves.stream_tables import roles_of, run_columns, split_role, table_of, with_role
 from rla_client.database.tree.chains import Link
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def chain_columns(
             if len(chain) == 1:
                 raise
             continue
-        parts.append(_cut(part, link))
+        parts.append(_cut(part, link, of_roles=any(split_role(name)[1] for name in names if "@" in name)))
     lengths = [max((len(column) for column in part.values()), default=0) for part in parts]
     found = {}
     for name in names:
@@ -66,12 +68,14 @@ def chain_columns(
 def read_chain(chain: Sequence[Link], table_folder: str, names: Sequence[str]) -> Columns:
     """Columns of a chain's rows, read from the files of its items; see `chain_columns`."""
     return chain_columns(
-        chain, lambda index, some: read_columns(f"{table_folder}/{index}/{PROGRESS_FILE}", some), names
+        chain,
+        lambda index, some: run_columns(f"{table_folder}/{index}/{PROGRESS_FILE}", some, read_columns),
+        names,
     )
 
 
-def _cut(part: Columns, link: Link) -> Columns:
-    if link.rows is not None:
+def _cut(part: Columns, link: Link, *, of_roles: bool) -> Columns:
+    if link.rows is not None and not (of_roles and link.time_step is not None):  # rows of the main process
         return {name: column[: link.rows] for name, column in part.items()}
     if link.time_step is not None and TIME_STEP in part:
         keep = part[TIME_STEP] <= link.time_step
@@ -80,7 +84,7 @@ def _cut(part: Columns, link: Link) -> Columns:
 
 
 def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
-    """Columns of a chain's tables, those of the last item first.
+    """Columns of a chain's tables, those of the last item first; of each item those of its roles behind them.
 
     Raises:
         BrokenFileError: one is not a table.
@@ -88,9 +92,15 @@ def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
     """
     names: list[str] = []
     for link in reversed(chain):
+        folder = f"{table_folder}/{link.index}"
+        roles = roles_of(folder)
         try:
-            names += read_tail(f"{table_folder}/{link.index}/{PROGRESS_FILE}").columns
+            names += read_tail(f"{folder}/{PROGRESS_FILE}").columns
         except FileNotFoundError:
-            if len(chain) == 1:
+            if len(chain) == 1 and not roles:
                 raise
+        for role in roles:
+            with suppress(FileNotFoundError):
+                columns = read_tail(table_of(f"{folder}/{PROGRESS_FILE}", role)).columns
+                names += [with_role(name, role) for name in columns]
     return list(dict.fromkeys(names))

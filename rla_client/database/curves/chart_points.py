@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.database.curves.chain_curves import chain_names
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, TRUTH_VALUES, Table
+from rla_client.database.curves.stream_tables import split_role, table_of
 from rla_client.database.tree.chains import Link, chain_of
 
 Points = list[tuple[float, float]]
@@ -97,28 +99,44 @@ def chart_points(
     sampled = False
     before = 0
     for link in chain:
+        path = f"{data_root}/{LOG}/{table}/{link.index}/{PROGRESS_FILE}"
         try:
-            sample = sample_rows(
-                f"{data_root}/{LOG}/{table}/{link.index}/{PROGRESS_FILE}", [TIME_STEP, *choose]
-            )
+            sample = sample_rows(path, [TIME_STEP, *choose])
         except FileNotFoundError:
-            if len(chain) == 1:
-                raise
-            continue
-        sampled = sampled or not sample.whole
-        keep = _counting(sample, link)
-        steps = sample.columns.get(TIME_STEP)
-        for name in choose:
-            cells = sample.columns.get(name)
-            if cells is None:
-                continue
-            points = found.setdefault(name, [])
-            for row in keep:
-                x, y = steps[row] if steps is not None else float(before + row), cells[row]
-                if x is not None and y is not None:
-                    points.append((x, y))
-        before += len(keep)
+            sample = None
+        of_roles = _samples_of_roles(
+            path, [one for one in choose if sample is None or one not in sample.columns]
+        )
+        if sample is None and not of_roles and len(chain) == 1:
+            raise FileNotFoundError(path)
+        for one in [*([] if sample is None else [sample]), *of_roles]:
+            sampled = sampled or not one.whole
+            keep = _counting(one, link if one is sample else replace(link, rows=None))
+            steps = one.columns.get(TIME_STEP)
+            for name in choose:
+                cells = one.columns.get(name)
+                if cells is None:
+                    continue
+                points = found.setdefault(name, [])
+                for row in keep:
+                    x, y = steps[row] if steps is not None else float(before + row), cells[row]
+                    if x is not None and y is not None:
+                        points.append((x, y))
+            before += len(keep)
     return found, sampled
+
+
+def _samples_of_roles(path: str, names: Sequence[str]) -> list[Sample]:
+    """A sample of the table of each role that one of the names has."""
+    samples = []
+    split = {name: split_role(name) for name in names}
+    for role in dict.fromkeys(role for _, role in split.values() if role):
+        wanted = {metric: name for name, (metric, of) in split.items() if of == role}
+        with suppress(FileNotFoundError):
+            sample = sample_rows(table_of(path, role), [TIME_STEP, *wanted])
+            columns = {wanted.get(metric, metric): cells for metric, cells in sample.columns.items()}
+            samples.append(replace(sample, columns=columns))
+    return samples
 
 
 def chart_names(data_root: Path, table: str, index: str) -> list[str]:

@@ -17,6 +17,7 @@ from rla_client.contract.layout import LOG
 from rla_client.contract.text.spelling import full_name
 from rla_client.database.curves.chain_curves import chain_names
 from rla_client.database.curves.progress_csv import FULL_NAMES, warn_broken
+from rla_client.database.curves.stream_tables import role_variants, split_role
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def long_frame(
 ) -> CurveFrame:
     """See `Database.curves`; `read` gives columns of runs, or the error where their table is broken."""
     tables, full = _tables(data_root, read, pairs, [x, *metrics])
+    metrics = [one for name in metrics for one in ([name] if name in full else role_variants(name, full))]
     pieces = [
         _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
         for run, table in zip(pairs, tables, strict=True)
@@ -90,6 +92,10 @@ def long_frame(
             "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
             "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
             "metric": category(metrics, [piece.metric for piece in pieces]),
+            "role": category(
+                [split_role(full[name])[1] for name in metrics],
+                [split_role(full[piece.metric])[1] for piece in pieces],
+            ),
             "x": np.concatenate([piece.xs for piece in pieces] or empty),
             "value": np.concatenate([piece.ys for piece in pieces] or empty),
         }
@@ -122,9 +128,16 @@ def _tables(
         return tables, full
     known = _known_columns(data_root, pairs)
     if known:
+        names = [one for name in names for one in _of_all_roles(name, known)]
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
         tables = _warned(read(pairs, list(dict.fromkeys(full.values()))))
     return tables, full
+
+
+def _of_all_roles(name: str, known: Sequence[str]) -> list[str]:
+    """The name, or where only roles have such a metric, and several of them, the name of each."""
+    variants = [] if name in known else role_variants(name, known)
+    return variants if len(variants) > 1 else [name]
 
 
 def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -14,6 +14,7 @@ from rla_client.database.clock import clock
 from rla_client.database.curves.chain_curves import chain_columns
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import run_columns, split_role
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ def read_tables(
 
     def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
         path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
-        return reader.cache.columns(path, wanted, now_ns)
+        return run_columns(path, wanted, lambda one, some: reader.cache.columns(one, some, now_ns))
 
     ready: dict[tuple[str, str], dict[str, Any]] = {}
-    if len(pairs) >= LAKE_FROM and (lake := reader.lake()) is not None:
+    of_roles = any(split_role(name)[1] for name in names if "@" in name)  # the lake has them apart
+    if len(pairs) >= LAKE_FROM and not of_roles and (lake := reader.lake()) is not None:
         single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
         ready = lake.columns(single, names, now_ns)
 

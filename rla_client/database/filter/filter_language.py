@@ -29,7 +29,7 @@ from rla_client.contract.run_index import RunIndex
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]
 _TOKENS = re.compile(  # text is left as it is; a name in backticks; any other name
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]*)`|(?P<name>[^\W\d]\w*(?:[./-]\w+)*)"""
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]*)`|(?P<name>[^\W\d]\w*(?:[./-]\w+)*(?:@[A-Za-z][\w-]*)?)"""
 )
 _WORDS = frozenset({"and", "or", "not", "in", "is", "None", "True", "False"})  # of the language
 _FOREIGN = frozenset(keyword.kwlist) - _WORDS
@@ -104,7 +104,9 @@ class Where:
 
     def _quote(self, match: re.Match[str]) -> str:
         told, name = match["quoted"], match["name"]
-        if told is None and (name is None or not ("/" in name or _FOREIGN & {*re.split("[.-]", name)})):
+        if told is None and (
+            name is None or not ("/" in name or "@" in name or _FOREIGN & {*re.split("[.-]", name)})
+        ):
             return match[0]
         known = f"quoted_{len(self._quoted)}__"
         self._quoted[known] = name if told is None else told

@@ -68,7 +68,13 @@ def write(folder: Path, source: Source) -> tuple[str, ...]:
             copy(path, log / "tb" / "events" / name)
     for path, name in source.files:
         copy(path, folder / OTHER_RESULTS / name)
-    return (HYPARAMETER, *((OTHER_RESULTS,) if source.files else ()), LOG)
+    for name, (columns, rows) in source.tables.items():
+        target = folder / OTHER_RESULTS / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        cells = ([cell(value) for value in row] for row in rows)
+        with target.open("w", newline="", encoding="utf-8", errors="replace") as file:
+            write_rows(file, [list(columns), *cells])
+    return (HYPARAMETER, *((OTHER_RESULTS,) if source.files or source.tables else ()), LOG)
 
 
 def _write_json(path: Path, content: Mapping[Any, Any], *, sort: bool = False) -> None:

@@ -50,6 +50,7 @@ class Source:
         tags: as the tool has them.
         note: free text.
         files: images, videos and other files for the item in `results`.
+        tables: path below the item in `results` → names of columns, rows of any cells.
         remarks: what a reader of its values should know, the same words for all runs alike.
     """
 
@@ -63,6 +64,7 @@ class Source:
     tags: Sequence[str] = ()
     note: str = ""
     files: Sequence[File] = ()
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
 
 

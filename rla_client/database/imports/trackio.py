@@ -4,19 +4,22 @@ Its folder has one `<project>.db`, or the exported `<project>.parquet` with `<pr
 it, or `metrics.parquet` with `aux/configs.parquet`. Their columns are those of the tables, with a column for
 each metric in place of the JSON. A project that has both is read from SQLite. The project is the table.
 trackio does not keep how a run ended: its state is `unknown`. `media/<project>/<run>` is copied to the
-results. Names of values that are not finite ("NaN", "Infinity") are numbers again, as trackio reads them.
+results, tables are CSV files there. Names of values that are not finite ("NaN", "Infinity") are numbers
+again, as trackio reads them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.safe_names import component_problem
 from rla_client.database.imports import foreign_values, item_writer, parquet_file, source, sqlite_file
+from rla_client.database.imports.wandb_steps import HistoryRow, MetricRule, placed
+from rla_client.media.row_media import safe_name
 
 Row = Mapping[str, Any]
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -25,6 +28,8 @@ _SIDECARS = (
     "_system", "_configs", "_traces", "_artifacts", "_artifact_versions", "_artifact_aliases",
     "_run_artifact_links", "_external_run_artifact_links",
 )  # fmt: skip
+_TABLE = "trackio.table"
+_TRAINER_STEP = "train/global_step"
 _TRACKIO_NEEDS = "rla import trackio of Parquet files"
 
 
@@ -81,6 +86,32 @@ def _trackio_values(path: Path, row: Row, name: str) -> dict[str, Any]:
     }
 
 
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and value.get("_type") == _TABLE and isinstance(value.get("_value"), list)
+
+
+def _tables(
+    logged: Mapping[str, list[tuple[int, list[Any]]]], history: Sequence[HistoryRow]
+) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Each table as `<time-step>-<name>.csv`, at the step that the Trainer had logged last."""
+    trained = any(_TRAINER_STEP in row.values for row in history)
+    steps: list[int] = []
+    for row in history:
+        told = row.values.get(_TRAINER_STEP, steps[-1] if steps else row.step) if trained else row.step
+        steps.append(told if type(told) is int else row.step)
+    found = {}
+    for name, tables in logged.items():
+        for place, entries in tables:
+            rows = [row for row in entries if isinstance(row, dict)]
+            columns = list(dict.fromkeys(str(key) for row in rows for key in row))
+            folder, slash, file = safe_name(name).rpartition("/")
+            found[f"{folder}{slash}{steps[place]}-{file}.csv"] = (
+                columns,
+                [[row.get(column) for column in columns] for row in rows],
+            )
+    return found
+
+
 def _look_trackio(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> source.Found:
     config = _trackio_values(path, run, "config")
     began = foreign_values.seconds_of(config.get("_Created") or run.get("created_at"))
@@ -95,13 +126,17 @@ def _read_trackio(
     path: Path, run: Row, rows: Callable[[], Iterable[Row]], told: tuple[float, dict[str, Any]]
 ) -> source.Source:
     began, config = told
-    points: list[source.Point] = []
+    history: list[HistoryRow] = []
+    logged: dict[str, list[tuple[int, list[Any]]]] = {}  # tables: place among the rows, their rows
     for row in rows():
         when, step = foreign_values.seconds_of(row["timestamp"]) or began, int(row["step"])
-        points += [
-            (name, step, when, value)
-            for name, value in foreign_values.flat(_trackio_values(path, row, "metrics"))
-        ]
+        values = _trackio_values(path, row, "metrics")
+        for name in [name for name, value in values.items() if _is_table(value)]:
+            logged.setdefault(name, []).append((len(history), values.pop(name)["_value"]))
+        history.append(HistoryRow(dict(foreign_values.flat(values)), step, when))
+    # the Trainer's callback says its step so, and trackio counts the calls
+    rules = [MetricRule("*", _TRAINER_STEP)] if any(_TRAINER_STEP in row.values for row in history) else []
+    points = placed(history, rules)
     own = {name: config.pop(name) for name in list(config) if name.startswith("_")}
     parts = (path.stem, str(run.get("run_name")))
     media = Path(path.parent, "media", *parts)
@@ -111,4 +146,5 @@ def _read_trackio(
         state=source.run_state("trackio", str(run["run_id"]), opened=began, user=own.get("_Username")),
         environment=own,
         files=source.files_below(media) if not any(map(component_problem, parts)) else (),
+        tables=_tables(logged, history),
     )

@@ -3,9 +3,10 @@
 That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
 | length u16 | type u8 | data`, where the types first, middle, last make up one record. A record is a
 protobuf message; what is needed of `wandb_internal.proto` is read here, so wandb need not be installed.
-Reading stops at the first torn record. History rows become rows (`_step` is the time-step, `_timestamp` its
-time), values of the summary that no row has are added to the last one, config, tags, notes and the exit
-code are kept, `files/` is copied to the results. Without an exit record the state is `unknown`.
+Reading stops at the first torn record. History rows become rows (the time-step is the step metric that
+`define_metric` named, else `_step`; `_timestamp` is its time), values of the summary that no row has are
+added to the last one, config, tags, notes and the exit code are kept, `files/` is copied to the results.
+Without an exit record the state is `unknown`.
 
 wandb writes `files/wandb-summary.json` and `files/config.yaml` beside its log. Of a run whose log is cut, and
 of one without history, they tell the last values, the parameters and how long it ran.
@@ -29,6 +30,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.imports import foreign_values, item_writer, source
+from rla_client.database.imports.wandb_steps import HistoryRow, MetricRule, placed
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record_reader import MAX_TIME
 from rla_client.run.parameters.parameter_reader import parse_yaml
@@ -39,7 +41,7 @@ _CHUNK = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _LARGE, _SHORT = (b"{", b"["), 100  # of JSON: what has to be parsed within bounds
 MAX_RECORD_BYTES = 64 << 20  # a row of 65,536 values has 3 MiB
-_HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT = 2, 3, 5, 17, 18  # fields of Record
+_HISTORY, _SUMMARY, _CONFIG, _METRIC, _RUN, _EXIT = 2, 3, 5, 12, 17, 18  # fields of Record
 _RUN_ID, _PROJECT, _RUN_CONFIG, _GROUP, _JOB, _TITLE, _NOTES, _TAGS, _HOST, _START = (
     1, 3, 4, 6, 7, 8, 9, 10, 13, 17,
 )  # of RunRecord # fmt: skip
@@ -82,7 +84,8 @@ def _look(path: Path) -> source.Found:
 def _read(path: Path, began: float) -> source.Source:
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
-    points: list[source.Point] = []
+    history: list[HistoryRow] = []
+    metrics: list[Message] = []
     run: Message = {}
     code: int | None = None
     ran_s = 0.0  # as wandb counts it, which is in whole seconds
@@ -93,11 +96,12 @@ def _read(path: Path, began: float) -> source.Source:
             _update(config, run.get(_RUN_CONFIG, []))
         _update(config, record.get(_CONFIG, []))
         _update(summary, record.get(_SUMMARY, []))
-        for inner in record.get(_HISTORY, []):
-            points += _row(message(inner))
+        history += [_row(message(inner)) for inner in record.get(_HISTORY, [])]
+        metrics += map(message, record.get(_METRIC, []))
         for inner in record.get(_EXIT, []):
             code = _signed(message(inner).get(1, [0])[0])
             ran_s = float(_signed(message(inner).get(2, [0])[0]))
+    points = placed(history, _rules(metrics))
     files = path.parent / "files"
     lost = log.cut
     unfinished = log.cut or code is None or not points
@@ -114,7 +118,8 @@ def _read(path: Path, began: float) -> source.Source:
     last = max((step for _, step, _, _ in points), default=0)
     when = max((when for _, _, when, _ in points), default=began)
     if unfinished:
-        if (newest := int(_number(summary.get("_step")))) > last:
+        own = max((row.step for row in history), default=0)
+        if (newest := int(_number(summary.get("_step")))) > own and not metrics:
             last, logged = newest, {"_step", "_timestamp"}  # values of a row that the log lost
             lost = lost or code is None  # at the end of a record
         when = max(when, began + ran_s)
@@ -165,7 +170,21 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < MAX_TIME else 0.0
 
 
-def _row(history: Message) -> list[source.Point]:
+def _rules(metrics: Sequence[Message]) -> list[MetricRule]:
+    """What MetricRecords say; a step metric is named, or given by the number of its own record."""
+    names = [(_text(one, 1) or _text(one, 2)).replace("\\.", ".") for one in metrics]
+    rules = []
+    for name, one in zip(names, metrics, strict=True):
+        number = one.get(5, [0])[0]
+        step = _text(one, 4).replace("\\.", ".")
+        if not step and isinstance(number, int) and 0 < number <= len(names):
+            step = names[number - 1]
+        if name and step:
+            rules.append(MetricRule(name, step))
+    return rules
+
+
+def _row(history: Message) -> HistoryRow:
     values: dict[str, Any] = {}
     for item in history.get(1, []):
         _set(values, message(item))
@@ -173,7 +192,7 @@ def _row(history: Message) -> list[source.Point]:
     if step is None:
         step = message(history[2][0]).get(1, [0])[0] if 2 in history else 0  # noqa: PLR2004 - HistoryStep
     when = float(values.pop("_timestamp", 0.0))
-    return [(name, int(step), when, value) for name, value in foreign_values.flat(values)]
+    return HistoryRow(dict(foreign_values.flat(values)), int(step), when)
 
 
 def _update(target: dict[str, Any], records: Sequence[bytes]) -> None:

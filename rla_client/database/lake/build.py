@@ -33,7 +33,7 @@ from rla_client.database.lake.run_tables import (
     read_rows,
     read_system,
 )
-from rla_client.database.signatures import Signatures
+from rla_client.database.signatures import Signatures, signed_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,13 +92,13 @@ def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
     """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
     found: dict[str, list[Ended]] = {}
     for table, index, signature, state in signed:
-        fields = (signature or "").split(",")
-        if not fields[0].isdecimal():
+        told = signed_size(signature or "")
+        if told is None:
             continue  # without log folder, or too young
-        quiet_s = now - max(map(int, fields[:1] + fields[3:])) / 1e9  # see Signatures
+        newest_ns, csv_bytes = told
+        quiet_s = now - newest_ns / 1e9
         if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:
             continue
-        csv_bytes = int(fields[2]) if len(fields) > 2 else 0  # noqa: PLR2004 - see Signatures
         if csv_bytes <= MAX_CSV_BYTES:
             found.setdefault(table, []).append(Ended(index, signature, csv_bytes))
     return {table: sorted(runs, key=lambda one: one.index) for table, runs in sorted(found.items())}
@@ -120,7 +120,7 @@ def _read_runs(
             continue
         data.files = read_files(root, table, one.index)
         with Signatures(root, int(now * 1e9)) as signatures:
-            if signatures.of(table, one.index) == one.signature:
+            if signatures.of(table, one.index, one.signature) == one.signature:
                 yield data
 
 

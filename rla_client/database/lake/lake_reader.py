@@ -179,7 +179,7 @@ class Lake:
             return [
                 place
                 for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True))
-                if (table, index) in wanted and signatures.of(table, index) == signature
+                if (table, index) in wanted and signatures.of(table, index, signature) == signature
             ]
 
     def _part_columns(

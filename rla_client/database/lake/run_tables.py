@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.catalogue import COLUMNS
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_all, recorded_nan
+from rla_client.database.curves.stream_tables import roles_of, split_role, table_of
 from rla_client.database.lake.part_files import schemas
 from rla_client.database.records.record_reader import to_float
 from rla_client.database.tree.items import files_below, run_items
@@ -66,15 +68,27 @@ class RunData:
 
 
 def read_rows(data_root: Path, table: str, index: str) -> Content | None:
-    """All of a run's progress.csv; None without one.
+    """All of a run's progress.csv and of the tables of its roles, columns that say when, too, by role.
+
+    Returns:
+        None without any of them.
 
     Raises:
-        BrokenFileError, OSError: it cannot be read.
+        BrokenFileError, OSError: one cannot be read.
     """
-    try:
-        return read_all(f"{data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    path = f"{data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
+    found: Content | None = None
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = read_all(path)
+    for role in roles_of(os.path.dirname(path)):
+        with suppress(FileNotFoundError):
+            columns, texts = read_all(table_of(path, role))
+            held = found or ({}, {})
+            found = (
+                {f"{name}@{role}": column for name, column in columns.items()} | held[0],
+                {f"{name}@{role}": column for name, column in texts.items()} | held[1],
+            )
+    return found
 
 
 def read_system(data_root: Path, table: str, index: str) -> Content | None:
@@ -153,9 +167,11 @@ def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
     for place, one in enumerate(runs):
         columns, held = (one.rows if name == "rows" else one.system) or ({}, {})
         for metric, column in columns.items():
+            name_of, role = split_role(metric)
+            of_role = f"{clock}@{role}" if role else clock
             keys.append((place, one.run, metric))
             values.append(column)
-            steps.append(None if metric == clock else columns.get(clock))
+            steps.append(None if name_of == clock else columns.get(of_role, columns.get(clock)))
             texts.append(held.get(metric))
     empty = [np.empty(0)]
     places, names, metrics = zip(*keys, strict=True) if keys else ((), (), ())

@@ -44,6 +44,7 @@ SEND_BYTES = 8 << 20  # of a batch
 MAX_ROW_BYTES = 8 << 20  # as Python objects some ten times as much
 HEADER = struct.Struct("<cQ")
 REQUEST, TABLE, SCHEMA, ROWS, END, FAILED = b"Q", b"T", b"S", b"B", b".", b"E"
+_ROLE = "nullif(regexp_extract(metric, '@([A-Za-z][A-Za-z0-9_-]*)$', 1), '')"  # as `split_role`
 VIEWS = {
     "runs": """SELECT run, table_name AS "table", idx AS "index", host,
         CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown'
@@ -56,15 +57,20 @@ VIEWS = {
         nullif(display_name, '') AS name,
         string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent FROM ({source})""",
     "params": "SELECT run, name, value, number FROM ({source})",
-    "last": "SELECT run, metric, value, text FROM ({source})",
-    "rows": """SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
-        unnest(text) AS text FROM ({source}) WHERE metric <> 'time-step')
-        WHERE value IS NOT NULL OR text IS NOT NULL""",
+    "last": f"SELECT run, metric, value, text, {_ROLE} AS role FROM ({{source}})",  # noqa: S608 - constants
+    "rows": f"""SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
+        unnest(text) AS text, {_ROLE} AS role FROM ({{source}})
+        WHERE metric <> 'time-step' AND metric NOT LIKE 'time-step@%')
+        WHERE value IS NOT NULL OR text IS NOT NULL""",  # noqa: S608 - constants
     "system": """SELECT * FROM (SELECT run, unnest(step) AS time, metric, unnest(value) AS value
         FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
     "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
         FROM ({source})""",
+    "samples": """SELECT run, id, step AS time_step,
+        make_timestamp(TRY_CAST("time" * 1e6 AS BIGINT)) AS logged, name, role, "group", reward, prompt,
+        completion, numbers, texts FROM ({source})""",
 }  # fmt: skip
+IN_NO_LAKE = frozenset({"samples"})  # views that are read from the runs' own files
 
 
 # -- frames ------------------------------------------------------------------------------------------
@@ -210,7 +216,7 @@ def make_views(
     for name in request["views"]:
         fresh = tables[f"fresh_{name}"]
         connection.register(f"fresh_{name}", fresh)
-        columns = ", ".join(fresh.schema.names)
+        columns = ", ".join(f'"{column}"' for column in fresh.schema.names)
         sources = (
             [f"SELECT {columns} FROM fresh_{name}"]  # noqa: S608 - names of ours
             if fresh.num_rows or not files.get(name)

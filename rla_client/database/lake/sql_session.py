@@ -1,9 +1,9 @@
 """The SQL session over the lake, with the runs that are not in it.
 
-The tables are the views `runs`, `params`, `last`, `rows`, `system` and `files`. What the lake holds as it is
-now comes from its Parquet files, everything else (live runs, those that changed since the last build, chains)
-is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only views that the query names
-are filled. A chain is one run, as everywhere.
+The tables are the views `runs`, `params`, `last`, `rows`, `system`, `files` and `samples`. What the lake
+holds as it is now comes from its Parquet files, everything else (live runs, those that changed since the
+last build, chains; samples) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only
+views that the query names are filled. A chain is one run, as everywhere.
 
 One SELECT is taken and nothing else, in a process of its own (`sql_process`). DuckDB may open the lake's
 files alone, no other file, no network, no extension and no Python variable, and the settings are locked; so a
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,11 +24,13 @@ from rla_client.contract.layout import LOG
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.database.lake.fresh_runs import compare
 from rla_client.database.lake.lake_reader import Lake, RunName, available
 from rla_client.database.lake.part_files import check_file, plain_path
 from rla_client.database.lake.run_tables import RunData, make_tables, read_files, read_rows, read_system
-from rla_client.database.lake.sql_process import VIEWS
+from rla_client.database.lake.sample_table import sample_table
+from rla_client.database.lake.sql_process import IN_NO_LAKE, VIEWS
 from rla_client.database.lake.sql_query import Clock, Query
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import LIVE_S
@@ -107,7 +110,9 @@ class Session:
         check_query(query)
         self._root = data_root
         self._query = query
-        self._used = views_in(query)
+        views = views_in(query)
+        self._used = [name for name in views if name not in IN_NO_LAKE]
+        self._samples = "samples" in views
         self._tables: dict[str, pa.Table] = {}
         self._heard = 0.0
         self._process = Query()
@@ -130,6 +135,10 @@ class Session:
         fresh = self._fresh(catalogue, unread, now) if catalogue is not None else []
         tables = make_tables(fresh, self._used)
         self._tables = {f"fresh_{name}": tables[name] for name in self._used}
+        if self._samples:
+            later = {(table, parent) for (table, _), parent in links.items()}
+            runs = [one[:2] for one in signed if one[:2] not in later] if catalogue is not None else []
+            self._tables["fresh_samples"] = sample_table(self._root, runs)
         self._tables["lake_stale"] = pa.table({"run": stale})
         self._heard = now - LIVE_S
 
@@ -193,7 +202,8 @@ def _too_much(what: str) -> DatabaseError:
 
 
 def _csv_bytes(data_root: Path, run: RunName) -> int:
-    try:
-        return Path(data_root, LOG, *run, PROGRESS_FILE).stat().st_size
-    except OSError:
-        return 0
+    folder, total = Path(data_root, LOG, *run), 0
+    for role in ("", *roles_of(folder)):
+        with suppress(OSError):
+            total += (folder / table_of(PROGRESS_FILE, role)).stat().st_size
+    return total

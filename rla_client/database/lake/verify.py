@@ -120,12 +120,12 @@ def _read_same(
 ) -> RunData | None:
     """A run from its files, None where they changed; its kinds, which no signature covers, as stored."""
     table, index, signature = one.part.table, one.indexes[place], one.signatures[place]
-    if signatures.of(table, index) != signature:
+    if signatures.of(table, index, signature) != signature:
         return None
     kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
     data = RunData(catalogue_row(data_root, table, index, kinds), signature)
     data.rows, data.system = read_rows(data_root, table, index), read_system(data_root, table, index)
-    return data if signatures.of(table, index) == signature else None
+    return data if signatures.of(table, index, signature) == signature else None
 
 
 def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:

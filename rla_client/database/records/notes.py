@@ -42,15 +42,15 @@ def change_note(
         The new content.
 
     Raises:
-        ArgumentError: a tag is empty, too long, or holds blanks or commas; a name is too long, or more
-            than one line of text.
+        ArgumentError: a tag is empty, too long, holds a comma, or has a blank at an end; a name is too
+            long, or more than one line of text.
         DatabaseError: the run has no log folder.
     """
     path = record if isinstance(record, str) else f"{record.table}/{record.index}"
     for tag in add:
-        if not 0 < len(tag) <= MAX_TAG_CHARACTERS or not tag.isprintable() or {" ", ","} & {*tag}:
-            message = f"{tag!r} is not a tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
-            raise ArgumentError(message)
+        if not _is_tag(tag):
+            limits = f"1 to {MAX_TAG_CHARACTERS} characters without commas, no blank at an end"
+            raise ArgumentError(f"{tag!r} is not a tag: {limits}")
     if display_name is not None:
         display_name = _checked_name(display_name)
     try:
@@ -59,6 +59,11 @@ def change_note(
     except (FileNotFoundError, NotADirectoryError) as error:
         message = f"{path} has no log folder of its own to hold tags, notes and names"
         raise DatabaseError(message) from error
+
+
+def _is_tag(text: str) -> bool:
+    short = 0 < len(text) <= MAX_TAG_CHARACTERS
+    return short and text.isprintable() and "," not in text and text == text.strip()
 
 
 def _checked_name(text: str) -> str:

@@ -23,6 +23,7 @@ from rla_client.contract.run_file import LIVE_STATES, RUN_FILE, ran_s, seconds
 from rla_client.contract.run_index import RunIndex
 from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.stream_tables import SHARED, roles_of, table_of, with_role
 from rla_client.database.json_files import read_json
 from rla_client.database.records.environment import ENVIRONMENT_FILE, read_told
 from rla_client.database.records.likely_metric import likely_metric, numeric
@@ -35,6 +36,7 @@ MAX_NAME_CHARS = 1000  # of a column or a parameter; tags of frameworks have som
 TORN_LINES = 100  # of a text that is being written
 MAX_TIME = 1e11  # Unix seconds: the year 5138
 NOTE_FILE = "note.json"
+MAX_ROLES = 64  # of one run whose last values a row shows
 
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
@@ -65,6 +67,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         pass
     except (DatabaseError, OSError) as error:
         problems.append(str(error))
+    metrics |= _of_roles(folder, metrics, problems)
     likely = likely_metric(numeric(metrics))
     parsed = RunIndex.parse(index)
     opened = _moment(run.get("opened"))
@@ -101,6 +104,26 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         likely_text=repr(to_float(metrics[likely])) if likely else "",
         display_name=str(note.get("display_name") or "")[:MAX_NAME_CHARS],
     )
+
+
+def _of_roles(folder: str, own: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """The last values in the tables of the run's roles, and without rows of the main process their times."""
+    found: dict[str, Any] = {}
+    for role in roles_of(folder)[:MAX_ROLES]:
+        path = table_of(f"{folder}/{PROGRESS_FILE}", role)
+        try:
+            last = _shown_names(read_tail(path).last, path, problems)
+        except FileNotFoundError:
+            continue
+        except (DatabaseError, OSError) as error:
+            problems.append(str(error))
+            continue
+        for name, value in last.items():
+            if name not in SHARED:
+                found.setdefault(with_role(name, role), value)
+            elif name not in own and isinstance(value, int | float):
+                found[name] = max(found.get(name, value), value)
+    return found
 
 
 def to_float(value: float) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
+from rla_client.database.text.tag_text import tags_text
 
 if TYPE_CHECKING:
     from rla_client.database.records.record import Record
@@ -43,7 +44,7 @@ def database_html(data_root: Path, records: Sequence[Record], now: float) -> str
             r.shown_state(now),
             plain(r.time_step),
             duration_text(r.duration_s),
-            " ".join(r.tags),
+            tags_text(r.tags),
         ]
         for r in reversed(records)
     ]
@@ -58,7 +59,7 @@ def run_html(record: Record, now: float) -> str:
         "time-step": plain(record.time_step),
         "took": duration_text(record.duration_s),
     }
-    facts |= {"name": record.display_name, "tags": " ".join(record.tags), "note": record.note}
+    facts |= {"name": record.display_name, "tags": tags_text(record.tags), "note": record.note}
     title = f"<b>{_escaped(f'{record.table}/{record.index}')}</b>"
     return (
         title

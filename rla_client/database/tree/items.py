@@ -224,10 +224,13 @@ def files_below(folder: str) -> list[str]:
     return found
 
 
+NO_CHECKPOINTS = frozenset({"completions"})  # TRL's samples, beside the Trainer's checkpoints
+
+
 def checkpoint_names(folder: str) -> list[str]:
     """Names in a checkpoint folder, in the order of their saves (`contract.checkpoint.checkpoint_age`)."""
     try:
-        names = [name for name in os.listdir(folder) if not name.startswith(".")]
+        names = [name for name in os.listdir(folder) if not (name.startswith(".") or name in NO_CHECKPOINTS)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     if len(names) < 2:  # noqa: PLR2004 - nothing to order

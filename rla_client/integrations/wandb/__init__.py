@@ -15,9 +15,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import enum
+import importlib
 import os
-import secrets
-import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,25 +24,29 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import data_types, session
+    from rla_client.integrations.wandb import session, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
-from rla_client.integrations.wandb.data_types import Artifact, Error, Unknown, UsageError
+from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
+from rla_client.integrations.wandb.values import Artifact, Error, Unknown, UsageError
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
 from rla_client.run.environment import MODE_VARIABLE, disabled
-from rla_client.shortcuts import default_data_root, starts_agent
+from rla_client.shortcuts import default_data_root, join, starts_agent
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
+    from rla_client.contract.spool.opening import Opening
     from rla_client.run.resume.find_run import FoundRun
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
+_MODULES = frozenset({"apis", "data_types", "env", "errors", "plot", "sdk", "util", "wandb_run"})
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
 _WITHOUT_MEANING = frozenset({
     "dir", "magic", "anonymous", "allow_val_change", "resume_from", "fork_from", "save_code", "settings",
@@ -69,8 +72,10 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     `name` is tracked in the run's index; `tags` and `notes` are those of `rla tag` and `rla note`; `config`
     (a mapping, Namespace, dataclass, YAML file), `group` and `job_type` are hyper-parameters. With `resume`
     (allow, must, auto, True) the newest run of this `id` continues in an item of its own: with the earlier
-    one's configuration, its steps after the earlier one's last. `mode="disabled"` stores nothing; `reinit`
-    finishes the run that is open first. What torch's and tensorboardX's SummaryWriters write is part of the
+    one's configuration, its steps after the earlier one's last. Where another process of this machine still
+    writes the run of this `id` (`mode="shared"` among others), this one joins it, as `rla_client.join` does,
+    under the role `settings.x_label`. `mode="disabled"` stores nothing; `reinit` finishes the run that is
+    open first. What torch's and tensorboardX's SummaryWriters write is part of the
     run with `sync_tensorboard`, and `log` without a step takes theirs; films of gymnasium's RecordVideo with
     `monitor_gym`. wandb's variables ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES,
     _RUN_GROUP, _JOB_TYPE) are the defaults. Other arguments of wandb's are without effect.
@@ -94,16 +99,22 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     kept -= {*(further.pop("config_exclude_keys", None) or ())}
     parameters = {key: value for key, value in parameters.items() if key in kept}
     for unknown in further.keys() - _WITHOUT_MEANING:
-        data_types.tell_unknown(f"init({unknown}=…)")
+        values.tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get
     name = name or environment("WANDB_NAME")
     group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
     about = {"name": name, "group": group, "job_type": job_type}
     told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
-    _set_mode(mode)
+    settings = _plain_settings(further.get("settings"))
+    _set_mode(mode or settings.get("mode"))
     table = safe_name(project or environment("WANDB_PROJECT") or script_name())
     known = id or environment("WANDB_RUN_ID") or None
     resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
+    living = None if beside else _living(table, known)
+    if living is not None:
+        opened = _join(living, name, project or table, {**about, "id": known, "entity": entity}, settings)
+        dict.update(opened.config, parameters)
+        return opened
     try:
         earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
         if earlier is not None:
@@ -134,9 +145,51 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        data_types.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
+        values.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
     if monitor_gym:
-        data_types.forward_films(lambda: bool((run := session.current()) and run.filmed))
+        values.forward_films(lambda: bool((run := session.current()) and run.filmed))
+    return opened
+
+
+def _plain_settings(settings: Any) -> dict[str, Any]:
+    found = settings if isinstance(settings, Mapping) else getattr(settings, "__dict__", {})
+    return {str(key): value for key, value in found.items()}
+
+
+def _living(table: str, run_id: str | None) -> tuple[Opening, str] | None:
+    """The run of this id that another process of this machine writes, and its address."""
+    if run_id is None or disabled():
+        return None
+    from rla_client.run.join_run import living_run_of  # noqa: PLC0415 - rarely needed
+
+    found = living_run_of(default_data_root(), table, run_id)
+    return None if found is None or found[0].pid == os.getpid() else found
+
+
+def _join(
+    living: tuple[Opening, str],
+    name: str | None,
+    project: str,
+    options: dict[str, Any],
+    settings: Mapping[str, Any],
+) -> Run:
+    """Take part in a living run, under the role that wandb calls its label.
+
+    Raises:
+        UsageError: it has ended meanwhile.
+    """
+    from rla_client.run.join_run import ROLE  # noqa: PLC0415 - rarely needed
+
+    opening, address = living
+    label = safe_name(str(settings.get("x_label") or ""))
+    try:
+        handle = join(address, role=label if ROLE.fullmatch(label) else "")
+    except (RlaError, OSError) as error:
+        raise UsageError(str(error)) from error
+    folders = opening.log_folder, opening.folder(OTHER_RESULTS)
+    opened = Run(name, project, {**options, "joined": folders}, handle)
+    session.current.put(opened, scopes.current())
+    atexit.register(opened.leave)
     return opened
 
 
@@ -198,24 +251,8 @@ def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
         run.finish(exit_code, quiet)
 
 
-class _Errors:
-    """wandb.errors: those that are not known here are `Error`."""
-
-    UsageError = UsageError
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Error
-
-
 def _nothing(*_: Any, **__: Any) -> bool:
     return True
-
-
-def _part(name: str, **known: Any) -> Any:
-    """A submodule, of which some names are known."""
-    return type(name, (types.SimpleNamespace, data_types.Lenient), {})(**known)
 
 
 def _says(say: Callable[[str], None]) -> Any:
@@ -236,19 +273,13 @@ def _sweeps(*_: Any, **__: Any) -> Any:
 
 _NAMES: dict[str, Any] = {
     **dict.fromkeys(("sweep", "agent", "controller"), _sweeps),
-    **{kind: getattr(data_types, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
+    **{kind: getattr(values, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
     **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
     **dict.fromkeys(("finish", "join"), _finish),
     "termlog": _says(info),
     **dict.fromkeys(("termwarn", "termerror"), _says(warn)),
     "CommError": Error,
-    "errors": _Errors(),
-    "Settings": types.SimpleNamespace,  # kept, and without effect
-    "util": _part("util", generate_id=lambda length=8: secrets.token_hex(length)[:length]),
-    "sdk": _part("sdk", wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types),
-    "plot": _part(
-        "plot", **dict.fromkeys(("line", "scatter", "bar", "histogram"), lambda table, *_, **__: table)
-    ),
+    "Settings": Settings,
 }
 
 
@@ -257,6 +288,8 @@ def __getattr__(name: str) -> Any:
         return session.current()
     if name in _NAMES:
         return _NAMES[name]
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_required(), name) if name in _OF_THE_RUN else Unknown(name)

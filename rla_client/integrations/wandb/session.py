@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fnmatch
 import glob
 import json
 import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,10 +20,14 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
-from rla_client.integrations.wandb.data_types import (
+from rla_client.integrations.wandb.growing_tables import GrowingTables
+from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
+from rla_client.integrations.wandb.values import (
     PLAIN_TYPES,
     Artifact,
     Lenient,
+    Table,
+    Unknown,
     UsageError,
     put,
     row_value,
@@ -160,47 +163,10 @@ class Summary(_Items, _Below):
             exp_manager.run.file(LOG, SUMMARY_FILE, text.encode("utf-8", "backslashreplace"))
 
 
-# from the entry so far, the new value and the mean of all; other words give the last value
-_SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
-    "min": lambda before, value, _: value if value < before or math.isnan(before) else before,
-    "max": lambda before, value, _: value if value > before or math.isnan(before) else before,
-    "mean": lambda _, __, mean: mean,
-    "first": lambda before, _, __: before,
-}
-
-
-class _Metric:
-    """What `define_metric` says of the names that fit a glob."""
-
-    def __init__(
-        self, name: str = "", step_metric: str | None = None, summary: str = "", goal: str | None = None
-    ) -> None:
-        self.name, self.step_metric = name, step_metric
-        best = "max" if goal == "maximize" else "min"
-        words = {word.strip() for word in summary.split(",") if word.strip()}
-        self.words = {best if word == "best" else word for word in words}
-        self._seen: dict[str, tuple[int, float]] = {}  # count and sum
-
-    def summarise(self, key: str, value: Any, summary: dict[str, Any]) -> None:
-        """Take a value into the summary."""
-        if not self.words or "last" in self.words:
-            dict.__setitem__(summary, key, value)
-        if not self.words or not isinstance(value, int | float) or "none" in self.words:
-            return
-        count, total = self._seen.get(key, (0, 0.0))
-        count, total = self._seen[key] = count + 1, total + value
-        for word in self.words:
-            name, function = f"{key}.{word}", _SUMMARIES.get(word)
-            before = summary.get(name, value)
-            now = value if function is None else function(before, value, total / count)
-            dict.__setitem__(summary, name, now)
-
-
-_PLAIN = _Metric()
-
-
 class Run(Lenient):
     """The open run; see wandb. Tags and notes that are set are written at once, as `rla tag` does.
+
+    Private methods of wandb's, which frameworks call, do nothing.
 
     A name that is set late is a hyper-parameter and not part of the index.
     """
@@ -209,6 +175,9 @@ class Run(Lenient):
     tags: tuple[str, ...]
     notes: str | None
 
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name.startswith("__") else Unknown(f"Run.{name}")
+
     def __init__(
         self, name: str | None, project: str, options: Mapping[str, Any], handle: OpenRun | None = None
     ) -> None:
@@ -216,7 +185,11 @@ class Run(Lenient):
         joined.join()
         vars(self).update(_joined=joined, _handle=handle)
         opening = None if exp_manager.run is None else exp_manager.run.opening
-        identity = exp_manager.run_id or (opening.run if opening is not None else secrets.token_hex(4))
+        identity = (
+            options.get("id")
+            or exp_manager.run_id
+            or (opening.run if opening is not None else secrets.token_hex(4))
+        )
         held = {key: options.get(key) or "" for key in ("entity", "group", "job_type")}
         held |= {"id": identity, "name": name or identity, "notes": options.get("notes")}
         vars(self).update(held, tags=tuple(options.get("tags") or ()), sweep_id=None)
@@ -231,13 +204,15 @@ class Run(Lenient):
             former = exp_manager.log_dir if self._earlier is None else self._earlier.folder(LOG)
             with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
                 dict.update(self.summary, parse_json(read_small(os.path.join(str(former), SUMMARY_FILE))))
-        self._metrics: list[_Metric] = []
-        self._last: dict[str, Any] = {}
+        self._metrics = StepMetrics()
+        self._tables = GrowingTables()
         self._alerted: dict[str, float] = {}
         self._renewed = False  # that a key came twice in a step was told
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
-        self._folders = None if self.disabled else self._at()
+        self._folders = options.get("joined") or (None if self.disabled else self._at())
+        if options.get("joined"):
+            self.summary.end()  # its file is the main process's
         self._finished = False
 
     @in_its_run
@@ -306,6 +281,9 @@ class Run(Lenient):
                 after a second at the latest.
             commit: write the row now; by default where no step is given.
 
+        Rows without a step that come before the first value of their step metric wait for it in memory, ten
+        minutes and 1,000 rows at most.
+
         Raises:
             TypeError: `data` is not a mapping from text.
         """
@@ -319,53 +297,50 @@ class Run(Lenient):
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
-        self._last.update(values)
-        x = self._time_step(values, at)
-        self._write(values, x, commit=commit)
-        for key, value in others.items():
-            try:
-                show(key, value, x)
-            except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
-                warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
-        self.step = max(self.step, at) + commit
-
-    def _write(self, values: dict[str, Any], x: float, *, commit: bool) -> None:
-        time_step_holder.follow(x, next(iter(values), ""))
+        self._metrics.take(values)
         if self._metrics:
-            for key, value in values.items():
-                self._said(key, "words").summarise(key, value, self.summary)
+            self._metrics.summarise(values, self.summary)
         else:
             dict.update(self.summary, values)
+        row = LoggedRow(values, at, time.time(), commit)
+        if values or not others:
+            for due, x in self._metrics.due(row, waits=step is None):
+                self._write(due, x)
+        elif commit and (rows := scalar_rows(logger.get_current())) is not None:
+            rows.write()
+        if others:
+            self._keep(others, self._metrics.step_of([*values, *others], at))
+        self.step = max(self.step, at) + commit
+
+    def _keep(self, others: Mapping[str, Any], x: float) -> None:
+        """Keep what is no part of a row."""
+        time_step_holder.follow(x, "")
+        for key, value in others.items():
+            try:
+                kept = self._tables.new_rows(key, value) if isinstance(value, Table) else value
+                if kept is not None:
+                    show(key, kept, x)
+            except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
+                warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
+
+    def _write(self, row: LoggedRow, x: float) -> None:
+        time_step_holder.follow(x, next(iter(row.values), ""))
         rows = scalar_rows(logger.get_current())
-        if rows is not None:
-            if values:
-                renewed = rows.add_all(values, x, time.time(), (), complete=commit)
-                if renewed and not self._renewed:
-                    self._renewed = True
-                    names = ", ".join(sorted(renewed))
-                    warn(
-                        f"wandb.log: {names} came twice in step {x}; as with wandb, the last value counts "
-                        "(told once)"
-                    )
-            elif commit:
-                rows.write()
+        if rows is None:
+            return
+        if row.values:
+            renewed = rows.add_all(row.values, x, row.wall_time, (), complete=row.commit)
+            if renewed and not self._renewed:
+                self._renewed = True
+                names = ", ".join(sorted(renewed))
+                warn(
+                    f"wandb.log: {names} came twice in step {x}; as with wandb, the last value counts "
+                    "(told once)"
+                )
+        elif row.commit:
+            rows.write()
 
-    def _time_step(self, values: Mapping[str, Any], at: int) -> float:
-        """The step metric's value, where all metrics have the same one and it is known."""
-        if not self._metrics:
-            return at
-        steps = {metric.step_metric for metric in self._metrics}
-        wanted = {self._said(key, "step_metric").step_metric for key in values if key not in steps}
-        found = self._last.get(wanted.pop() or "") if len(wanted) == 1 else None
-        return found if isinstance(found, int | float) and math.isfinite(found) else at
-
-    def _said(self, key: str, what: str) -> _Metric:
-        """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
-        fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
-        fitting.sort(key=lambda one: one.name != key)
-        return next((one for one in fitting if getattr(one, what)), _PLAIN)
-
-    def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> _Metric:
+    def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> Metric:
         """Say what a metric, or those of a glob, are drawn over, and what of them the summary keeps.
 
         What is said of a name later adds to what was said of it before.
@@ -377,13 +352,8 @@ class Run(Lenient):
                 `<name>.<word>`; `goal`: minimize or maximize, for `best`.
         """
         named = getattr(step_metric, "name", step_metric)
-        metric = _Metric(name, named, further.get("summary") or "", further.get("goal"))
-        for former in [one for one in self._metrics if one.name == name]:
-            self._metrics.remove(former)
-            if not further.get("overwrite"):
-                metric.step_metric = metric.step_metric or former.step_metric
-                metric.words = metric.words or former.words
-        self._metrics.append(metric)
+        metric = Metric(name, named, further.get("summary") or "", further.get("goal"))
+        self._metrics.define(metric, overwrite=bool(further.get("overwrite")))
         return metric
 
     @in_its_run
@@ -529,6 +499,8 @@ class Run(Lenient):
             return
         self._finished = True
         self.unwatch()
+        for row, x in self._metrics.rest():
+            self._write(row, x)
         for path, target in list(self._saved):
             self._save(path, target)
         logger.get_current().write_scalars()

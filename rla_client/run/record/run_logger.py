@@ -37,6 +37,7 @@ from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
     from rla_client.media.values.logged_value import LoggedValue
+    from rla_client.samples.sample_chunks import Limits, SampleChunks
 
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
@@ -63,7 +64,12 @@ class Logger:
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
         clock: of the run; default that of the run that the calling thread writes to.
+
+    Attributes:
+        silent: it writes nothing to stdout: the program knows nothing of it (`rla_client/capture`).
     """
+
+    silent = False
 
     def __init__(  # noqa: PLR0913 - what a run has
         self,
@@ -99,7 +105,10 @@ class Logger:
         self.show_media: Callable[[Logger, str, LoggedValue, int], object] | None = None  # in TensorBoard
         self.take_parameters: Callable[[Mapping[str, Any]], object] | None = None  # told during the run
         self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
+        self.sample_limits: Limits | None = None  # of the configuration; None: the defaults
+        self.sample_chunks: SampleChunks | None = None  # made with the first samples
         self.last_row: Row = {}
+        self.address = ""  # of the run, for processes that join it
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
         )
@@ -328,6 +337,16 @@ class Logger:
         self.write_scalars()
         return True if self.outbox is None else self.outbox.flush_kept(timeout, media=media)
 
+    def stream_outbox(self) -> Outbox | None:
+        """The stream of what is no row; None where nothing is stored, which is said once."""
+        outbox = self.outbox
+        if outbox is None and self._join is not None:
+            outbox = self._joined()
+        if outbox is None and self.reminder:
+            reminder, self.reminder = self.reminder, ""
+            self._tell(reminder)
+        return outbox
+
     def _tell(self, message: str) -> None:
         """Warn on stderr, and in warn.txt where there is one."""
         import logging  # noqa: PLC0415 - not at import of the package
@@ -432,7 +451,7 @@ class Logger:
     @property
     def prints(self) -> bool:
         """Whether text goes to stdout."""
-        return not PRINTED.isdisjoint(self.sinks)
+        return not self.silent and not PRINTED.isdisjoint(self.sinks)
 
     def _print_row(self, table: str) -> None:
         """Print a row; of `brief` the last of the first rows is followed by where the others are."""
@@ -447,6 +466,8 @@ class Logger:
 
     def print_text(self, text: str) -> None:
         """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
+        if not self.prints:
+            return
         try:
             _write_text(sys.stdout, text)
         except UnicodeEncodeError:

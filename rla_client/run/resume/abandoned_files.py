@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, save_time
 from rla_client.contract.checkpoint.prune_notes import drop_note, pruned_files, write_note
+from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING, parse_folder_name
+from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence, read_whole
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.run.resume.resume_point import ResumePoint
 
@@ -26,7 +28,11 @@ def abandon_later(point: ResumePoint) -> None:
     for kind, pattern in ((CHECKPOINT, _CHECKPOINT), (OTHER_RESULTS, _FIGURE)):
         root = Path(point.item.folder(kind))
         for folder, folders, files in os.walk(root):
-            folders[:] = [entry for entry in folders if not entry.startswith(("abandoned-", "."))]
+            folders[:] = [
+                entry
+                for entry in folders
+                if not entry.startswith(("abandoned-", ".")) and not entry.endswith(FOLDER_ENDING)
+            ]
             for file in files:
                 match = pattern.match(file)
                 if match is None or not _is_later(point, save_time(Path(folder), file, int(match[1]))):
@@ -37,6 +43,7 @@ def abandon_later(point: ResumePoint) -> None:
                     final.parent.mkdir(parents=True, exist_ok=True)
                     source.rename(final)
     _abandon_notes(point)
+    _abandon_sharded(point)
 
 
 def _is_later(point: ResumePoint, file: SaveTime) -> bool:
@@ -61,3 +68,21 @@ def _abandon_notes(point: ResumePoint) -> None:
             (folder / target).mkdir(parents=True, exist_ok=True)
             write_note(folder / target, note)
             drop_note(folder, note.name)
+
+
+def _abandon_sharded(point: ResumePoint) -> None:
+    """The same for sharded checkpoints. What ranks of earlier openings still write comes to nothing."""
+    folder, target = Path(point.item.folder(CHECKPOINT)), point.continues.abandoned
+    finals = finals_of(folder)
+    if not finals and not parts_of(folder):
+        return
+    with suppress(OSError):
+        raise_fence(folder, point.run, point.epoch)
+    for final in finals_of(folder):
+        whole, parsed = read_whole(folder / final), parse_folder_name(final)
+        if whole is None or parsed is None:
+            continue
+        if _is_later(point, SaveTime(final, parsed[1], 0, whole.order)):
+            with suppress(OSError):
+                (folder / target).mkdir(parents=True, exist_ok=True)
+                (folder / final).rename(folder / target / final)

@@ -137,7 +137,7 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> None:
     """
     waited, deadline = False, time.monotonic() + ends_s
     for stream in streams:
-        if _is_open_here(stream.folder / LOCK_NAME):
+        if is_open_here(stream.folder / LOCK_NAME):
             raise StillWritingError(
                 "this process itself still writes the run; close it first: exp_manager.close()"
             )
@@ -154,7 +154,7 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> None:
             time.sleep(POLL_S)
 
 
-def _is_open_here(path: Path) -> bool:
+def is_open_here(path: Path) -> bool:
     """Whether this process has a file open: to close another descriptor of it would drop its lock."""
     try:
         found = os.stat(path, follow_symlinks=False)

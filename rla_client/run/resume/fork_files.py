@@ -30,6 +30,7 @@ from rla_client.contract.layout import (
     HYPARAMETER,
     LOG,
     OTHER_RESULTS,
+    SAMPLES,
     TMP_DATA,
 )
 from rla_client.run.current_logger import warn
@@ -37,7 +38,7 @@ from rla_client.run.item import Item
 from rla_client.run.run import Run
 
 BEFORE_FORK = "before-fork"
-COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER)
+COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, SAMPLES, HYPARAMETER)
 PLACED_S = 5.0  # for a living agent to put the logs in their places
 POLL_S = 0.02
 SNAPSHOT_ENDING = ".pkl"  # a .pt bears the stamp of its run

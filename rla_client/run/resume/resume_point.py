@@ -19,10 +19,13 @@ from typing import Any
 from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
-from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.checkpoint.sharded_files import Whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_retention import list_whole
+from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
 from rla_client.contract.run_file import ran_s
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
@@ -70,7 +73,21 @@ def is_over(item: Item) -> bool:
     """Whether a run has finished and has no checkpoint from which it could continue."""
     if read_run_file(item).get("state") != "finished":
         return False
-    return not list_checkpoints(Path(item.folder(CHECKPOINT)), CHECKPOINT_NAME, pruned=True)
+    folder = Path(item.folder(CHECKPOINT))
+    if list_checkpoints(folder, CHECKPOINT_NAME, pruned=True):
+        return False
+    return newest_sharded(folder, CHECKPOINT_NAME, None) is None
+
+
+def newest_sharded(folder: Path, name: str, at: int | None) -> Whole | None:
+    """The whole sharded checkpoint that was saved last, or that of time-step `at`; None without one.
+
+    What all ranks had finished is published first.
+    """
+    with suppress(OSError):  # where it cannot be, it is none
+        publish_all(folder)
+    found = [whole for _, whole in list_whole(folder, name) if at in {None, whole.save.step}]
+    return found[-1] if found else None
 
 
 def prepare(
@@ -106,12 +123,12 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
-    found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
-    step = None if found is None else found[0]
-    stamp = None if found is None else read_stamp(found[1])
+    step, stamp = _checkpoint_at(folder, name, at)
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
-    events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
+    outputs = marks.get("outputs", {})
+    events = outputs.get("tensorboard", [0, 0, 0, None])
+    samples = outputs.get(SAMPLES)
     continues = Continuation(
         rows=0 if step is None else marks.get("rows"),
         time_step=None if step is None else float(step),
@@ -120,6 +137,7 @@ def prepare(
         abandoned=abandoned,
         after=tuple(stream.folder.name for stream in streams),
         earlier=earlier_times(content),
+        samples=0 if step is None else None if samples is None else samples[1],
     )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
@@ -132,6 +150,22 @@ def prepare(
     return ResumePoint(
         item, content["run_id"], epoch, step, order, newest_order(folder), name, state, continues
     )
+
+
+def _checkpoint_at(folder: Path, name: str, at: int | None) -> tuple[int | None, Stamp | None]:
+    """Time-step and stamp of a checkpoint, in a file or sharded; by `at` None, of the newest of both.
+
+    Raises:
+        NoCheckpointError: `at` names none.
+    """
+    sharded = newest_sharded(folder, name, at)
+    if sharded is not None and at is not None:
+        return at, sharded.stamp
+    found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
+    stamp = None if found is None else read_stamp(found[1])
+    if sharded is not None and (found is None or stamp is None or stamp.order < sharded.order):
+        return sharded.save.step, sharded.stamp
+    return (None if found is None else found[0]), stamp
 
 
 def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
@@ -170,7 +204,7 @@ def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
 def next_abandoned(item: Item) -> str:
     """A name that no earlier resume of this run has used."""
     number = 1
-    kinds = (LOG, CHECKPOINT, OTHER_RESULTS)
+    kinds = (LOG, CHECKPOINT, OTHER_RESULTS, SAMPLES)
     while any(os.path.exists(os.path.join(item.folder(kind), f"abandoned-{number}")) for kind in kinds):
         number += 1
     return f"abandoned-{number}"

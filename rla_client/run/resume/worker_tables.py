@@ -1,7 +1,7 @@
 """Tables of workers or ranks, cut where their run continues.
 
-They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`, and
-event files in `tb/<label>/`.
+They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`,
+event files in `tb/<label>/`, and samples in `samples.<label>.jsonl.gz` of the folder of samples.
 The agent cuts those of the main process when its stream begins (rla_agent/pipeline/resume_fork.py). These are
 cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
 ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
@@ -21,14 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoint.stamp import read_stamp
-from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file, fsync_folder
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.job.checkpoint_job import final_name
-from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.layout import LOG, SAMPLES, SAMPLES_FILE, TIME_STEP, TIMESTAMP, is_samples_file
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import cells_of
 from rla_client.run.current_logger import warn
@@ -50,8 +48,7 @@ def cut_worker_tables(point: ResumePoint) -> None:
     """
     limit = moment = -math.inf
     if point.time_step is not None:
-        stamp = read_stamp(Path(point.item.folder(CHECKPOINT), final_name(point.name, point.time_step)))
-        limit, moment = float(point.time_step), -math.inf if stamp is None else stamp.order / 1e9
+        limit, moment = float(point.time_step), -math.inf if point.order is None else point.order / 1e9
     folder = Path(point.item.folder(LOG))
     for name in sorted(os.listdir(folder)):
         found = _TABLE.fullmatch(name)
@@ -60,14 +57,66 @@ def cut_worker_tables(point: ResumePoint) -> None:
                 cut_table(folder / name, folder / point.continues.abandoned, limit, moment)
             except (OSError, BrokenFileError) as error:
                 warn(f"{name} keeps its rows after the checkpoint: {error}")
+    _cut_all_samples(point, limit, moment)
     for path in sorted(folder.glob("tb/*/*")):
-        if _WORKER.fullmatch(path.parent.name) and _EVENT_FILE.fullmatch(path.name):
+        label = path.parent.name
+        is_writers = _WORKER.fullmatch(label) or (folder / f"progress.{label}.csv").is_file()
+        if is_writers and _EVENT_FILE.fullmatch(path.name):
             aside = folder / point.continues.abandoned / "tb" / path.parent.name
             try:
                 with held_folder(folder, f"tb/{path.parent.name}") as held:
                     cut_events(held / path.name, aside, limit, moment)
             except (OSError, BrokenFileError) as error:
                 warn(f"{path} keeps its events after the checkpoint: {error}")
+
+
+def _cut_all_samples(point: ResumePoint, limit: float, moment: float) -> None:
+    folder = Path(point.item.folder(SAMPLES))
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    for name in names:
+        if is_samples_file(name) and name != SAMPLES_FILE:
+            try:
+                cut_samples(folder / name, folder / point.continues.abandoned, limit, moment)
+            except (OSError, BrokenFileError) as error:
+                warn(f"{name} keeps its samples after the checkpoint: {error}")
+
+
+def cut_samples(path: Path, abandoned: Path, limit: float, moment: float) -> None:
+    """Move the members from the first later one on to a file of the same name in `abandoned`.
+
+    Args:
+        path: of a samples file.
+        abandoned: a folder.
+        limit: the last time-step that stays.
+        moment: Unix seconds; what was recorded before stays, too.
+
+    Raises:
+        OSError: it cannot be read or written.
+        BrokenFileError: it is a link, or no file of samples.
+    """
+    from rla_client.contract.sample_members import (  # noqa: PLC0415 - rarely needed
+        HEAD_BYTES,
+        member_head,
+        read_index,
+    )
+
+    with open_plain(path) as file:
+        keep = 0
+        while (head := member_head(file.read(HEAD_BYTES))) is not None:
+            file.seek(keep)
+            try:
+                recorded = read_index(file.read(HEAD_BYTES + head.index_bytes), head).timestamp
+            except RemoteProtocolError as error:
+                raise BrokenFileError(str(path), str(error)) from error
+            if head.step > limit and recorded > moment:
+                break
+            keep += head.size
+            file.seek(keep)
+        file.seek(keep)
+        if not _move_rest(file, abandoned, path, b""):
+            return
+    os.truncate(path, keep)
+    fsync_file(path)
 
 
 def cut_events(path: Path, abandoned: Path, limit: float, moment: float) -> None:
@@ -121,16 +170,24 @@ def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
                 break
             keep += len(record)
         file.seek(keep)
-        if not file.read(1):
+        if not _move_rest(file, abandoned, path, head):
             return
-        file.seek(keep)
-        abandoned.mkdir(exist_ok=True)
-        with atomic_file(abandoned / path.name, mode=file_mode(path.parent)) as copy:
-            copy.write(head)
-            while data := file.read(1 << 20):
-                copy.write(data)
     os.truncate(path, keep)
     fsync_file(path)
+
+
+def _move_rest(file: BinaryIO, abandoned: Path, path: Path, head: bytes) -> bool:
+    """Copy what follows in a file to `abandoned`, behind a head; False where nothing does."""
+    data = file.read(1 << 20)
+    if not data:
+        return False
+    abandoned.mkdir(exist_ok=True)
+    with atomic_file(abandoned / path.name, mode=file_mode(path.parent)) as copy:
+        copy.write(head)
+        while data:
+            copy.write(data)
+            data = file.read(1 << 20)
+    return True
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:

@@ -1,12 +1,14 @@
 // One picture: curves, bands or points on a canvas by uPlot, with marks for NaN and infinite values.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { h, numberText, shortText, timeText } from "./dom.js";
+import { fill, h, numberText, shortText, timeText } from "./dom.js";
 
 const BAND_ALPHA = "33";  // hexadecimal, behind a colour
 const MANY = 8000;  // points, from which on lines are thin: drawing them takes a quarter of the time
 const NEAR = 24;  // pixels from the mouse to a curve that it means
 const FAINT = 0.18;  // curves beside the one that is meant
+const BEHIND = 0.35;  // values as they were recorded, behind a smoothed curve
+const NAMED = 14;  // curves that the tip names
 const DAY_S = 86_400;
 const MOST_POWERS = 8;
 export const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
@@ -33,9 +35,11 @@ function powers(low, high) {
 
 /**
  * A chart. `options`: width, height, x (name), logX, logY, sync (key), range ([low, high] or null), onZoom([low, high] or null),
- * onFocus(curve index or -1); where wanted yText(value), yRange(low, high), incrs (of y), xTicks ([[x, text]…]), points (no lines),
- * rulers ([[[y, text]…] for each x], instead of the axis of y).
- * `curves`: [{label, colour, dash, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`.
+ * onFocus(curve index or -1), onPoint(x) of a click where something is done about it; where wanted yText(value), yRange(low, high), yEnds ([low, high]), incrs (of y),
+ * xTicks ([[x, text]…]), points (no lines), rulers ([[[y, text]…] for each x], instead of the axis of y; a part of one
+ * that is dragged over is told by onBrush(x, [low, high]), and `brushes`, Map(x → [low, high]), are shown).
+ * `curves`: [{label, colour, dash, marks}], `data`: [xs, ys…], one ys a curve, or three (centre, low, high) with `bands`;
+ * without bands there may be as many again, which stand faintly behind: the values as they were recorded.
  */
 export class Chart {
   constructor(box, options, curves, data, bands = false) {
@@ -46,9 +50,16 @@ export class Chart {
     this.focused = -1;
     this.ticks = { x: [], y: [] };  // [[value, text]…] as last drawn
     this.points = data[0].length;
+    this.behind = !bands && data.length > 1 + curves.length;
     this.plot = new uPlot(this.settings(), this.fit(data), box);
     box.append(this.tip);
     this.plot.over.addEventListener("dblclick", (event) => { event.stopImmediatePropagation(); this.options.onZoom(null); }, true);
+    let from = null;  // where the mouse went down: a drag zooms, and is no click
+    this.plot.over.addEventListener("mousedown", (event) => { from = event.clientX; });
+    this.plot.over.addEventListener("click", (event) => {
+      const { idx } = this.plot.cursor;
+      if (this.options.onPoint && given(idx) && from !== null && Math.abs(event.clientX - from) < 3) this.options.onPoint(this.plot.data[0][idx]);
+    });
     this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.focus(-1); this.options.onFocus(-1); });
   }
 
@@ -58,6 +69,14 @@ export class Chart {
   get labels() { return this.curves.map((curve) => curve.label); }
 
   get step() { return this.bands ? 3 : 1; }
+
+  /** Which curve a series belongs to. */
+  owner(place) { return this.bands ? Math.floor((place - 1) / 3) : (place - 1) % this.curves.length; }
+
+  alpha(place, at = -1) {
+    const own = this.behind && place > this.curves.length ? BEHIND : 1;
+    return at < 0 || this.owner(place) === at ? own : own * FAINT;
+  }
 
   /** Text of an x: time of the day for wall time, a number otherwise. */
   xText(value) {
@@ -104,33 +123,40 @@ export class Chart {
         bands.push({ series: [at + 1, at], fill: colour + BAND_ALPHA });
       }
     }
+    if (this.behind) {
+      for (const { label, colour } of this.curves) series.push({ label, stroke: colour, width: 1, alpha: BEHIND, spanGaps: true, points: { show: false } });
+    }
     return { series, bands };
   }
 
   settings() {
     const { options } = this;
-    const { yRange = padded, range, logX, logY } = options;
+    const { yRange = padded, yEnds, range, logX, logY } = options;
     return {
       width: options.width, height: options.height, pxAlign: false, legend: { show: false }, focus: { alpha: FAINT }, ...this.series(),
       cursor: {
-        sync: { key: options.sync, setSeries: false }, drag: { x: true, y: false, setScale: false },
+        sync: { key: options.sync, setSeries: false }, drag: { x: !options.rulers, y: Boolean(options.rulers), setScale: false },
         focus: { prox: NEAR }, points: { show: false }, bind: { dblclick: () => null },
       },
       scales: {
-        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => padded(low, high) : undefined },
-        y: { distr: logY ? 3 : 1, range: logY ? undefined : (_, low, high) => yRange(low, high) },
+        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => (options.rulers ? [low - (high - low) * 0.12, high + (high - low) * 0.06] : padded(low, high)) : undefined },
+        y: { distr: logY ? 3 : 1, range: yEnds ? () => yEnds : logY ? undefined : (_, low, high) => yRange(low, high) },
       },
       axes: this.axes(),
       hooks: {
         draw: [() => this.drawMarks()],
         setSelect: [(u) => {
-          if (u.select.width < 4) return;
+          if (options.rulers && u.select.height >= 4) {
+            const x = Math.round(u.posToVal(u.cursor.left, "x"));
+            options.onBrush(x, [u.posToVal(u.select.top + u.select.height, "y"), u.posToVal(u.select.top, "y")]);
+          }
+          if (options.rulers || u.select.width < 4) return;
           const low = u.posToVal(u.select.left, "x");
           const high = u.posToVal(u.select.left + u.select.width, "x");
           u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
           options.onZoom([low, high]);
         }],
-        setSeries: [(u, at) => this.near(at === null || at < 1 ? -1 : Math.floor((at - 1) / this.step))],
+        setSeries: [(u, at) => this.near(at === null || at < 1 ? -1 : this.owner(at))],
         setCursor: [() => this.showTip()],
       },
     };
@@ -164,7 +190,7 @@ export class Chart {
     const { plot } = this;
     plot.batch(() => {
       plot.series.forEach((series, place) => {
-        if (place) series.alpha = at < 0 || Math.floor((place - 1) / this.step) === at ? 1 : FAINT;
+        if (place) series.alpha = this.alpha(place, at);
       });
       plot.redraw(false, false);
     });
@@ -179,17 +205,40 @@ export class Chart {
     return -1;
   }
 
+  /** What the curves have at the cursor, the highest first: [{at, value, text}]. */
+  under(idx) {
+    const { plot, curves, options } = this;
+    const x = plot.posToVal(plot.cursor.left, "x");
+    const away = Math.abs(plot.scales.x.max - plot.scales.x.min) / 50;
+    return curves.flatMap((_, at) => {
+      const place = this.place(at, idx);
+      if (place < 0 || Math.abs(plot.data[0][place] - x) > Math.max(away, Math.abs(plot.data[0][idx] - x)) && !options.logX) return [];  // it has ended before, or has not begun
+      const values = Array.from({ length: this.step }, (_one, more) => plot.data[1 + at * this.step + more][place]);
+      const [value, ...edges] = values.map(options.yText ?? numberText);
+      return [{ at, value: values[0], text: `${value}${edges.length ? `  [${edges.join(", ")}]` : ""}` }];
+    }).sort((a, b) => b.value - a.value);
+  }
+
   showTip() {
-    const { plot, focused, options } = this;
-    const { idx, left } = plot.cursor;
-    const at = !given(idx) || focused < 0 || !plot.over.matches(":hover") ? -1 : this.place(focused, idx);
-    this.tip.hidden = at < 0;
-    if (at < 0) return;
-    const [value, ...edges] = Array.from({ length: this.step }, (_, more) => (options.yText ?? numberText)(plot.data[1 + focused * this.step + more][at]));
-    const numbers = options.rulers ? "" : `:  ${value}${edges.length ? `  [${edges.join(", ")}]` : ""}`;
-    this.tip.textContent = `${this.curves[focused].label}\n${this.xText(plot.data[0][at])}${numbers}`;
-    this.tip.style.left = `${Math.min(left + 70, options.width - 40)}px`;
-    this.tip.classList.toggle("left", left > options.width / 2);
+    const { plot, focused, options, tip } = this;
+    const { idx, left, top } = plot.cursor;
+    const seen = given(idx) && left >= 0 && plot.over.matches(":hover");
+    const simple = options.rulers || options.points;  // these have no common x
+    const found = !seen ? [] : simple ? (focused < 0 ? [] : [{ at: focused, text: "" }]) : this.under(idx);
+    tip.hidden = !found.length;
+    if (!found.length) return;
+    const meant = found.findIndex(({ at }) => at === focused);
+    const first = Math.min(Math.max(meant - NAMED + 3, 0), Math.max(found.length - NAMED, 0));
+    const shown = found.slice(first, first + NAMED);
+    const place = simple ? this.place(focused, idx) : idx;
+    const more = [first && `${first} above`, found.length - first - shown.length && `${found.length - first - shown.length} below`].filter(Boolean).join(", ");
+    fill(tip, h("b", {}, this.xText(plot.data[0][place])), simple && !options.rulers && `: ${numberText(plot.data[1 + focused][place])}`, shown.map(({ at, text }) => h("div", { class: at === focused ? "on" : "" },
+      h("span", { class: "swatch", style: { borderTop: `3px ${this.curves[at].dash ? "dashed" : "solid"} ${this.curves[at].colour}` } }), h("span", { class: "value" }, text), ` ${this.curves[at].label}`)),
+    more && h("div", { class: "dim" }, more));
+    const box = plot.over.getBoundingClientRect();
+    const [x, y] = [box.left + left, box.top + top];
+    tip.style.left = `${x + 16 + tip.offsetWidth > innerWidth ? Math.max(x - 16 - tip.offsetWidth, 2) : x + 16}px`;
+    tip.style.top = `${Math.max(Math.min(y - 10, innerHeight - tip.offsetHeight - 4), 2)}px`;
   }
 
   drawMarks() {
@@ -209,7 +258,20 @@ export class Chart {
     }
     ctx.fillStyle = style("--text");
     ctx.font = `${11 * devicePixelRatio}px sans-serif`;
-    (this.options.rulers ?? []).forEach((ruler, x) => ruler.forEach(([y, what]) => text(what, plot.valToPos(x, "x", true), plot.valToPos(y, "y", true))));
+    ctx.textAlign = "right";
+    ctx.textBaseline = "middle";
+    ctx.strokeStyle = style("--back");
+    ctx.lineWidth = 4 * devicePixelRatio;
+    (this.options.rulers ?? []).forEach((ruler, x) => ruler.forEach(([y, what]) => {
+      const at = [plot.valToPos(x, "x", true) - 6 * devicePixelRatio, plot.valToPos(y, "y", true)];
+      ctx.strokeText(what, ...at);
+      ctx.fillText(what, ...at);
+    }));
+    ctx.fillStyle = `${style("--accent")}44`;
+    for (const [x, [low, high]] of this.options.brushes ?? []) {
+      const [top, bottom] = [plot.valToPos(high, "y", true), plot.valToPos(low, "y", true)];
+      ctx.fillRect(plot.valToPos(x, "x", true) - 6 * devicePixelRatio, top, 12 * devicePixelRatio, bottom - top);
+    }
     ctx.restore();
   }
 

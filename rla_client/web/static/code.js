@@ -1,8 +1,9 @@
 // Code of a run: its files, what was not committed when it began, and what differs from another run.
 
 import { ask, fileUrl } from "./api.js";
-import { bytesText, fill, h } from "./dom.js";
+import { bytesText, fill, h, put } from "./dom.js";
 import { runLink } from "./frame.js";
+import { coloured, isPython } from "./highlight.js";
 import { runPicker, section, table } from "./parts.js";
 
 const PARTS = { files: ["Files", filesPart], git: ["Not committed", gitPart], other: ["Differences from…", otherPart] };
@@ -60,7 +61,7 @@ async function showFile(view, run, name, signal) {
     const found = await ask("text", { run, kind: "code", path: name, after }, signal);
     const own = found.text.split("\n").length - (found.text.endsWith("\n") ? 1 : 0);
     numbers.append(Array.from({ length: own }, (_, place) => `${count + place + 1}\n`).join(""));
-    lines.append(found.text);
+    put(lines, isPython(name) ? coloured(found.text) : found.text);
     count += own;
     fill(foot, found.end < found.size && found.end > after && h("button", { type: "button", onclick: () => load(found.end) }, `More (${bytesText(found.size - found.end)})`));
   }

@@ -3,19 +3,24 @@
 import { ask, offline } from "./api.js";
 import { Colours } from "./colours.js";
 import { completing, offered } from "./complete.js";
-import { dialog, fill, h, later } from "./dom.js";
+import { control, CurveTools } from "./curve_tools.js";
+import { fill, h, later, memory } from "./dom.js";
 import { keys, tell } from "./frame.js";
 import { Panels } from "./panels.js";
-import { compare, Store } from "./store.js";
+import { ARCHIVED, compare, Store } from "./store.js";
+import { differingNames, labelsOf, nameOf } from "./run_names.js";
+import { Sparklines } from "./sparkline.js";
+import { grip } from "./grip.js";
 import { sorted, Table } from "./table.js";
-import { names, readView, showViews, writeView } from "./view.js";
+import { DRAWN_ANEW, names, readView, showViews, writeView } from "./view.js";
 
-const MOST_TRACKED = 12;  // columns of tracked hyper-parameters that are shown unasked
+const MOST_PARAMETERS = 12;  // columns of hyper-parameters that are shown unasked
+const MOST_COMPARED = 2000;  // runs up to which the page asks by itself what differs among them
 const MOST_LIKELY = 2;
 const MOST_DIFFERING = 100;
-const BANDS = { ci: "mean, 95 % CI", iqm: "IQM, 95 % CI", stderr: "mean ± std. error", std: "mean ± std", median: "median, quartiles", range: "mean, min to max", none: "mean" };
-const DRAWN_ANEW = ["x", "logX", "logY", "smooth", "band", "zoom"];  // settings whose change asks for all curves again
 const NARROWEST = 120;  // pixels of the list
+const SHARE = 0.45;  // of the page that the list takes by itself, at most
+const LIST_WIDTH = "rla-list-width";
 
 class Runs {
   constructor(query) {
@@ -24,6 +29,9 @@ class Runs {
     this.groupColours = new Colours("rla-group-colours");
     this.chosen = new Set();
     this.hidden = new Set();
+    this.pinned = new Set();
+    this.differing = [];  // hyper-parameters that are not the same in the listed runs
+    this.sparklines = new Sparklines(() => this.table.update());
     this.unfolded = new Set();
     this.settings = readView(query);
     this.fits = null;  // numbers that pass the filter; null: all
@@ -40,9 +48,21 @@ class Runs {
 
   /** Rows that pass the filter, in order. */
   rows() {
-    this.sortedRows ??= sorted([...this.store.rows.values()].filter((row) => this.fits?.has(row.number) ?? true), this.sort, this.store);
+    if (this.sortedRows) return this.sortedRows;
+    const rows = sorted([...this.store.rows.values()].filter((row) => (this.fits?.has(row.number) ?? true) && this.inList(row)), this.sort, this.store);
+    const pinned = rows.filter((row) => this.pinned.has(row.number));
+    this.sortedRows = pinned.length ? [...pinned, ...rows.filter((row) => !this.pinned.has(row.number))] : rows;
     return this.sortedRows;
   }
+
+  /** Whether a run is not put away, or those that are shall be seen. */
+  inList(row) { return this.settings.archived || !row.tags.includes(ARCHIVED); }
+
+  /** Tracked hyper-parameters that the listed runs do not share. */
+  get differingTracked() { return this.differingKeys ??= differingNames(this.rows()); }
+
+  /** What a run is called in the list; empty where only its date tells it. */
+  name(row) { return nameOf(row, this.differingTracked); }
 
   /** Rows whose curves are drawn: the selected ones, else the first so many, grouped: all. */
   drawn() {
@@ -63,11 +83,13 @@ class Runs {
     const rows = this.rows();
     const own = this.store.own(rows);
     const several = (field) => new Set(rows.map((row) => row[field])).size > 1;
-    const fixed = ["run", ...(several("table") || several("place") ? ["table"] : []), "state", ...own.metrics.slice(0, MOST_LIKELY), "step", "took", ...(several("host") ? ["host"] : [])];
-    const tags = rows.some((row) => row.tags.length) ? ["tags"] : [];
+    const fixed = ["run", ...(offline || this.group ? [] : ["trend"]), ...own.metrics.slice(0, MOST_LIKELY), ...(several("table") || several("place") ? ["table"] : []), "state"];
+    const tags = rows.some((row) => row.tags.some((tag) => tag !== ARCHIVED)) ? ["tags"] : [];
     const notes = rows.some((row) => row.note) ? ["note"] : [];
-    const parameters = this.settings.only ? [] : own.tracked.slice(0, MOST_TRACKED);
-    return [...new Set([...fixed, ...parameters, ...this.settings.column, ...tags, ...notes])];
+    const differing = rows.length > 1 ? [...this.differingTracked, ...this.differing] : own.tracked;
+    const parameters = this.settings.only ? [] : [...new Set(differing)].slice(0, MOST_PARAMETERS);
+    const rest = ["step", "took", ...(several("host") ? ["host"] : [])];
+    return [...new Set([...fixed, ...parameters, ...this.settings.column, ...rest, ...tags, ...notes])];
   }
 
   /** Rows and heads of groups, as the table shows them. */
@@ -93,29 +115,40 @@ class Runs {
     }).join(", ");
   }
 
+  /** What a run's curve is called: no other drawn run has the same text. */
   label(row) {
-    const tracked = Object.entries(row.tracked).map(([key, value]) => `${key}=${value}`).join(" ");
-    const day = row.index.slice(5, 10).replace("/", "-");
-    return `${day} ${row.index.slice(11, 19).replaceAll("-", ":")}${tracked ? ` ${tracked}` : ""}${this.columns().includes("table") ? ` ${row.table}` : ""}${this.store.databases.length > 1 ? ` [${row.place}]` : ""}`;
+    this.labels ??= this.makeLabels();
+    return this.labels.get(row.number) ?? this.name(row);
+  }
+
+  makeLabels() {
+    const table = this.columns().includes("table");
+    const more = (row) => [table ? row.table : "", this.store.databases.length > 1 ? `[${row.place}]` : ""].filter(Boolean).join(" ");
+    return labelsOf(this.drawn(), differingNames(this.drawn()), more);
   }
 
   // What is done ----------------------------------------------------------------------------------
 
   /** Something changed that the list or the curves show. */
   update(curves = true) {
-    this.sortedRows = null;
-    this.drawnRows = null;
+    this.sortedRows = this.drawnRows = this.labels = this.differingKeys = null;
     this.table.update();
     this.remember();
     const rows = this.rows().length;
-    const all = this.store.rows.size;
+    const there = [...this.store.rows.values()];
+    const away = there.filter((row) => row.tags.includes(ARCHIVED)).length;
+    const all = there.length - (this.settings.archived ? 0 : away);
+    this.archived.hidden = !away;
+    this.archived.textContent = this.settings.archived ? "Leave out archived" : `${away} archived`;
+    this.actions.hidden = !this.chosen.size;
+    this.actions.textContent = `Selected: ${this.chosen.size} ▾`;
+    this.learnDiffering();
     fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group && this.settings.tab === "curves" ? " in bands" : ""}`);
     this.differs.disabled = this.drawn().length < 2;
     this.differs.classList.toggle("on", this.settings.only);
     this.files.hidden = this.drawn().length === 0;
     this.files.href = `#/compare?${new URLSearchParams(this.drawn().slice(0, 8).map((row) => ["run", row.path]))}`;
-    this.unzoom.hidden = !this.settings.zoom;
-    this.band.disabled = !this.group;
+    this.curveTools.update(this.group !== null);
     if (curves) this.panels.ask();
   }
 
@@ -123,6 +156,7 @@ class Runs {
     const paths = (numbers) => [...numbers].map((number) => this.store.rows.get(number)?.path).filter(Boolean);
     this.settings.run = paths(this.chosen);
     this.settings.hide = paths(this.hidden);
+    this.settings.pin = paths(this.pinned);
     writeView(this.settings);
   }
 
@@ -158,10 +192,12 @@ class Runs {
       while (this.told > this.store.version) {
         this.told = 0;  // until it tells of another one
         const before = new Set(this.drawn().map((row) => row.number));
+        const labels = this.drawn().map((row) => this.label(row)).join("\n");
         if (!await this.store.refresh()) continue;
         await this.apply(false);
         const now = this.drawn();
         if (now.length !== before.size || now.some((row) => !before.has(row.number)) || this.settings.tab !== "curves") { this.panels.ask(); continue; }
+        if (now.map((row) => this.label(row)).join("\n") !== labels) this.panels.recolour();
         await this.panels.learn();
       }
     } finally { this.refreshing = false; }
@@ -172,9 +208,11 @@ class Runs {
     Object.assign(this.settings, "x" in changes || "logX" in changes ? { zoom: null } : {}, changes);
     const some = (...names) => names.some((name) => name in changes);
     if (some("where", "group", "column")) { await this.apply(!some("column")); return; }
+    if (some("list")) this.foldList();
     if (some(...DRAWN_ANEW)) this.panels.change();
-    else if (some("metrics")) this.panels.layout();
-    this.update(some("show", "tab", "target", "sort"));
+    else if (some("metrics", "order", "with")) this.panels.layout();
+    else if (some("size")) this.panels.resize();
+    this.update(some("show", "tab", "target", "sort", "archived"));
   }
 
   async regroup(group) {
@@ -232,6 +270,22 @@ class Runs {
     this.table.body.querySelector(name)?.classList.add("near");
   }
 
+  /** Know what differs among the listed runs, for their columns; after what is seen first. */
+  learnDiffering() {
+    this.askDiffering ??= later(async () => {
+      const numbers = this.rows().map((row) => row.number);
+      const key = numbers.length > MOST_COMPARED ? "" : numbers.toSorted((a, b) => a - b).join();
+      if (this.closed || this.compared === key) return;
+      this.compared = key;
+      const found = key ? (await ask("differing", { numbers })).slice(0, MOST_PARAMETERS) : [];
+      await this.store.load(found.filter((name) => !this.store.extra.has(name) && !this.differingTracked.includes(name)));
+      if (this.compared !== key || found.join() === this.differing.join()) return;
+      this.differing = found;
+      this.table.update();
+    }, 1500);
+    this.askDiffering();
+  }
+
   async showDiffering() {
     if (this.settings.only) { await this.set({ only: false, column: this.before ?? [] }); return; }
     this.before = this.settings.column;
@@ -245,93 +299,72 @@ class Runs {
     return { whole, where: this.settings.where, logY: this.settings.logY };
   }
 
-  showCommand(text) {
-    const field = h("textarea", { readonly: true, rows: 4, "aria-label": "Command" }, text);
-    dialog("The same picture by command", field, h("button", { type: "button", autofocus: true, onclick: async () => {
-      try { await navigator.clipboard.writeText(text); tell("copied"); } catch { field.select(); }
-    } }, "Copy"));
-  }
+  async showCommand(text) { (await import("./command_dialog.js")).showCommand(text); }
 
   async showColumns() {
     await this.knowNames();
     const known = [...new Set([...this.names.hyper, ...this.names.metrics, ...(offline ? [] : this.names.metrics.flatMap((name) => [`max(${name})`, `min(${name})`])), ...this.names.fields])];
-    const chosen = new Set(this.settings.column);
-    const search = h("input", { type: "search", placeholder: "find a column", "aria-label": "Find a column", oninput: () => draw() });
-    const box = h("div", { class: "choices" });
-    const draw = () => {
-      const text = search.value.toLowerCase();
-      const found = known.filter((name) => name.toLowerCase().includes(text)).sort((a, b) => chosen.has(b) - chosen.has(a)).slice(0, 200);
-      fill(box, found.map((name) => h("label", {}, h("input", { type: "checkbox", checked: chosen.has(name), value: name, onchange: (event) => { if (event.target.checked) chosen.add(name); else chosen.delete(name); } }), ` ${name}`)));
-    };
-    draw();
-    const shown = dialog("Columns", search, box, h("button", { type: "button", onclick: () => { shown.close(); this.setColumns([...chosen]); } }, "Show"));
-    shown.classList.add("columns");
+    (await import("./choose_dialog.js")).chooseNames("Columns", known, this.settings.column, (chosen) => this.setColumns(chosen));
   }
 
   // What it is made of ----------------------------------------------------------------------------
 
-  /** A field of one setting: {type, name, …} as of an input, and when it counts. */
-  field(name, props, read = (input) => input.value.trim()) {
-    const value = this.settings[name];
-    const event = props.type === "search" || name === "where" ? "oninput" : "onchange";
-    const change = (happened) => this.set({ [name]: read(happened.target) });
-    return h("input", { name, value: String(value), checked: value === true, spellcheck: "false", ...props, [event]: event === "oninput" ? later(change, 200) : change });
-  }
-
   build() {
-    const control = (label, ...input) => h("label", { class: "control" }, h("span", {}, label), input);
-    const check = (label, name) => h("label", { class: "control" }, this.field(name, { type: "checkbox" }, (input) => input.checked), ` ${label}`);
+    this.curveTools = new CurveTools(this);
+    const field = (name, props, read) => this.curveTools.field(name, props, read);
     const button = (name, title, text, onclick) => h("button", { type: "button", name, title, onclick }, text);
     this.error = h("p", { class: "bad error", role: "alert" });
     this.count = h("span", { class: "dim", role: "status" });
-    this.input = this.field("where", { class: "where mono", placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", onfocus: () => this.knowNames() });
+    this.input = field("where", { class: "where mono", placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", onfocus: () => this.knowNames() });
     const group = h("input", { name: "group", value: this.settings.group, placeholder: "lr, env", "aria-label": "Group by", spellcheck: "false", onchange: () => this.regroup(group.value) });
     this.differs = button("differs", "Only hyper-parameters that are not the same in the drawn runs", "What differs", () => this.showDiffering());
+    this.actions = button("actions", "Name, tag, pin, hide or archive the selected runs", "", async () => (await import("./run_actions.js")).openActions(this.actions, "Actions for the selected runs", this, this.rows().filter((row) => this.chosen.has(row.number))));
+    this.actions.setAttribute("aria-haspopup", "menu");
+    this.archived = button("archived", "Runs that were put away", "", () => this.set({ archived: !this.settings.archived }));
+    this.folder = button("list", "Show or hide the list (l)", "☰", () => this.set({ list: this.settings.list === "folded" ? "" : "folded" }));
+    this.folder.setAttribute("aria-label", "List of runs");
     this.files = h("a", { class: "button", title: "Pictures and videos of the drawn runs, side by side" }, "Files");
-    this.band = h("select", { name: "band", onchange: (event) => this.set({ band: event.target.value }) }, Object.entries(BANDS).map(([value, text]) => h("option", { value, selected: value === this.settings.band }, text)));
-    this.unzoom = button("unzoom", "Show all of x again (0)", "Reset zoom", () => this.set({ zoom: null }));
-    this.xs = h("datalist", { id: "x-columns" });
     this.targets = h("datalist", { id: "target-metrics" });
     const numbers = (input) => Number(input.value) || 0;
-    const bar = h("div", { class: "bar" },
+    const bar = h("div", { class: "bar" }, this.folder,
       h("span", { class: "online" },
         control("Filter", completing(this.input, (text, caret) => offered(this.names, text, caret), () => this.set({ where: this.input.value.trim() }))),
         control("Group by", completing(group, (text, caret) => offered({ hyper: [...this.names.hyper, "table", "host", "state", "tags"] }, text, caret, String), () => this.regroup(group.value)))),
       this.differs, button("columns", "Which columns the list has", "Columns…", () => this.showColumns()), this.files,
-      h("span", { class: "online" }, button("views", "Named views (v)", "Views…", () => showViews())), this.count);
+      h("span", { class: "online" }, button("views", "Named views (v)", "Views…", () => showViews()), this.actions), this.archived, this.count);
     const tab = (name, text) => h("button", { type: "button", role: "tab", name: `tab-${name}`, "aria-selected": String(this.settings.tab === name), onclick: () => this.turn(name) }, text);
     this.tabs = h("span", { class: "tabs online", role: "tablist", "aria-label": "What is drawn" }, tab("curves", "Curves"), tab("parameters", "Hyper-parameters"));
     this.tools = h("div", { class: "bar tools", dataset: { tab: this.settings.tab } }, this.tabs,
-      h("span", { class: "of-parameters" }, control("Metric", this.field("target", { list: "target-metrics", "aria-label": "Metric that the hyper-parameters are drawn against", placeholder: "the likely one" }), this.targets)),
-      h("span", { class: "of-curves" },
-        h("span", { class: "online" }, control("x", this.field("x", { list: "x-columns", "aria-label": "Column of the x axis" }, (input) => input.value.trim() || "time-step"), this.xs)),
-        check("log x", "logX"), check("log y", "logY"),
-        h("span", { class: "online" }, control("Smooth", this.field("smooth", { type: "range", min: "0", max: "50", step: "1", "aria-label": "Smoothing in points" }, numbers)), control("Bands", this.band)),
-        control("Curves", this.field("show", { type: "number", min: "1", max: "5000", title: "How many are drawn while none is selected" }, numbers)),
-        this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics" }, (input) => input.value), this.unzoom));
+      h("span", { class: "of-parameters" }, control("Metric", field("target", { list: "target-metrics", "aria-label": "Metric that the hyper-parameters are drawn against", placeholder: "the likely one" }), this.targets)),
+      h("span", { class: "of-curves" }, this.curveTools.nodes, control("Curves", field("show", { type: "number", min: "1", max: "5000", title: "How many are drawn while none is selected" }, numbers))));
     this.table = new Table(this);
     this.panels = new Panels(this);
-    const left = h("div", { class: "left" }, this.table.box);
+    this.left = h("div", { class: "left" }, this.table.box);
     const right = h("div", { class: "right" }, this.tools, this.panels.node);
-    this.node = h("div", { id: "runs", class: this.settings.list === "none" ? "alone" : "" }, bar, this.error, h("div", { class: "halves" }, left, this.divider(left), right));
+    this.node = h("div", { id: "runs", class: this.settings.list === "none" ? "alone" : "" }, bar, this.error, h("div", { class: "halves" }, this.left, this.divider(), right));
+    this.foldList();
     return this.node;
   }
 
-  /** What makes the list wider, by mouse or by keys. */
-  divider(left) {
-    const node = h("div", { class: "divider", role: "separator", tabindex: "0", "aria-orientation": "vertical", "aria-label": "Width of the list", title: "Drag to make the list wider" });
-    const wide = (width) => { left.style.flexBasis = `${Math.max(width, NARROWEST)}px`; };
-    node.addEventListener("pointerdown", (down) => {
-      node.setPointerCapture(down.pointerId);
-      const begun = left.clientWidth - down.clientX;
-      node.onpointermove = (event) => wide(begun + event.clientX);
-    });
-    node.addEventListener("pointerup", () => { node.onpointermove = null; });
-    node.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 40, ArrowLeft: -40 }[event.key];
-      if (by) wide(left.clientWidth + by);
-    });
-    return node;
+  /** Show the list, or leave its place to the curves. */
+  foldList() {
+    const folded = this.settings.list === "folded";
+    this.node.classList.toggle("folded", folded);
+    this.folder.setAttribute("aria-expanded", String(!folded));
+  }
+
+  /** Give the list the width of its columns, or the one that the user chose. */
+  fitList(columns) {
+    const chosen = Number(memory.get(LIST_WIDTH));
+    const basis = `${Math.max(chosen || Math.min(columns, Math.round(innerWidth * SHARE)), NARROWEST)}px`;
+    if (this.left.style.flexBasis !== basis) this.left.style.flexBasis = basis;
+  }
+
+  /** What makes the list wider, by mouse or by keys; a double click lets its columns say how wide it is. */
+  divider() {
+    const { left } = this;
+    const wide = (width) => { memory.set(LIST_WIDTH, String(Math.max(width, NARROWEST))); this.fitList(0); };
+    return grip("Width of the list", () => left.clientWidth, wide, { class: "divider", title: "Drag to make the list wider; double-click: as wide as its columns", ondblclick: () => { memory.set(LIST_WIDTH, ""); this.table.update(); } });
   }
 
   /** Show the curves, or the hyper-parameters. */
@@ -348,7 +381,7 @@ class Runs {
     keys({
       "/": ["go to the filter", () => this.input.focus()], m: ["find metrics", () => this.tools.querySelector("[name=metrics]").focus()],
       a: ["select all runs that fit, or none", () => this.chooseAll()], 0: ["reset the zoom", () => this.set({ zoom: null })], v: ["named views", () => showViews()],
-      c: ["curves", () => this.turn("curves")], h: ["hyper-parameters", () => this.turn("parameters")], d: ["what differs", () => this.showDiffering()],
+      l: ["show or hide the list", () => this.folder.click()], c: ["curves", () => this.turn("curves")], h: ["hyper-parameters", () => this.turn("parameters")], d: ["what differs", () => this.showDiffering()],
     });
     await this.store.refresh();
     document.getElementById("where").textContent = this.store.databases.join("   ");
@@ -356,6 +389,7 @@ class Runs {
     for (const row of this.store.rows.values()) {
       if (this.settings.run.includes(row.path)) this.chosen.add(row.number);
       if (this.settings.hide.includes(row.path)) this.hidden.add(row.number);
+      if (this.settings.pin.includes(row.path)) this.pinned.add(row.number);
     }
     await this.apply();
     setTimeout(() => this.knowNames(), 1500);  // after the first curves
@@ -366,11 +400,12 @@ class Runs {
     this.asking ??= ask("names");
     this.names = await this.asking;
     const options = (list) => list.map((name) => h("option", { value: name }));
-    fill(this.xs, options(["time-step", "timestamp", "elapsed", "row", ...this.names.metrics]));
+    this.curveTools.know(this.names.metrics);
     fill(this.targets, options(this.names.metrics));
   }
 
   close() {
+    this.closed = true;
     this.stop.abort();
     this.panels.close();
     this.table.close();

@@ -3,7 +3,8 @@
 import { ask } from "./api.js";
 import { tally } from "./dom.js";
 
-const FIELDS = ["place", "table", "index", "state", "time", "step", "took", "host", "tags", "note", "problem", "tracked", "metric", "value"];
+export const ARCHIVED = "archived";  // the tag of runs that the list leaves out
+const FIELDS = ["place", "table", "index", "state", "time", "step", "took", "host", "tags", "note", "display_name", "problem", "tracked", "metric", "value"];
 
 export class Store {
   constructor() {
@@ -53,7 +54,7 @@ export class Store {
   /** The value of a column of a row. */
   value(row, name) {
     if (name === "run") return row.index.slice(0, 26);
-    if (name === "tags") return row.tags.join(" ");
+    if (name === "tags") return row.tags.join(row.tags.some((tag) => tag.includes(" ")) ? ", " : " ");
     if (["table", "state", "time", "step", "took", "host", "note"].includes(name)) return row[name];
     if (this.extra.has(name)) return this.extra.get(name).get(row.number) ?? null;
     if (Object.hasOwn(row.tracked, name)) return row.tracked[name];

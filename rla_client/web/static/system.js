@@ -24,12 +24,18 @@ const CHARTS = [  // title, column, how a value is written; true: of a count so 
   ["Processes", "processes", numberText],
 ];
 
-export function systemTab({ path, body, signal, run }) {
+/** Fill the tab. */
+export function systemTab(context) {
   const grid = h("div", { class: "charts" });
+  fill(context.body, grid);
+  systemCharts(context, grid, (count) => { if (!count) fill(grid, h("p", { class: "empty" }, "nothing was sampled (AGENT.sample_interval_s)")); });
+}
+
+/** Draw a run's charts into a grid, and follow it while it lives; onBuilt(how many) when they are made. */
+export function systemCharts({ path, signal, run }, grid, onBuilt) {
   let charts = [];
   let columns = {};
   let range = null;
-  fill(body, grid);
   async function load() {
     ({ columns } = await ask("system", { run: path }, signal));
     const fitting = CHARTS.filter(([, name]) => columns[name]);
@@ -47,13 +53,17 @@ export function systemTab({ path, body, signal, run }) {
   function build() {
     for (const chart of charts) chart.close();
     const shown = CHARTS.filter(([, name]) => columns[name]);
-    fill(grid, !shown.length && h("p", { class: "empty" }, "nothing was sampled (AGENT.sample_interval_s)"));
-    charts = shown.map((chart) => {
-      const [title, , yText] = chart;
+    fill(grid);
+    onBuilt(shown.length);
+    const boxes = shown.map(([title]) => {
       const box = h("div", { class: "plot" });
-      grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("b", {}, title), box));
-      return new Chart(box, {
-        width: box.clientWidth || 380, height: HEIGHT, x: "timestamp", sync: "system", yText, range, onZoom: (asked) => { range = asked; build(); },
+      grid.append(h("div", { class: "chart", role: "img", "aria-label": title }, h("h2", {}, title), box));
+      return box;
+    });
+    charts = shown.map((chart, at) => {  // once all are in their places: before that one has another width
+      const [title, , yText] = chart;
+      return new Chart(boxes[at], {
+        width: boxes[at].clientWidth || 380, height: HEIGHT, x: "timestamp", sync: "system", yText, range, onZoom: (asked) => { range = asked; build(); },
         yRange: (low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1], incrs: yText === bytesText || yText === rate ? POWERS : undefined,
       }, [{ label: title, colour: style("--accent") }], data(chart));
     });

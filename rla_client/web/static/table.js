@@ -1,25 +1,37 @@
 // The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
 
-import { durationText, fill, h, later, numberText, tally, timeText, whenFree } from "./dom.js";
+import { durationText, fill, h, later, memory, numberText, tally, timeText, whenFree } from "./dom.js";
 import { runLink } from "./frame.js";
+import { grip } from "./grip.js";
 import { meanAndInterval } from "./numbers.js";
+import { dateText } from "./run_names.js";
 import { compare } from "./store.js";
 
 const ROW = 26;  // pixels; the style sheet has the same
 const BESIDE = 12;  // rows that are made above and below those that are seen
 const CH = 7.6;  // pixels a character, about
 const SAMPLED = 300;  // rows that a column's width is taken from
+const WIDTHS = "rla-widths";  // of columns that the user chose
+const LEAST = 40;  // pixels of a column
+const SIDE = 80;  // pixels of the fields before the columns
+const MAY_DIFFER = 0.1;  // of the longest run
 const SAMPLED_GROUPS = 50;  // likewise; a mean takes all runs of its group
 
 function cellText(name, value) {
   if (name === "took") return durationText(value);
   if (name === "time") return timeText(value);
-  if (name === "run" && value) return `${value.slice(0, 10).replaceAll("/", "-")} ${value.slice(11, 19).replaceAll("-", ":")}`;
   return Array.isArray(value) ? value.join(" ") : typeof value === "object" && value ? JSON.stringify(value) : numberText(value);
 }
 
+/** What to say of runs that ended at different time-steps (`of_one_length` of database/compare/groups.py); empty otherwise. */
+function unevenText(rows) {
+  const steps = rows.map((row) => Number(row.step)).filter((step, at) => rows[at].step !== null && Number.isFinite(step));
+  const [low, high] = [Math.min(...steps), Math.max(...steps)];
+  return steps.length > 1 && high - low > MAY_DIFFER * Math.abs(high) ? `These runs ended at different steps, from ${numberText(low)} to ${numberText(high)}: their last values are averaged as they are` : "";
+}
+
 /**
- * The table. `view` has store, columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
+ * The table. `view` has store, name(row), pinned, sparklines, fitList(pixels), columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
  * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), open groups.
  */
 export class Table {
@@ -36,6 +48,7 @@ export class Table {
     this.observer.observe(this.box);
     this.list = [];
     this.last = null;
+    this.chosenWidths = JSON.parse(memory.get(WIDTHS) ?? "{}");
   }
 
   close() { this.observer.disconnect(); }
@@ -49,14 +62,16 @@ export class Table {
     const groups = this.list.filter((one) => !one.row).slice(0, SAMPLED_GROUPS);
     const means = groups.map((one) => this.means(one));
     const rows = this.view.rows().slice(0, SAMPLED);
-    const widths = this.columns.map((name, at) => {
-      const own = Math.max(name.length + 2, ...rows.map((row) => cellText(name, this.view.store.value(row, name)).length));
-      const longest = Math.max(own, ...groups.map((one, place) => (name === "run" ? one.label.length + 12 : means[place][at].length)));
-      return Math.round(Math.min(Math.max(longest, 6), name === "note" ? 40 : 26) * CH + 16);
+    const ownText = (row, name) => (name === "run" ? `${this.view.name(row)}${" ".repeat(15)}` : name === "trend" ? " ".repeat(10) : cellText(name, this.view.store.value(row, name)));
+    this.widths = this.columns.map((name, at) => {
+      if (Object.hasOwn(this.chosenWidths, name)) return this.chosenWidths[name];
+      const own = Math.max(name.length + 2, ...rows.map((row) => ownText(row, name).length));
+      const longest = Math.max(own, ...groups.map((one, place) => (name === "run" ? one.label.length + 14 : means[place][at].length)));
+      return Math.round(Math.min(Math.max(longest, 6), name === "note" || name === "run" ? 40 : 26) * CH + 16);
     });
-    this.box.style.setProperty("--columns", `66px ${widths.map((width) => `${width}px`).join(" ")}`);
+    this.setWidths();
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
-    this.box.setAttribute("aria-colcount", String(this.columns.length));
+    this.box.setAttribute("aria-colcount", String(this.columns.length + 1));
     this.space.style.height = `${this.list.length * ROW}px`;
     this.none.hidden = this.list.length > 0;
     this.none.textContent = this.view.store.rows.size ? "No run fits the filter." : "No run is here yet. Start one:\n\n    from rla_client import logger\n\nIt appears here by itself.";
@@ -64,18 +79,39 @@ export class Table {
     this.paint(true);
   }
 
+  setWidths() {
+    this.box.style.setProperty("--columns", `${SIDE}px ${this.widths.map((width) => `${width}px`).join(" ")}`);
+    this.view.fitList(this.widths.reduce((sum, width) => sum + width, SIDE) + this.box.offsetWidth - this.box.clientWidth);
+  }
+
+  /** Make a column as wide as the user wants it; it stays so. */
+  widen(name, width) {
+    this.chosenWidths[name] = Math.max(Math.round(width), LEAST);
+    memory.set(WIDTHS, JSON.stringify(this.chosenWidths));
+    this.widths[this.columns.indexOf(name)] = this.chosenWidths[name];
+    this.setWidths();
+  }
+
+  /** Let a column be as wide as what it holds. */
+  loosen(name) {
+    delete this.chosenWidths[name];
+    memory.set(WIDTHS, JSON.stringify(this.chosenWidths));
+    this.update();
+  }
+
   heads() {
     const { sort } = this.view;
-    const shown = this.view.drawn();
-    const all = shown.length > 0 && shown.every((row) => this.view.chosen.has(row.number));
-    const choose = h("input", { type: "checkbox", checked: all, title: "Select all that fit, or none", "aria-label": "Select all runs that fit", onclick: () => this.view.chooseAll() });
-    fill(this.head, h("div", { class: "cell tools" }, choose), this.columns.map((name) => {
+    const rows = this.view.rows();
+    const count = rows.filter((row) => this.view.chosen.has(row.number)).length;
+    const choose = h("input", { type: "checkbox", checked: count > 0 && count === rows.length, indeterminate: count > 0 && count < rows.length, title: "Select all that fit, or none", "aria-label": "Select all runs that fit", onclick: () => this.view.chooseAll() });
+    fill(this.head, h("div", { class: "cell tools", role: "columnheader", "aria-label": "Selection" }, choose), this.columns.map((name) => {
       const [order, arrow] = sort.name !== name ? ["none", ""] : sort.down ? ["descending", " ↓"] : ["ascending", " ↑"];
-      const by = () => this.view.setSort(name);
+      const sortable = name !== "trend";
+      const by = () => { if (sortable) this.view.setSort(name); };
       return h("div", {
-        class: "cell", role: "columnheader", tabindex: "0", title: `Sort by ${name}`, dataset: { column: name }, "aria-sort": order,
+        class: "cell", role: "columnheader", tabindex: sortable ? "0" : null, title: sortable ? `Sort by ${name}` : "The likely metric over the steps", dataset: { column: name }, "aria-sort": sortable ? order : null,
         onclick: by, onkeydown: (event) => { if (event.key === "Enter") by(); },
-      }, name, arrow);
+      }, name, arrow, grip(`Width of ${name}`, () => this.widths[this.columns.indexOf(name)], (width) => this.widen(name, width), { class: "grip", onclick: (event) => event.stopPropagation(), ondblclick: () => this.loosen(name) }));
     }));
   }
 
@@ -88,16 +124,18 @@ export class Table {
     this.first = first;
     this.end = last;
     this.body.style.transform = `translateY(${first * ROW}px)`;
-    const focus = document.activeElement?.closest?.(".row")?.dataset.number;
+    const { activeElement } = document;
+    const focus = activeElement?.closest?.(".row")?.dataset.number;
+    const own = focus === undefined ? "" : activeElement.classList[0] ?? "choose";
     fill(this.body, this.list.slice(first, last).map((one, place) => (one.row ? this.row(one, first + place) : this.group(one, first + place))));
-    if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] input`)?.focus({ preventScroll: true });
+    if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] .${own}`)?.focus({ preventScroll: true });
   }
 
   row({ row, inside }, place) {
     const { view } = this;
     const hidden = view.hidden.has(row.number);
     const drawn = view.isDrawn(row);
-    const name = cellText("run", view.store.value(row, "run"));
+    const name = `${view.name(row)} ${dateText(row)}`.trim();
     const chosen = view.chosen.has(row.number);
     const toggle = (event) => { view.toggle(row, "chosen", event.shiftKey ? this.last : null); this.last = row; };
     const does = hidden ? "Show" : "Hide";
@@ -105,7 +143,7 @@ export class Table {
       class: `row${chosen ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`, role: "row", dataset: { number: row.number },
       "aria-rowindex": String(place + 2), "aria-selected": String(chosen), onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
     },
-    h("div", { class: "cell tools" },
+    h("div", { class: "cell tools", role: "cell" },
       h("input", { type: "checkbox", class: "choose", checked: chosen, "aria-label": `Select ${name}`, onclick: toggle }),
       h("button", { type: "button", class: "eye", title: `${does} its curves`, "aria-pressed": String(hidden), "aria-label": `${does} the curves of ${name}`, onclick: () => view.toggle(row, "hidden") }, hidden ? "○" : "●"),
       this.colour(view.colours, row.path, name, drawn)),
@@ -124,17 +162,29 @@ export class Table {
     const value = this.view.store.value(row, column);
     const text = cellText(column, value);
     const number = typeof value === "number" || (typeof value === "string" && value !== "" && !Number.isNaN(Number(value)));
-    const inside = column === "run"
-      ? h("a", { href: runLink(row.path), title: `${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}` }, text, row.problem ? " ⚠" : "")
-      : column === "state" ? h("span", { class: `state ${value ?? "unknown"}` }, value ?? "unknown") : text;
-    return h("div", { class: `cell${number && column !== "run" ? " number" : ""}`, role: "cell", title: column === "run" ? null : text }, inside);
+    if (column === "run") return this.nameCell(row);
+    if (column === "trend") return h("div", { class: "cell trend", role: "cell" }, this.view.sparklines.of(row, this.view.colours.of(row.path)));
+    const inside = column === "state" ? h("span", { class: `state ${value ?? "unknown"}` }, value ?? "unknown") : text;
+    return h("div", { class: `cell${number ? " number" : ""}`, role: "cell", title: text }, inside);
+  }
+
+  /** The name of a run, its date, and what opens its menu. */
+  nameCell(row) {
+    const { view } = this;
+    const name = view.name(row);
+    const date = dateText(row);
+    const about = `${name || date}\n${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}`;
+    const more = h("button", { type: "button", class: "more-of online", title: "Rename, tag, pin, hide, archive", "aria-label": `Actions for ${name || date}`, "aria-haspopup": "menu", onclick: async () => (await import("./run_actions.js")).openActions(more, `Actions for ${name || date}`, view, [row]) }, "⋯");
+    return h("div", { class: "cell name", role: "cell" },
+      view.pinned.has(row.number) && h("span", { class: "pin", title: "pinned" }, "★ "),
+      h("a", { href: runLink(row.path), title: about }, name || date, row.problem ? " ⚠" : ""), name && h("span", { class: "dim date" }, ` ${date}`), more);
   }
 
   /** What a group shows in each column: the mean over its runs, or what they have in common. */
   means(one) {
     const { view } = this;
     return this.columns.map((column) => {
-      if (["run", "time", "note", "tags"].includes(column)) return "";
+      if (["run", "trend", "time", "note", "tags"].includes(column)) return "";
       if (column === "state") return tally(one.rows.map((row) => row.state ?? "unknown")).map(([name, count]) => `${count} ${name}`).join(", ");
       const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
       const numbers = values.map(Number).filter(Number.isFinite);
@@ -148,18 +198,20 @@ export class Table {
   group(one, place) {
     const { view } = this;
     const means = this.means(one);
+    const uneven = unevenText(one.rows);
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
-      h("div", { class: "cell tools" },
+      h("div", { class: "cell tools", role: "cell" },
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         this.colour(view.groupColours, one.label, one.label)),
       this.columns.map((column, at) => h("div", { class: `cell${!at ? " label" : column !== "state" && Number.isFinite(parseFloat(means[at])) ? " number" : ""}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
-        at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
+        at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`), uneven && h("span", { class: "warn", title: uneven, role: "img", "aria-label": uneven }, " ⚠")])),
     );
   }
 
   key(event) {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
     if (!step || event.target.matches("input:not([type=checkbox])")) return;
+    if (event.target.closest("[role=separator]")) return;
     const rows = [...this.body.querySelectorAll(".row[data-number] .choose")];
     const at = rows.indexOf(document.activeElement?.closest(".row")?.querySelector(".choose"));
     this.box.scrollTop += at < 0 ? 0 : step * ROW;

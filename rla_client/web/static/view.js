@@ -18,10 +18,13 @@ const zoom = {
 };
 const SETTINGS = {  // how each is read and written, and what it is where the address says nothing
   where: [text, ""], group: [text, ""], sort: [text, "-time"], column: [texts, []], only: [flag, false], show: [number, 20],
-  run: [texts, []], hide: [texts, []], list: [text, ""], tab: [text, "curves"], target: [text, ""],
+  run: [texts, []], hide: [texts, []], pin: [texts, []], archived: [flag, false], list: [text, ""], tab: [text, "curves"], target: [text, ""],
   x: [text, "time-step"], logX: [flag, false], logY: [flag, false], smooth: [number, 0], band: [text, "ci"],
   zoom: [zoom, null], metrics: [text, ""], wide: [texts, []], fold: [texts, []],
+  clip: [flag, false], size: [text, "medium"], order: [texts, []], with: [texts, []],
 };
+export const DRAWN_ANEW = ["x", "logX", "logY", "smooth", "band", "zoom", "clip"];  // settings whose change asks for all curves again
+export const KEPT_OF_A_RUN = ["x", "logX", "logY", "smooth", "zoom", "clip", "size", "metrics", "wide", "fold", "order", "with"];  // that the address of a run's page has
 
 /** Names that are separated by commas. */
 export function names(list) {
@@ -34,13 +37,20 @@ export function readView(query) {
     [name, query.has(name.toLowerCase()) ? kind.read(query.getAll(name.toLowerCase())) : structuredClone(silent)])));
 }
 
-/** Write the settings into the address. */
-export function writeView(settings) {
-  const query = new URLSearchParams();
-  for (const [name, [kind, silent]] of Object.entries(SETTINGS)) {
+/** Put some settings into the query of an address. */
+export function putView(query, settings, names) {
+  for (const name of names) {
+    const [kind, silent] = SETTINGS[name];
+    query.delete(name.toLowerCase());
     if (JSON.stringify(settings[name]) === JSON.stringify(silent)) continue;
     for (const value of kind.write(settings[name])) query.append(name.toLowerCase(), value);
   }
+}
+
+/** Write the settings into the address. */
+export function writeView(settings) {
+  const query = new URLSearchParams();
+  putView(query, settings, Object.keys(SETTINGS));
   remember(query);
 }
 

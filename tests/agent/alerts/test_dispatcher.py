@@ -65,7 +65,7 @@ def test_a_message_is_tried_once_while_its_outcome_cannot_be_stored(
         store._db.execute("PRAGMA busy_timeout=10")
         add(store, config)
         made._turn(store, database)
-        wait_until(lambda: not made._reports.empty())
+        wait_until(lambda: not made._couriers._reports.empty())
         with locked(path):
             for _ in range(5):
                 made._turn(store, database)
@@ -145,7 +145,7 @@ def test_what_another_file_had_sent_is_not_noted_in_a_new_one(
     with closing(made._open_store()) as store, closing(AgentDatabase(places.database)) as database:
         add(store, config)
         made._turn(store, database)
-        wait_until(lambda: not made._reports.empty())
+        wait_until(lambda: not made._couriers._reports.empty())
     path.write_bytes(b"no database" * 1000)
     with closing(made._open_store()) as store, closing(AgentDatabase(places.database)) as database:
         add(store, config, "another")
@@ -170,7 +170,7 @@ def test_an_alert_is_in_the_log_once_it_is_stored(
     low = Dispatcher(places, RuleSet(config, ConfigReader()), list, time.time())
     caplog.set_level("INFO", "rla_agent.alerts")
     with closing(low._open_store()) as store, closing(AgentDatabase(places.database)) as database:
-        low._host = "x" * 100_000  # its text needs pages of its own, of which none is free
+        low._events._host = "x" * 100_000  # its text needs pages of its own, of which none is free
         store._db.execute("VACUUM")
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
         store._db.execute(f"PRAGMA max_page_count = {pages}")

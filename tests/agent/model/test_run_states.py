@@ -37,13 +37,6 @@ def test_the_times_of_a_run_that_is_resumed_twice() -> None:
     assert read == replace(killed, extra=read.extra)
 
 
-def test_a_run_file_of_before_has_no_times_of_resumes() -> None:
-    plain = record().to_plain(0.0)
-    del plain["reopened"], plain["ran_before_s"]
-    assert RunRecord.from_plain(plain).reopened is None
-    assert RunRecord.from_plain(plain).ran_before_s == 0.0
-
-
 def test_what_a_closing_frame_says() -> None:
     for state in ("finished", "interrupted", "failed"):
         ended = record().after(closed_as(state), 160.0, "why")

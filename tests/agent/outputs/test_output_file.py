@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rla_agent.model.records import Batch, Position, Record, Row
+from rla_agent.model.records import Batch, Position, Record, Row, Samples
 from rla_agent.model.states import OutputState
 from rla_agent.outputs.csv_encoder import CsvEncoder
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
+from rla_agent.outputs.samples_encoder import SamplesEncoder
 from rla_agent.outputs.text_encoder import TextEncoder
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
 from rla_client.contract.spool.protocol import TextTarget
@@ -200,4 +202,81 @@ def test_rows_only_leave_text_files_alone(tmp_path: Path) -> None:
     batch.only_rows = True
     output.accept(batch, files)
     assert (output.position, output.size, output.dirty) == (Position(1, 2), 0, False)
+    files.close_all()
+
+
+def samples_output(root: Path) -> Output:
+    (root / "log").mkdir(exist_ok=True)
+    encoder = SamplesEncoder("")
+    return Output(
+        "samples",
+        str(root),
+        "samples/run",
+        "samples.jsonl.gz",
+        lambda: SamplesEncoder(""),
+        encoder,
+        item="log",
+        lazy=True,
+    )
+
+
+def samples(start: int) -> Batch:
+    return Batch(1, start, start + 1, [Record(start + 1, Samples("train", start, 1.0, 0, [{"a": start}]))])
+
+
+def test_a_lazy_file_is_made_with_its_first_record(tmp_path: Path) -> None:
+    output, files = samples_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}), files)
+    assert not (tmp_path / "samples").exists()
+    assert (output.state, output.blocked, output.storable) == (OutputState.READY, False, True)
+    output.accept(samples(1), files)
+    assert output.storable is False
+    content = Path(output.path).read_bytes()
+    assert len(content) == output.size
+    again = samples_output(tmp_path)
+    again.restore_row(output.row())
+    again.begin(files)
+    again.accept(samples(2), files)
+    assert Path(output.path).read_bytes().startswith(content)
+    assert again.encoder.rows == 2
+    files.close_all()
+
+
+def test_a_lazy_file_that_was_removed_is_made_again_unless_the_item_is_gone(tmp_path: Path) -> None:
+    output, files = samples_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(samples(0), files)
+    shutil.rmtree(tmp_path / "samples")
+    assert output.descriptor_to_sync(files) is None
+    assert output.may_retry(float("inf"))
+    output.begin(files)
+    output.stored()
+    output.accept(samples(1), files)
+    assert gzip.decompress(Path(output.path).read_bytes()).count(b"\n") == 1
+    shutil.rmtree(tmp_path / "samples")
+    gone = samples_output(tmp_path)
+    shutil.rmtree(tmp_path / "log")
+    with pytest.raises(ItemGoneError):
+        gone.begin(files)
+    assert not (tmp_path / "samples").exists()
+    files.close_all()
+
+
+def test_the_last_bytes_of_a_disk_are_for_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, output, files = csv_output(tmp_path), samples_output(tmp_path), OpenFiles(4)
+    for one in (table, output):
+        one.begin(files)
+    real = os.statvfs(tmp_path)
+    low = list(real)
+    low[4] = (1 << 20) // real.f_frsize  # f_bavail
+    with monkeypatch.context() as context:
+        context.setattr(os, "statvfs", lambda _: os.statvfs_result(low))
+        output.accept(samples(0), files)
+        table.accept(rows(0, {"a": 1.0}), files)
+    assert "No space" in output.error
+    assert (table.error, table.position) == ("", Position(1, 1))
+    assert output.may_retry(float("inf"))
+    output.accept(samples(0), files)
+    assert output.position == Position(1, 1)
     files.close_all()

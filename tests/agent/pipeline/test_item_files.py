@@ -106,6 +106,16 @@ def test_files_wait_for_a_data_root_that_is_away(lone: LoneStream) -> None:
     assert (lone.root / "x").read_bytes() == b"1"
 
 
+def test_files_beyond_a_turn_s_time_wait_for_the_next_one(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        for name in ("a", "b"):
+            side.stream.new_files.add(ItemFile("log", name, b"1"))
+        assert item_files.keep_new_files(side.stream, side.faults, 0.0, until=0.0)
+        assert (len(side.stream.new_files), side.faults) == (1, {})
+        assert not item_files.keep_new_files(side.stream, side.faults, 0.0, until=0.0)
+        assert not side.stream.new_files
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_where_writing_is_forbidden_a_file_is_given_up_after_a_while(
     lone: LoneStream, monkeypatch: pytest.MonkeyPatch, number: int

@@ -257,6 +257,8 @@ assert not os.path.exists("nowhere")
         ("runs/20231012-101530", "script"),
         ("runs/hopper/2023-10-12_10:15:30/tb", "hopper"),
         ("/abs/where/exp12", "exp12"),
+        ("out/tiny-bert/runs/Nov29_12-50-00_node-7", "tiny-bert"),
+        ("runs/Jul4_01-02-03_vm", "script"),
         ("runs", "script"),
         ("./", "script"),
         ("", "script"),
@@ -553,3 +555,23 @@ def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
 ours = SummaryWriter("runs/x")""",
         """ours.add_scalar("loss", step, step)""",
     )
+
+
+@pytest.mark.slow
+def test_texts_of_the_trainer_become_hyper_parameters(scripts: Scripts) -> None:
+    scripts.run(
+        """
+import json
+from rla_client.integrations.tensorboard import SummaryWriter
+with SummaryWriter("out/tiny/runs/Nov29_12-50-00_node-7") as writer:
+    writer.add_text("args", json.dumps({"learning_rate": 0.001, "hub_token": "<HUB_TOKEN>", "seed": 3}))
+    writer.add_text("model_config", json.dumps({"hidden_size": 8, "architectures": ["Bert"]}))
+    writer.add_text("args", "no JSON")
+    writer.add_text("model_config", "[1]")
+    writer.add_scalar("train/loss", 0.5, 1)
+"""
+    )
+    (run,) = scripts.runs()
+    assert run.table == "tiny"
+    assert (run.parameters["learning_rate"], run.parameters["seed"]) == (0.001, 3)
+    assert run.parameters["model"] == {"hidden_size": 8, "architectures": ["Bert"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -249,7 +250,7 @@ for wrong in ([1], {1: 2}, "text"):
         {"plain": "1", "time-step": "15"},
     ]
     images = {path.name for path in (run.folder("results") / "eval").iterdir()}
-    assert images == {"17-image.png", "18-image.png"}
+    assert images == {"100-image.png"}  # at the last epoch, which they do not name
 
 
 @pytest.mark.slow
@@ -338,7 +339,7 @@ run = wandb.init(project="a/b c", id="mine")
 assert run.id == "mine" and wandb.init() is run
 wandb.log({"a": 1})
 wandb.log({"roc": wandb.plot.roc_curve([0, 1], [[0.2, 0.8], [0.6, 0.4]])})
-assert not wandb.sdk.lib.runid.generate_id() and not wandb.util.to_json(1)
+assert not wandb.sdk.lib.telemetry.context() and not wandb.util.to_json(1)
 assert wandb.log_artifact(__file__, "code", "script", ["best"]).aliases == ["latest", "best"]
 assert not wandb.Api().runs("x") and list(wandb.Api().sweep("y").runs) == []
 @wandb.something
@@ -554,7 +555,7 @@ def test_images_as_wandb_takes_them() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     import numpy as np
 
-    from rla_client.integrations.wandb.data_types import pixels
+    from rla_client.integrations.wandb.values import pixels
 
     assert pixels(torch.zeros(3, 5, 4)).shape == (5, 4, 3)  # a tensor's channels come first, also beside 4
     assert pixels(torch.zeros(2, 3, 5, 4)).shape == (5, 8, 3)
@@ -807,3 +808,153 @@ for number in range(begin, 40):
     assert "at True 20 20" in scripts.run(script, RLA_RUN_ID="job", RLA_RESUME="allow").stdout
     (run,) = scripts.runs(1)
     assert [(row["x"], row["time-step"]) for row in run.rows()] == [(str(n), str(n)) for n in range(40)]
+
+
+@pytest.mark.slow
+def test_frameworks_find_its_parts_in_the_place_of_wandb(scripts: Scripts) -> None:
+    """Imports of transformers, prime-rl, ART, lightning; each of `import a.b.c`, too."""
+    scripts.run(
+        """
+import sys
+import rla_client.integrations.wandb
+sys.modules["wandb"] = rla_client.integrations.wandb
+import importlib.util
+import wandb
+assert importlib.util.find_spec("wandb") is not None and hasattr(wandb, "run")
+from wandb.sdk.lib.config_util import ConfigError
+from wandb.sdk.lib import RunDisabled, runid, telemetry
+from wandb.sdk.wandb_run import Run
+from wandb.wandb_run import Run as Former
+from wandb.errors import CommError, UsageError, AuthenticationError
+from wandb.util import generate_id
+from wandb.data_types import Image, Table
+from wandb.sdk.data_types import Video
+from wandb.apis.public import Api
+from wandb import Settings, AlertLevel, Artifact
+import wandb.env, wandb.plot, wandb.sdk.lib.runid, wandb.sdk.wandb_settings
+assert Run is Former is wandb.sdk.wandb_run.Run and Image is wandb.Image is wandb.data_types.Image
+assert issubclass(ConfigError, wandb.Error) and wandb.errors.UsageError is UsageError
+assert len(generate_id()) == len(wandb.sdk.lib.runid.generate_id()) == 8 and wandb.env.get_project() is None
+run = wandb.init(project="parts", settings=Settings(mode="offline"), dir="there")
+assert isinstance(run, Run) and isinstance(wandb.Image, type)
+run._label(code="a framework")
+run._settings.anything
+assert run._backend.interface.publish_tbdata("x") is not None
+wandb.log({"loss": 1.0})
+import copy, pickle
+for wrong in (copy, pickle):
+    assert not hasattr(run, "__nothing__")
+"""
+    )
+    (run,) = scripts.runs()
+    assert plain(run) == [{"loss": "1.0", "time-step": "0"}]
+    assert "no meaning" not in (run.log / "warn.txt").read_text()
+
+
+@pytest.mark.slow
+def test_rows_before_the_first_value_of_their_step_metric_wait_for_it(scripts: Scripts) -> None:
+    """TRL's pattern: timings of each part of a step, then its row, then a table alone."""
+    scripts.run(
+        IMPORT
+        + """
+wandb.init(project="late")
+wandb.define_metric("train/global_step")
+wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
+for step in (9, 10):
+    wandb.log({"profiling/generate": step / 10})
+    wandb.log({"profiling/reward": step / 100})
+    wandb.log({"train/loss": 1 / step, "train/global_step": step})
+    wandb.log({"completions": wandb.Table(columns=["prompt"], data=[["two"]])})
+wandb.finish()
+run = wandb.init(project="never")
+wandb.define_metric("*", step_metric="epoch")
+for value in (1, 2):
+    wandb.log({"loss": value})  # nobody logs the epoch
+"""
+    )
+    late, never = sorted(scripts.runs(2), key=lambda run: run.table)
+    assert [(row["time-step"], next(iter(set(row) - {"time-step", "timestamp"}))) for row in late.rows()][
+        :2
+    ] == [
+        ("9", "profiling/generate"),
+        ("9", "profiling/reward"),
+    ]
+    assert [row["time-step"] for row in late.rows()] == ["9", "9", "9", "9", "9", "10"]
+    assert {path.name for path in late.folder("results").iterdir()} == {
+        "9-completions.csv",
+        "10-completions.csv",
+    }
+    assert [row["time-step"] for row in never.rows()] == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_several_processes_write_one_run_by_its_id(scripts: Scripts) -> None:
+    """prime-rl's and wandb's own pattern: one primary, others by `mode="shared"` and the id alone."""
+    scripts.run(
+        IMPORT
+        + """
+import os, subprocess, sys
+WORKER = '''
+import sys
+import rla_client.integrations.wandb as wandb
+shared = wandb.Settings(mode="shared", x_label=sys.argv[1], x_primary=False, x_update_finish_state=False)
+given = {"settings": shared} if sys.argv[1] == "rollout_1" else {"mode": "shared"}
+with wandb.init(project="many", id="one", resume="allow", config={"seed": 7}, **given) as run:
+    assert run.id == "one" and run.config["seed"] == 7
+    wandb.define_metric("*", step_metric="step")
+    for step in range(20):
+        wandb.log({"reward": step * 2.0, "step": step})
+    run.summary["mine"] = 1
+'''
+settings = wandb.Settings(mode="shared", x_label="main", x_primary=True)
+run = wandb.init(project="many", id="one", settings=settings, config={"lr": 0.1})
+run.log({"loss": 1.0}, step=3)
+free = {name: value for name, value in os.environ.items() if name != "RLA_RUN"}
+workers = [subprocess.Popen([sys.executable, "-c", WORKER, label], env=free) for label in ("rollout_1", "?")]
+assert [worker.wait(100) for worker in workers] == [0, 0]
+run.log({"loss": 2.0}, step=4)
+"""
+    )
+    (run,) = scripts.runs()
+    assert plain(run) == [{"loss": "1.0", "time-step": "3"}, {"loss": "2.0", "time-step": "4"}]
+    assert run.parameters == {"lr": 0.1}
+    assert json.loads((run.log / "summary.json").read_text()) == {"loss": 2.0}
+    tables = sorted(path.name for path in run.log.glob("progress.*.csv"))
+    assert len(tables) == 2
+    assert "progress.rollout_1.csv" in tables
+    for name in tables:
+        lines = (run.log / name).read_text().splitlines()[1:]
+        assert len(lines) == 20
+        assert lines[-1].startswith("38.0,19,19,")
+
+
+@pytest.mark.slow
+def test_a_table_that_grows_costs_its_new_rows_alone(scripts: Scripts) -> None:
+    """verl's and OpenRLHF's pattern: a new table of all rows so far, each time; and `log_mode`."""
+    scripts.run(
+        IMPORT
+        + """
+run = wandb.init(project="samples")
+table, grows = wandb.Table(columns=["step", "text"]), wandb.Table(columns=["n"], log_mode="INCREMENTAL")
+for step in range(1, 5):
+    table = wandb.Table(columns=table.columns, data=table.data)
+    table.add_data(step, "x" * 1000)
+    grows.add_data(step)
+    wandb.log({"val/generations": table, "grows": grows}, step=step)
+wandb.log({"val/generations": table}, step=9)
+odd = {"big": 2**80, "text": "für", "all": {3}, "tuple": (1, None)}
+wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])}, step=10)
+"""
+    )
+    (run,) = scripts.runs()
+    results = run.folder("results")
+    for step in range(1, 5):
+        assert (
+            results / "val" / f"{step}-generations.csv"
+        ).read_text() == f"step,text\n{step},{'x' * 1000}\n"
+        assert (results / f"{step}-grows.csv").read_text() == f"n\n{step}\n"
+    assert not (results / "val" / "9-generations.csv").exists()
+    with (results / "10-nested.csv").open(newline="") as file:
+        cells = [json.loads(row["a"]) for row in csv.DictReader(file)]
+    odd = {"big": 2**80, "text": "für", "all": "{3}", "tuple": [1, None]}
+    assert cells == [odd, [odd], {"1": 2}]

@@ -251,3 +251,20 @@ def test_runs_without_a_metric(root: Path, make_run: MakeRun) -> None:
     make_run(rows=0)
     with pytest.raises(ArgumentError, match="has a metric with numbers yet"):
         Tools(rla_client.database.open(root)).compare(by=["lr"])
+
+
+def test_samples_are_listed_filtered_and_shown_whole_within_the_limit(tools: Tools, root: Path) -> None:
+    from support.sampled import write_samples
+
+    assert tools.samples() == "the run has no samples"
+    newest = rla_client.database.open(root).find("@last")
+    rows = [{"prompt": "p", "completion": f"answer {n} " * 3000, "reward": n} for n in range(300)]
+    write_samples(root, newest.table, newest.index, [(7, rows)])
+    listed = tools.samples(where="reward > 290", sort="-reward", limit=2)
+    assert [row["reward"] for row in rows_of(listed)] == ["299", "298"]
+    assert notes_of(listed) == ["2 of 9 samples that match, of 300"]
+    assert len(tools.samples(whole=True, limit=999)) <= MAX_CHARS
+    assert "answer 5 answer 5" in tools.samples(id="5", whole=True)
+    assert len(tools.samples(limit=999)) <= MAX_CHARS
+    with pytest.raises(RlaError, match="reward"):
+        tools.samples(where="rewrd > 1")

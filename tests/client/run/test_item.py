@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import FOLDER_KINDS
+from rla_client.contract.layout import MADE_AT_ONCE
 from rla_client.run.item import create_item
 
 
@@ -17,7 +17,7 @@ def test_folders_are_made_and_never_shared(tmp_path: Path) -> None:
     items = [create_item(str(tmp_path), "a/b", "&x=1", "noip") for _ in range(3)]
     assert len({item.index.path for item in items}) == 3
     for item in items:
-        assert all(os.path.isdir(item.folder(kind)) for kind in FOLDER_KINDS)
+        assert all(os.path.isdir(item.folder(kind)) for kind in MADE_AT_ONCE)
         assert item.archive_file.endswith("_noip_&x=1.json")
         assert os.path.isdir(os.path.dirname(item.archive_file))
 

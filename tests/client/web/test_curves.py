@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.page_runs import write_page_run
 from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
@@ -219,10 +220,22 @@ def test_smoothed_as_rla_plot_does(root: Path) -> None:
 
     ys = np.random.default_rng(0).normal(size=300)
     write_rows(root, write_run(root), table_of(range(300), ys))
-    _, xs, series = asked(Site([root]), smooth=7, width=200)
-    assert len(xs) == 200
+    head, xs, series = asked(Site([root]), smooth=7, width=200)
+    smoothed, behind = (one[~np.isnan(one)] for one in series)
+    assert head["raw"]
+    assert len(smoothed) == 200
     expected = smooth((np.arange(300.0), ys), np.linspace(0, 299, 200), 7)
-    np.testing.assert_allclose(series[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(behind, ys, rtol=1e-5)
+    assert xs[~np.isnan(series[1])].tolist() == list(range(300))
+
+
+def test_behind_many_smoothed_curves_there_are_no_others(root: Path) -> None:
+    for number in range(curves.RAW_RUNS + 1):
+        write_page_run(root, number)
+    head, _, series = asked(Site([root]), smooth=7)
+    assert not head["raw"]
+    assert len(series) == curves.RAW_RUNS + 1
 
 
 @pytest.mark.parametrize("values", [[1e300, -1e300, 5.0], [1e-300, 2e-300, 1.0]])

@@ -12,7 +12,7 @@ from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_hostile, write_page_run
 from support.page_view import View
 
-from rla_client.web.importance import ranks, weigh
+from rla_client.web.importance import ranks, uncertainty, weigh
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -61,6 +61,19 @@ def test_importance_sees_what_goes_up_and_down_and_what_has_no_order() -> None:
     ]
     assert np.mean(chance) < 0.35, "chance is taken off"
     assert weigh([f"own{n}" for n in range(15)], ys) == (None, 0.0)
+
+
+def test_an_importance_has_an_interval_and_chance_is_told() -> None:
+    random = np.random.default_rng(1)
+    values = [0.1, 0.2, 0.3, 0.4] * 10
+    clear = np.array(values) + random.normal(0, 0.02, 40)
+    (low, high), chance = uncertainty(values, clear)
+    assert chance < low <= weigh(values, clear)[1] <= high <= 1
+    assert chance < 0.5
+    noise = [weigh(values, ys)[1] <= uncertainty(values, ys)[1] for ys in random.normal(size=(100, 40))]
+    assert 0.85 <= np.mean(noise) <= 1.0, "of noise one in twenty is above"
+    few = uncertainty(values[:8], clear[:8])
+    assert few[0][1] - few[0][0] > high - low
 
 
 def test_the_most_important_comes_first(page_server: Serve, root: Path) -> None:
@@ -145,3 +158,27 @@ def test_hostile_hyper_parameters_are_text(page_server: Serve, root: Path, page:
     assert HOSTILE[0] in page.locator("#panels table.list").inner_text()
     assert page.evaluate("() => window.hacked") is None
     assert page.locator("#panels script, #panels img, #panels svg").count() == 0
+
+
+@slow
+def test_parts_of_axes_that_are_dragged_over_select_runs(page_server: Serve, root: Path, page: Page) -> None:
+    write_search(root)
+    View(page, page_server(root), "tab=parameters")
+    page.wait_for_function("() => document.querySelector('[data-metric=parallel]')?.chart")
+    assert "95 % interval" in page.locator("#panels").inner_text()
+    box = page.locator("[data-metric=parallel] .u-over").bounding_box()
+    assert box is not None
+    place = page.evaluate(
+        "() => { const {plot} = document.querySelector('[data-metric=parallel]').chart;"
+        " return [plot.valToPos(0, 'x'), plot.valToPos(1.02, 'y'), plot.valToPos(0.9, 'y')]; }"
+    )
+    page.mouse.move(box["x"] + place[0], box["y"] + max(place[1], 1))
+    page.mouse.down()
+    page.mouse.move(box["x"] + place[0], box["y"] + place[2])
+    page.mouse.up()
+    page.wait_for_function("() => window.rla.chosen.size === 6")  # the highest lr of four
+    values = page.evaluate("() => [...window.rla.chosen].map((n) => window.rla.store.rows.get(n).tracked.lr)")
+    assert set(values) == {"0.1"}
+    page.wait_for_function("() => document.querySelector('[data-metric=parallel]').chart.curves.length === 6")
+    page.locator("[data-metric=parallel] .u-over").dblclick()
+    page.wait_for_function("() => window.rla.chosen.size === 0")

@@ -201,7 +201,7 @@ def test_tags_and_note(root: Path, server: PageServer, index: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"add": ["a b"]},
+        {"add": ["a,b"]},
         {"add": [""]},
         {"add": 5},
         {"remove": [5]},

@@ -52,7 +52,8 @@ def test_diff_compare_tail_tag_note(rla: Rla, root: Path, make_run: MakeRun) -> 
     rla("note", "@last", "what a run", "-d", str(root))
     assert rla("note", "@last", "-d", str(root)).stdout == "what a run\n"
     assert "09-30-02" in rla("ls", "-w", "'best' in tags and 'two' not in tags", "-d", str(root)).stdout
-    assert rla("tag", "@last", "no blanks please", "-d", str(root)).returncode == 1
+    assert rla("tag", "@last", "no, commas", "-d", str(root)).returncode == 1
+    assert "best, of the paper" in rla("tag", "@last", "of the paper", "-d", str(root)).stdout
 
 
 @pytest.mark.slow

@@ -8,6 +8,9 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
+import subprocess
+import sys
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -73,6 +76,29 @@ def test_wandb(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (failed.state, failed.record.told["exit_code"]) == ("failed", 3)
 
 
+def test_wandbs_step_metrics(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's pattern: timings first, then the row that says its step; and a run that says two."""
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = wandb.init(project="walk", name="one", dir=str(tmp_path))
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    for step in (10, 20):
+        run.log({"profiling/generate": step / 100})
+        run.log({"train/loss": 1 / step, "train/global_step": step})
+    run.log({"eval/loss": 0.5})
+    run.finish()
+    found = imported(root, "wandb", tmp_path)
+    frame = found.scalars().set_index("time-step")
+    assert frame["train/loss"].dropna().to_dict() == {10.0: 0.1, 20.0: 0.05}
+    assert frame["profiling/generate"].dropna().to_dict() == {
+        0.0: 0.1,
+        10.0: 0.2,
+    }  # wandb's own: 0 before the first
+    assert frame["eval/loss"].dropna().to_dict() == {20.0: 0.5}
+    assert found.record.time_step == 20
+
+
 @pytest.mark.parametrize("store", ["mlruns", "mlflow.db"])
 def test_mlflow(store: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -115,6 +141,33 @@ def test_trackio_and_what_it_exports(root: Path, tmp_path: Path, monkeypatch: py
     found = imported(other, "trackio", tmp_path / "walk" / "metrics.parquet")
     check(found, "unknown")
     assert set(found.scalars()["odd"]) == {math.inf}
+
+
+GRPO_IN_TRACKIO = """
+import pandas as pd
+import trackio
+trackio.init(project="walk", name="grpo", config={"lr": 0.1})
+for step in (10, 20):
+    trackio.log({"train/loss": 1 / step, "train/global_step": step})
+    samples = pd.DataFrame({"prompt": ["a", "b"], "turns": [[{"role": "user"}], "x"], "reward": [0.1, step]})
+    trackio.log({"val/completions": trackio.Table(dataframe=samples)})
+trackio.finish()
+"""
+
+
+def test_trackios_tables_and_the_trainers_steps(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    pytest.importorskip("pandas")
+    own = {**os.environ, "TRACKIO_DIR": str(tmp_path / "t")}  # read at its import
+    subprocess.run([sys.executable, "-c", GRPO_IN_TRACKIO], env=own, check=True, capture_output=True)
+    found = imported(root, "trackio", tmp_path / "t")
+    frame = found.scalars().set_index("time-step")
+    assert frame["train/loss"].dropna().to_dict() == {10.0: 0.1, 20.0: 0.05}
+    assert not [name for name in frame.columns if "completions" in name]
+    folder = Path(found.folder("results")) / "val"
+    assert sorted(path.name for path in folder.iterdir()) == ["10-completions.csv", "20-completions.csv"]
+    lines = (folder / "20-completions.csv").read_text().splitlines()
+    assert lines == ["prompt,turns,reward", 'a,"[{""role"": ""user""}]",0.1', "b,x,20.0"]
 
 
 def test_aim(root: Path, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_panel_keeps_the_keyboard_when_panels_are_laid_out_anew(sweep: View) -
 
 
 def test_the_list_is_made_wider_by_keys(sweep: View) -> None:
-    divider = sweep.page.get_by_role("separator")
+    divider = sweep.page.get_by_role("separator", name="Width of the list")
     before = divider.bounding_box()
     divider.focus()
     sweep.page.keyboard.press("ArrowRight")

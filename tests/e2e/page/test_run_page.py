@@ -128,7 +128,7 @@ def test_tabs_by_keyboard_and_in_the_address(run: RunView) -> None:
 def test_tags_and_note_are_written(run: RunView, rla: Rla) -> None:
     run.open()
     add = run.page.get_by_label("Add a tag")
-    add.fill("best paper")
+    add.fill("best of all, paper")
     add.press("Enter")
     run.page.get_by_label("Take the tag paper away").click()
     run.page.get_by_label("Take the tag paper away").wait_for(state="detached")
@@ -136,9 +136,9 @@ def test_tags_and_note_are_written(run: RunView, rla: Rla) -> None:
     run.page.get_by_role("button", name="Save note").click()
     run.page.get_by_text("noted").wait_for()
     told = json.loads((run.folder("log") / "note.json").read_text())
-    assert (told["tags"], told["note"]) == (["best"], "a <b>note</b>\nof two lines")
+    assert (told["tags"], told["note"]) == (["best of all"], "a <b>note</b>\nof two lines")
     (row,) = json.loads(rla("ls", "-d", str(run.root), "--json").stdout)
-    assert row["tags"] == "best"
+    assert row["tags"] == "best of all"
     run.page.reload()
     wait_until(
         lambda: run.page.get_by_label("Note", exact=True).input_value() == "a <b>note</b>\nof two lines"
@@ -264,6 +264,7 @@ def test_code_and_what_differs_from_another_run(run: RunView) -> None:
     run.page.locator(".leaf[data-name='deep/net.py']").click()
     run.until_text("<script>window.hacked = 1</script>")
     assert run.page.locator("pre.numbers").inner_text().split() == ["1", "2"]
+    assert run.page.locator(".lines .py-number").all_inner_texts() == ["1", "64"]
     run.page.locator(".leaf[data-name='train.py']").click()
     run.until_text("seed = 0")
     run.page.get_by_role("button", name="Differences from…").click()
@@ -488,3 +489,32 @@ def test_leaving_a_page_stops_what_it_asked_for(run: RunView) -> None:
     live.append(99.0)
     run.page.wait_for_timeout(4000)  # a run's page looks each 3 s; only while we wait here we hear of it
     assert not [url for url in asked if url.endswith("/api/run")]
+
+
+def test_a_run_opens_on_its_curves(run: RunView) -> None:
+    """Its metrics in panels, its pictures, its use of the machine; parameters and note beside them."""
+    lines = ["timestamp,cpu_percent", *(f"{1.79e9 + row},{50 + row}" for row in range(20))]
+    (run.folder("log") / "system.csv").write_text("\n".join(lines) + "\n")
+    run.open()
+    page = run.page
+    page.wait_for_function("() => document.querySelector('section.panel[data-metric=return]')?.chart")
+    data = page.evaluate(
+        "() => [...document.querySelector('section.panel').chart.data].map((one) => [...one])"
+    )
+    assert data == [list(range(10)), [step * 0.5 for step in range(10)]]
+    page.locator("figcaption", has_text="eval.png").wait_for()
+    page.get_by_role("img", name="CPU").locator("canvas").wait_for()
+    assert page.get_by_label("About the run").get_by_role("row", name="lr 0.1").count() == 1
+    page.get_by_label("log y").check()
+    page.wait_for_function("() => document.querySelector('section.panel').chart.plot.scales.y.distr === 3")
+    assert "logy=1" in page.url
+    page.reload()
+    page.wait_for_function("() => document.querySelector('section.panel')?.chart?.plot.scales.y.distr === 3")
+
+
+def test_the_curves_of_a_live_run_grow(page_server: Serve, root: Path, page: Page) -> None:
+    live = LiveRun(root)
+    RunView(root, live.index, page_server(root), page).open()
+    page.wait_for_function("() => document.querySelector('section.panel[data-metric=return]')?.chart")
+    live.append(321.0)
+    page.wait_for_function("() => document.querySelector('section.panel').chart.data[1].includes(321)")

@@ -66,7 +66,7 @@ def query(view: View) -> dict[str, str]:
 def test_the_list_shows_what_is_there_newest_first(sweep: View) -> None:
     sweep.until_numbers([5, 4, 3, 2, 1, 0])
     row = sweep.rows()[1]
-    assert row["=run"].endswith("09:34:00")
+    assert "lr=0.01 seed=1 11-21 09:34:00" in row["=run"]
     shown = {
         name: row[f"={name}"] for name in ("table", "state", "step", "host", "lr", "seed", "return", "took")
     }

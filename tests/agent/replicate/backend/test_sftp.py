@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.replication_lab import Sshd, random_bytes
 
-from rla_agent.replicate.backend import sftp, sftp_wire
+from rla_agent.replicate.backend import sftp_channels, sftp_sync_behind, sftp_wire
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.sftp import SftpSession
@@ -85,10 +85,10 @@ def test_many_small_files_are_synced_over_several_channels(
 ) -> None:
     session, root = start()
     put(session, root)
-    assert len(session._wires) == sftp.CHANNELS
-    session._spread_at -= sftp.REST_S + 1
+    assert len(session._channels._wires) == sftp_channels.CHANNELS
+    session._channels._spread_at -= sftp_channels.REST_S + 1
     put_few(session, root)
-    assert len(session._wires) == 1
+    assert len(session._channels._wires) == 1
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
@@ -97,7 +97,7 @@ def test_a_server_that_allows_few_channels(
 ) -> None:
     session, root = start(f"MaxSessions {allowed}")
     put(session, root)
-    assert len(session._wires) == allowed
+    assert len(session._channels._wires) == allowed
 
 
 def send_large(session: SftpSession, root: Path) -> list[int]:
@@ -127,16 +127,16 @@ def send_large(session: SftpSession, root: Path) -> list[int]:
 def test_a_large_file_is_synced_while_it_is_sent(
     start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
+    monkeypatch.setattr(sftp_sync_behind, "SYNC_BYTES", 1 << 20)
     assert len(send_large(*start(*lines))) > 1
 
 
 def test_a_server_that_syncs_only_what_is_open_for_writing(
     start: Callable[..., tuple[SftpSession, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sftp, "SYNC_BYTES", 1 << 20)
+    monkeypatch.setattr(sftp_sync_behind, "SYNC_BYTES", 1 << 20)
     session, root = start()
-    beside = session._one_more()
+    beside = session._channels._one_more()
     assert beside is not None
     refused = sftp_wire.Reply(sftp_wire.STATUS, struct.pack(">I", sftp_wire.PERMISSION_DENIED))
     really = beside.wait_long
@@ -156,7 +156,7 @@ def test_a_server_that_refuses_a_second_sftp(
     program.chmod(0o755)
     session, root = start(sftp=str(program))
     put(session, root)
-    assert session._channels == 1
+    assert session._channels._most == 1
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_sync_may_take_longer_than_any_other_answer(
     def ask() -> None:
         nonlocal asked
         asked += 1
-        session._ask_whether_alive()
+        session._channels._ask_whether_alive()
         if asked == 3:
             raise LinkError("talk to", b"", "the test has seen enough")
 
@@ -223,5 +223,5 @@ def test_a_sync_may_take_longer_than_any_other_answer(
     with closing(session._transport):
         pass
     with pytest.raises(LinkError):
-        session._ask_whether_alive()
+        session._channels._ask_whether_alive()
     assert not session.alive

@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.sharded_folders import identity, write_part
 from support.stamped import stamped
 
 from rla_client.contract.checkpoint import checkpoint_retention
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, newest_order, oldest_first, save_time
 from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import RESUME_FOLDER, arrays_name
 from rla_client.contract.spool.protocol import pack
 
@@ -108,3 +110,13 @@ def test_a_note_of_a_pruned_file_keeps_its_order(tmp_path: Path) -> None:
     assert save_time(tmp_path, "checkpoint_10.pt", 10) == SaveTime("checkpoint_10.pt", 10, 7, 9)
     assert newest_order(tmp_path) == 9
     assert newest_order(tmp_path / "none") == 0
+
+
+def test_a_sharded_checkpoint_has_the_age_of_its_save(tmp_path: Path) -> None:
+    for step, order in ((5, 70), (9, 60)):
+        for rank in (0, 1):
+            write_part(tmp_path, identity(step), rank, order)
+    publish_all(tmp_path)
+    ages = oldest_first(save_time(tmp_path, f"checkpoint_{step}.dcp", step) for step in (5, 9))
+    assert [one.time_step for one in ages] == [9, 5]
+    assert newest_order(tmp_path) == 70

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -10,11 +11,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from support.sampled import write_samples
 
 from rla_agent.model.records import Record, Row
 from rla_agent.outputs.tensorboard import EventEncoder
+from rla_client.contract.errors import BrokenFileError
 from rla_client.run.resume.resume_point import ResumePoint
-from rla_client.run.resume.worker_tables import cut_events, cut_table, cut_worker_tables
+from rla_client.run.resume.worker_tables import cut_events, cut_samples, cut_table, cut_worker_tables
 
 HEAD = "loss,text,time-step,timestamp\n"
 
@@ -126,3 +129,21 @@ def test_an_event_file_with_nothing_but_later_events_is_set_aside(tmp_path: Path
     cut_events(file, aside, limit, -math.inf)
     assert not file.exists()
     assert (aside / file.name).read_bytes() == content
+
+
+def test_samples_from_the_first_later_one_on_are_set_aside(tmp_path: Path) -> None:
+    chunks = [(step, [{"a": step}]) for step in (1, 2, 3)]  # recorded at 1000 + step
+    path = write_samples(tmp_path, "t", "i", chunks, label="rank1")
+    cut_samples(path, path.parent / "abandoned-1", 1.0, 1002.5)
+    kept, aside = (
+        gzip.decompress(file.read_bytes()).count(b"\n")
+        for file in (path, path.parent / "abandoned-1" / path.name)
+    )
+    assert (kept, aside) == (2, 1)
+    before = path.read_bytes()
+    cut_samples(path, path.parent / "abandoned-2", 5.0, 0.0)
+    assert path.read_bytes() == before
+    assert not (path.parent / "abandoned-2").exists()
+    path.write_bytes(before[:40] + b"xxxxxxx" + before[47:])
+    with pytest.raises(BrokenFileError):
+        cut_samples(path, path.parent / "abandoned-2", 0.0, 0.0)

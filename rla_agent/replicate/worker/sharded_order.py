@@ -1,0 +1,78 @@
+"""Order in which the files of a sharded checkpoint go to the master.
+
+A file waits until the master has all of the earlier sorts: data, receipts, `.metadata`, `.rla/whole.json`. So
+nobody who looks there takes a part of a checkpoint for the whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from rla_agent.replicate.ledger_rows import CLEAN
+from rla_agent.replicate.worker.source_file import local_state
+from rla_client.contract.checkpoint.sharded_files import (
+    FOLDER_ENDING,
+    METADATA,
+    OWN_FOLDER,
+    WHOLE_FILE,
+    receipt_rank,
+)
+from rla_client.contract.layout import CHECKPOINT
+
+LOOK_AGAIN_S: Final = 0.5
+DATA, RECEIPT, INDEX, WHOLE = range(4)
+_ENDING: Final = os.fsencode(FOLDER_ENDING)
+_OWN: Final = os.fsencode(OWN_FOLDER)
+
+
+def split(kind: str, path: bytes) -> tuple[bytes, bytes] | None:
+    """(folder of the sharded checkpoint, path below it) of a file below a data root; None of any other."""
+    if kind != CHECKPOINT or _ENDING not in path:
+        return None
+    parts = path.split(b"/")
+    for end in (len(parts) - 1, len(parts) - 2):  # files lie in the folder, or in OWN_FOLDER of it
+        if parts[end - 1].endswith(_ENDING):
+            return b"/".join(parts[:end]), b"/".join(parts[end:])
+    return None
+
+
+def sort_of(below: bytes) -> int:
+    """Which sort a file of a sharded checkpoint is of, by its path below the folder."""
+    name = os.fsdecode(below)
+    if name == WHOLE_FILE:
+        return WHOLE
+    if name == METADATA:
+        return INDEX
+    folder, _, file = name.rpartition("/")
+    return RECEIPT if folder == OWN_FOLDER and receipt_rank(file) is not None else DATA
+
+
+def waits_for_others(
+    root: bytes, folder: bytes, below: bytes, states: Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
+) -> bool:
+    """Whether a file is to wait, because the master has not all that comes before it.
+
+    Args:
+        root: the data root.
+        folder: of the checkpoint, below the root.
+        below: the file, below the folder.
+        states: what the ledger holds of a folder's files: name → state, inode, size, times, acked, mode.
+    """
+    own = sort_of(below)
+    if own == DATA:
+        return False
+    for inner in (b"", _OWN):
+        here = folder + b"/" + inner if inner else folder
+        known = states(here)
+        with suppress(FileNotFoundError), os.scandir(os.path.join(root, here)) as entries:
+            for entry in entries:
+                name = inner + b"/" + entry.name if inner else entry.name
+                if sort_of(name) >= own or not entry.is_file(follow_symlinks=False):
+                    continue
+                local = local_state(entry.stat(follow_symlinks=False))
+                if known.get(entry.name, ())[:-1] != (CLEAN, *local.version, local.size):
+                    return True
+    return False

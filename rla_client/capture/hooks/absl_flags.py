@@ -1,0 +1,35 @@
+"""Hook of absl, for the flags of the program's own files."""
+
+from __future__ import annotations
+
+import sys
+
+from . import gathered
+from .origin import is_own
+from .state import Part
+from .wrapping import observed, replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch the parsing of flags."""
+    replace(module.FlagValues, "__call__", observed(part, _see))
+
+
+def _see(_: object, flags: Any, *args: Any) -> None:
+    del args
+    values, given = {}, []
+    for name, found in flags.flags_by_module_dict().items():
+        file = sys.argv[0] if name == sys.argv[0] else getattr(sys.modules.get(name), "__file__", None)
+        if file is None or not is_own(file):
+            continue
+        for flag in found:
+            values[flag.name] = flag.value
+            if flag.present:
+                given.append(flag.name)
+    if values:
+        gathered.add(gathered.PARSER, "absl", values, tuple(given))

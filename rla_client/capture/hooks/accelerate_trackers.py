@@ -1,0 +1,34 @@
+"""Hooks of an Accelerator."""
+
+from __future__ import annotations
+
+from . import gathered, recorder, state
+from .state import Part
+from .wrapping import observed, replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch the Accelerator."""
+    state.adapted.add("accelerate")
+
+    def begin(
+        _: object, accelerator: Any, project_name: Any = None, config: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        del accelerator, args, kwargs
+        if project_name:
+            recorder.names["project"] = str(project_name)
+        if config:
+            gathered.add(gathered.CONFIG, "accelerate", dict(config))
+
+    def log(_: object, accelerator: Any, values: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+        if accelerator.is_main_process:
+            recorder.row(part, values, step)
+
+    replace(module.Accelerator, "init_trackers", observed(part, begin))
+    replace(module.Accelerator, "log", observed(part, log))

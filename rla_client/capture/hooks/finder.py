@@ -1,0 +1,148 @@
+"""Finder that calls a hook when a library has been imported.
+
+It finds nothing itself: the other finders are asked, and the `exec_module` of the loader that they give is
+replaced on that one object until the module was executed. So what importlib answers stays the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+
+from ...contract.capture.parts import parse_parts
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
+
+HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
+    "argparse": ("args", "argparse_parsers"),
+    "tyro._cli": ("args", "tyro_configs"),
+    "simple_parsing.parsing": ("args", "simple_parsing_parsers"),
+    "click.core": ("args", "click_commands"),
+    "typer._click.core": ("args", "click_commands"),
+    "hydra.core.utils": ("args", "hydra_jobs"),
+    "absl.flags._flagvalues": ("args", "absl_flags"),
+    "torch.utils.tensorboard.writer": ("tensorboard", "summary_writers"),
+    "tensorboardX.writer": ("tensorboard", "summary_writers"),
+    "wandb.sdk.wandb_run": ("wandb", "wandb_runs"),
+    "wandb.sdk.wandb_init": ("wandb", "wandb_runs"),
+    "stable_baselines3.common.logger": ("sb3", "sb3_models"),
+    "stable_baselines3.common.base_class": ("sb3", "sb3_models"),
+    "transformers.trainer_callback": ("transformers", "transformers_trainers"),
+    "lightning.pytorch.trainer.connectors.logger_connector.logger_connector": (
+        "lightning",
+        "lightning_loggers",
+    ),
+    "pytorch_lightning.trainer.connectors.logger_connector.logger_connector": (
+        "lightning",
+        "lightning_loggers",
+    ),
+    "accelerate.accelerator": ("accelerate", "accelerate_trackers"),
+    "rsl_rl.runners.on_policy_runner": ("rsl_rl", "rsl_rl_runners"),
+    "mlflow.tracking.fluent": ("mlflow", "mlflow_runs"),
+    "trackio": ("trackio", "wandb_likes"),
+    "swanlab.data.sdk": ("swanlab", "wandb_likes"),
+    "gymnasium.envs.registration": ("gymnasium", "gymnasium_environments"),
+    "gym.envs.registration": ("gymnasium", "gymnasium_environments"),
+    "torch.serialization": ("torch_save", "torch_saves"),
+}
+
+
+class CaptureFinder:
+    """Stands first in `sys.meta_path`.
+
+    Args:
+        hooks: of HOOKS, those that are wanted.
+        parts: those that are on.
+    """
+
+    def __init__(self, hooks: dict[str, tuple[str, str]], parts: frozenset[str]) -> None:
+        self._hooks, self._parts = hooks, parts
+        self._asking: set[tuple[int, str]] = set()  # thread and module, against finders that ask us in turn
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        """What the other finders say; their loader calls the hook afterwards."""
+        replaces = name == "wandb" and "wandb" in self._parts
+        if name not in self._hooks and not replaces:
+            return None
+        asking = (get_ident(), name)
+        if asking in self._asking:
+            return None
+        self._asking.add(asking)
+        try:
+            spec = _ask_others(self, name, path, target)
+        finally:
+            self._asking.discard(asking)
+        if replaces:
+            from .wandb_replacement import spec_for
+
+            return spec_for(name, spec)
+        if spec is not None and spec.loader is not None:
+            self._watch(spec.loader, name)
+        return spec
+
+    def _watch(self, loader: Any, name: str) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            self.apply(name, module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a built-in loader
+            return
+
+    def apply(self, name: str, module: ModuleType) -> None:
+        """Call the hook of a module that has been imported."""
+        from . import state
+
+        part_name, hook_name = self._hooks[name]
+        part = state.part(part_name)
+        former = state.thread.inside
+        state.thread.inside = True
+        try:
+            __import__(f"{__package__}.{hook_name}")
+            sys.modules[f"{__package__}.{hook_name}"].hook(module, part)
+            if part_name not in {"args", "gymnasium", "torch_save"}:
+                from ...contract.capture.notes import LIBRARY, add_note
+
+                add_note(LIBRARY, name.partition(".")[0] if part_name != "tensorboard" else part_name)
+        except Exception as error:  # noqa: BLE001 - the library is as without us
+            part.failed(error)
+        finally:
+            state.thread.inside = former
+
+
+def _ask_others(ours: CaptureFinder, name: str, path: Sequence[str] | None, target: Any) -> Any:
+    for finder in list(sys.meta_path):
+        find = None if finder is ours else getattr(finder, "find_spec", None)
+        spec = None if find is None else find(name, path, target)
+        if spec is not None:
+            return spec
+    return None
+
+
+def install(text: str) -> None:
+    """Watch the imports of the libraries of these parts; hook those that are there already.
+
+    Args:
+        text: see `parse_parts`.
+
+    Raises:
+        ValueError: it names something else.
+    """
+    parts = parse_parts(text)
+    hooks = {name: (part, hook) for name, (part, hook) in HOOKS.items() if part in parts}
+    finder = CaptureFinder(hooks, parts)
+    sys.meta_path.insert(0, finder)
+    for name in hooks:
+        module = sys.modules.get(name)
+        if module is not None:
+            finder.apply(name, module)

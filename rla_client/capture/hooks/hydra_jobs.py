@@ -1,0 +1,47 @@
+"""Hook of Hydra's jobs, for their configuration.
+
+Each job of a multirun is a run.
+"""
+
+from __future__ import annotations
+
+from . import gathered, recorder
+from .state import Part
+from .wrapping import replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch jobs."""
+
+    def make(original: Any) -> Any:
+        def run_job(task_function: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
+            if part.on:
+                try:
+                    _see(config)
+                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                    part.failed(error)
+            return original(task_function, config, *args, **kwargs)  # the program runs in it
+
+        return run_job
+
+    replace(module, "run_job", make)
+
+
+def _see(config: Any) -> None:
+    from omegaconf import OmegaConf, open_dict
+
+    session = recorder.opened()
+    if session is not None:
+        session.end_run()
+    plain = OmegaConf.to_container(config, resolve=False)
+    words = plain.pop("hydra", {}).get("overrides", {}).get("task", [])
+    task = OmegaConf.create(plain)
+    with open_dict(task):
+        gathered.sources[:] = [one for one in gathered.sources if one.origin != "hydra"]
+    names = [str(word).partition("=")[0].lstrip("+~") for word in words]
+    gathered.add(gathered.FILES, "hydra", task, tuple(names))

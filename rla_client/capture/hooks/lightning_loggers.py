@@ -1,0 +1,30 @@
+"""Hook of Lightning's Trainer, for its metrics."""
+
+from __future__ import annotations
+
+from . import gathered, recorder, state
+from .state import Part
+from .wrapping import observed, replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch what connects a trainer with its loggers."""
+    state.adapted.update({"lightning", "pytorch_lightning", "lightning_fabric"})
+
+    def see(_: object, connector: Any, metrics: Any, step: Any = None) -> None:
+        trainer = connector.trainer
+        if not metrics or not trainer.is_global_zero:
+            return
+        parameters = getattr(trainer.lightning_module, "hparams", None)
+        if parameters:
+            gathered.add(gathered.CONFIG, "lightning", parameters)
+        if step is None:
+            step = metrics.get("step", trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001 - as Lightning counts
+        recorder.row(part, {name: value for name, value in metrics.items() if name != "step"}, step)
+
+    replace(module._LoggerConnector, "log_metrics", observed(part, see))  # noqa: SLF001 - there is no public one

@@ -1,0 +1,92 @@
+"""Bridge from the hooks to the run, which the first metric opens."""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+
+from ...contract.capture.notes import DROPPED, add_note
+from . import gathered, processes, state
+from .state import Part
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rla_client.capture.session import Session
+
+_session: Session | None = None
+_session_pid = 0
+_dropped = 0
+_lock = allocate_lock()  # never held while something is imported
+
+
+def session() -> Session | None:
+    """The session that records; None where this process takes no part."""
+    global _dropped  # noqa: PLW0603 - of the process
+    if _session_pid != os.getpid():
+        _begin()
+    if _session is None:
+        _dropped += 1
+    return _session
+
+
+def _begin() -> None:
+    """Make the session; of two threads that do, the first one's counts."""
+    global _session, _session_pid, _dropped, _lock  # noqa: PLW0603 - of the process
+    made, pid, worker = None, os.getpid(), processes.is_worker()
+    if _session_pid:  # a fork, in which nobody would let go of it
+        _lock = allocate_lock()
+    if not worker or os.environ.get("RLA_RUN"):
+        from rla_client.capture.session import make_session
+
+        made = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
+    with _lock:
+        if _session_pid == pid:
+            return
+        _session, _session_pid, _dropped = made, pid, 0
+    if worker and made is None:
+        processes.at_exit(_tell_dropped)
+
+
+def opened() -> Session | None:
+    """The session of this process, if a metric has made it."""
+    return _session if _session_pid == os.getpid() else None
+
+
+def scalar(part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:
+    """Record one number."""
+    found = session()
+    if found is not None:
+        found.scalar(part, tag, value, step, walltime)
+
+
+def row(part: Part, values: Any, step: Any) -> None:
+    """Record the numbers of a mapping."""
+    found = session()
+    if found is not None:
+        found.row(part, values, step)
+
+
+names: dict[str, str] = {}  # project: what another logger calls the program's
+
+
+def event(part: Part, message: Any) -> None:
+    """Record an event of TensorBoard; before the first metric it is held."""
+    found = opened()
+    if found is not None:
+        found.event(part, message)
+    elif len(held) < MAX_HELD:
+        held.append((part, message))
+
+
+MAX_HELD = 200
+held: list[tuple[Part, Any]] = []  # events before the run is open
+wandb_metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []  # calls of define_metric
+
+
+def _tell_dropped() -> None:
+    global _dropped  # noqa: PLW0603 - of the process
+    if _dropped:
+        add_note(DROPPED, str(_dropped))
+        _dropped = 0

@@ -1,0 +1,237 @@
+"""Hooks of SummaryWriters, torch's or tensorboardX's.
+
+Scalars are taken at `add_scalar`, as doubles; whatever else at the file writer, as the event that is written.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+from . import gathered, recorder, state
+from .origin import caller
+from .state import Part, thread
+from .wrapping import from_adapted_library, observed, replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+MAX_EVENT_BYTES = 1 << 20  # larger ones are counted alone
+_NUMBERS = frozenset({float, int, bool})
+
+
+class Writers:
+    """The program's open writers, and what stands before their tags."""
+
+    def __init__(self) -> None:
+        self.open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.folders: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.first = ""  # folder of the run's first writer
+        self._last: weakref.ref[Any] | None = None
+        self._last_prefix = ""
+
+    def add(self, writer: Any, folder: str) -> None:
+        """A writer was made."""
+        real = os.path.abspath(folder)
+        session = recorder.opened()
+        if not self.open and self.first and real != self.first:
+            if session is not None:
+                session.end_run()
+            self.first = ""
+        if not self.first:
+            self.first = real
+            gathered.sources[:] = [one for one in gathered.sources if one.origin != "log_dir"]
+            gathered.add(gathered.FILES, "log_dir", {"log_dir": folder})
+        self.open.add(writer)
+        self.folders[writer] = real
+
+    def close(self, writer: Any) -> None:
+        """A writer was closed."""
+        self.open.discard(writer)
+        session = recorder.opened()
+        if session is not None:
+            session.flush()
+            if not self.open:  # later the program may have changed them for the next run
+                session.read_parameters()
+
+    def prefix(self, writer: Any) -> str:
+        """What stands before the tags of a writer: where its folder lies below that of the first."""
+        if self._last is not None and self._last() is writer:
+            return self._last_prefix
+        folder = self.folders.get(writer, self.first)
+        prefix = ""
+        if folder != self.first:
+            parts = [part for part in os.path.relpath(folder, self.first).split(os.sep) if part != os.pardir]
+            prefix = "/".join(parts or [os.path.basename(folder)]) + "/"
+        self._last, self._last_prefix = weakref.ref(writer), prefix
+        return prefix
+
+
+writers = Writers()
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch the writers of a module."""
+    kind = module.SummaryWriter
+    replace(kind, "__init__", observed(part, _made))
+    replace(kind, "close", observed(part, lambda _, writer: writers.close(writer)))
+    replace(kind, "flush", observed(part, lambda _, __: _flush()))
+    replace(kind, "add_scalar", _scalar_maker(part))
+    replace(kind, "add_scalars", observed(part, _scalars_seer(part)))
+    replace(kind, "add_hparams", observed(part, _hparams_seer(part)))
+    replace(module.FileWriter, "add_event", _event_maker(part))
+
+
+def _made(_: object, writer: Any, *args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    if not from_adapted_library(caller(1, *_PASSED)) and getattr(writer, "_write_to_disk", True):
+        writers.add(writer, str(getattr(writer, "log_dir", None) or getattr(writer, "logdir", "")))
+
+
+def _flush() -> None:
+    session = recorder.opened()
+    if session is not None:
+        session.flush()
+
+
+def _scalar_maker(part: Part) -> Any:
+    def make(original: Any) -> Any:
+        def add_scalar(
+            self: Any, tag: Any, scalar_value: Any, global_step: Any = None, walltime: Any = None,
+            *args: Any, **kwargs: Any,
+        ) -> Any:  # fmt: skip
+            here = thread
+            if here.inside or not part.on:
+                return original(self, tag, scalar_value, global_step, walltime, *args, **kwargs)
+            here.inside = True
+            try:
+                here.event = None
+                result = original(self, tag, scalar_value, global_step, walltime, *args, **kwargs)
+                try:
+                    if not (state.adapted and from_adapted_library(caller(1))):
+                        if type(scalar_value) not in _NUMBERS:
+                            scalar_value = _number(scalar_value, here.event)
+                        recorder.scalar(part, writers.prefix(self) + tag, scalar_value, global_step, walltime)
+                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                    part.failed(error)
+            finally:
+                here.inside = False
+                here.event = None
+            return result
+
+        return add_scalar
+
+    return make
+
+
+def _number(value: Any, event: Any) -> Any:
+    """A number as a double; of a tensor on a device what was written, as it is not fetched a second time."""
+    device = getattr(value, "device", None)
+    if device is not None and getattr(device, "type", "cpu") != "cpu":
+        return None if event is None else event.summary.value[0].simple_value
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, str):  # a name that caffe2's or comet's readers take
+        return None if event is None else event.summary.value[0].simple_value
+    return float(value)
+
+
+def _scalars_seer(part: Part) -> Any:
+    def see(
+        _: object,
+        writer: Any,
+        main_tag: str,
+        tag_scalar_dict: Any,
+        global_step: Any = None,
+        walltime: Any = None,
+    ) -> None:
+        if from_adapted_library(caller(1, *_PASSED)):
+            return
+        prefix = f"{writers.prefix(writer)}{main_tag}/"
+        for tag, value in tag_scalar_dict.items():
+            recorder.scalar(part, f"{prefix}{tag}", _number(value, None), global_step, walltime)
+
+    return see
+
+
+def _hparams_seer(part: Part) -> Any:
+    def see(_: object, writer: Any, hparam_dict: Any, metric_dict: Any, *args: Any, **kwargs: Any) -> None:
+        if from_adapted_library(caller(1, *_PASSED)):
+            return
+        step = kwargs.get("global_step")
+        if step is None and args and isinstance(args[-1], int):
+            step = args[-1]
+        gathered.add(gathered.HPARAMS, "add_hparams", dict(hparam_dict), tuple(map(str, hparam_dict)))
+        prefix = writers.prefix(writer)
+        for tag, value in metric_dict.items():
+            recorder.scalar(part, f"{prefix}{tag}", _number(value, None), step, None)
+        session = recorder.opened()
+        if session is not None:
+            session.read_parameters()
+
+    return see
+
+
+def _event_maker(part: Part) -> Any:
+    def make(original: Any) -> Any:
+        def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+            if thread.inside or not part.on:
+                thread.event = event
+                return original(self, event, *args, **kwargs)
+            thread.inside = True
+            try:
+                result = original(self, event, *args, **kwargs)
+                try:
+                    if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
+                        _see_event(part, event)
+                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                    part.failed(error)
+            finally:
+                thread.inside = False
+            return result
+
+        return add_event
+
+    return make
+
+
+def _see_event(part: Part, event: Any) -> None:
+    what = event.WhichOneof("what")
+    if what == "summary" and event.summary.value:
+        kind, size = _kind(event.summary.value[0]), event.ByteSize()
+        if size > MAX_EVENT_BYTES:
+            part.skip(kind, size)
+            return
+        if kind == "values":
+            for value in event.summary.value:
+                recorder.scalar(part, value.tag, value.simple_value, event.step, event.wall_time)
+            return
+        part.count(kind)
+        recorder.event(part, event)
+        if kind == "text":
+            _see_text(event.summary.value[0])
+    elif what in {"graph_def", "meta_graph_def"}:
+        part.skip("graph", event.ByteSize())
+
+
+def _kind(value: Any) -> str:
+    found = value.WhichOneof("value")
+    plugin = value.metadata.plugin_data.plugin_name
+    if found == "tensor":
+        return str(plugin or "tensor").removesuffix("s")
+    return {"histo": "histogram", "simple_value": "values"}.get(found, found or "event")
+
+
+def _see_text(value: Any) -> None:
+    """A Markdown table of parameters, as CleanRL's scripts write one."""
+    text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
+    if text.lstrip().lower().startswith("|param"):
+        gathered.add(gathered.FILES, "tensorboard", gathered.Table(text))
+
+
+_PASSED = (
+    f"tensorboard{os.sep}writer.py", f"tensorboardX{os.sep}writer.py",
+    f"capture{os.sep}hooks{os.sep}summary_writers.py", f"capture{os.sep}hooks{os.sep}wrapping.py",
+)  # fmt: skip

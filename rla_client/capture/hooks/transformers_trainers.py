@@ -1,0 +1,65 @@
+"""Hook of Hugging Face's Trainer.
+
+Its events go to our callback as well, which is in no list of the program's.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from . import recorder, state
+from .state import Part, thread
+from .wrapping import replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+_callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # handler → callback
+_begun: weakref.WeakKeyDictionary[Any, Any] = (
+    weakref.WeakKeyDictionary()
+)  # handler → arguments of on_train_begin
+_WANTED = frozenset({"on_train_begin", "on_step_end", "on_log", "on_save", "on_train_end"})
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch the events of each trainer."""
+    state.adapted.add("transformers")
+
+    def make(original: Any) -> Any:
+        def call_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, event, *args, **kwargs)  # the program's own callbacks log in it
+            if part.on and event in _WANTED and not thread.inside:
+                thread.inside = True
+                try:
+                    _see(part, self, event, args, kwargs)
+                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                    part.failed(error)
+                finally:
+                    thread.inside = False
+            return result
+
+        return call_event
+
+    replace(module.CallbackHandler, "call_event", make)
+
+
+def _see(part: Part, handler: Any, event: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if event == "on_train_begin":
+        _begun[handler] = args
+        return
+    callback = _callbacks.get(handler)
+    if callback is None:
+        if event != "on_log" or not args[1].is_world_process_zero:
+            return
+        session = recorder.session()
+        callback = None if session is None else session.trainer_callback()
+        if callback is None:
+            return
+        _callbacks[handler] = callback
+    if handler in _begun:
+        callback.on_train_begin(*_begun.pop(handler), model=getattr(handler, "model", None))
+    getattr(callback, event)(*args, model=getattr(handler, "model", None), **kwargs)
+    if event == "on_log":
+        part.count("values", len(kwargs.get("logs") or ()))

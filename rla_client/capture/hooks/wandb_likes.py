@@ -1,0 +1,39 @@
+"""Hooks of libraries with wandb's functions, such as trackio."""
+
+from __future__ import annotations
+
+import os
+
+from . import gathered, recorder, state
+from .origin import caller
+from .state import Part
+from .wrapping import from_adapted_library, observed, replace
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+_PASSED = (f"capture{os.sep}hooks{os.sep}wandb_likes.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
+
+
+def hook(module: ModuleType, part: Part) -> None:
+    """Watch init and log."""
+
+    def init(_: object, project: Any = None, *args: Any, **kwargs: Any) -> None:
+        del args
+        if project:
+            recorder.names["project"] = str(project)
+        if kwargs.get("config"):
+            gathered.add(gathered.CONFIG, part.name, dict(kwargs["config"]))
+
+    def log(_: object, values: Any = None, step: Any = None, *args: Any, **kwargs: Any) -> None:
+        del args
+        values = next(
+            (one for one in (values, kwargs.get("metrics"), kwargs.get("data")) if one is not None), {}
+        )
+        if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
+            recorder.row(part, values, step)
+
+    replace(module, "init", observed(part, init))
+    replace(module, "log", observed(part, log))

@@ -1,0 +1,83 @@
+"""Wrappers of a library's functions.
+
+A wrapper stands in the module or class that defines the original, under its names, so that it is pickled
+by reference and shows the original's signature. The original runs first; ours cannot fail the call.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from . import state
+from .state import Part, thread
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+_ours: set[int] = set()  # identities of wrappers, which live as long as their owners
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a function of a module or a method of a class by what `make` makes of it, once.
+
+    A name that the library (of this version) does not have is left alone, as is a method that is inherited.
+    """
+    original = vars(owner).get(name)
+    kind = type(original) if isinstance(original, classmethod | staticmethod) else None
+    function = original if kind is None else original.__func__
+    if not callable(function) or id(function) in _ours:
+        return
+    wrapper = make(function)
+    dress(wrapper, function)
+    _ours.add(id(wrapper))
+    setattr(owner, name, wrapper if kind is None else kind(wrapper))
+
+
+def dress(wrapper: Any, original: Any) -> None:
+    """Give a wrapper the original's names, documentation and signature."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+        if hasattr(original, name):
+            setattr(wrapper, name, getattr(original, name))
+    wrapper.__dict__.update(getattr(original, "__dict__", {}))
+    wrapper.__wrapped__ = original
+    inspect = sys.modules.get("inspect")
+    if inspect is not None:  # `getfullargspec` does not follow __wrapped__
+        try:
+            wrapper.__signature__ = inspect.signature(original)
+        except (TypeError, ValueError):
+            return
+
+
+def observed(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+    """What makes a wrapper that calls `see(result, *args, **kwargs)` after the original.
+
+    Calls from inside of a captured call are not seen.
+    """
+
+    def make(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if thread.inside or not part.on:
+                return original(*args, **kwargs)
+            thread.inside = True
+            try:
+                result = original(*args, **kwargs)
+                try:
+                    see(result, *args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                    part.failed(error)
+            finally:
+                thread.inside = False
+            return result
+
+        return wrapper
+
+    return make
+
+
+def from_adapted_library(frame: FrameType | None) -> bool:
+    """Whether a call comes from a library whose own adapter is at work."""
+    name = "" if frame is None else frame.f_globals.get("__name__") or ""
+    return name.partition(".")[0] in state.adapted

@@ -1,0 +1,1 @@
+"""Folder for PYTHONPATH, whose `sitecustomize` starts the capture."""

@@ -1,0 +1,56 @@
+"""Runs of stable-baselines3's models: each model that is trained has its own."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rla_client.capture.hooks.state import Part
+    from rla_client.capture.session import Session
+    from rla_client.integrations.sb3 import RLAOutputFormat
+
+
+class ModelRuns:
+    """Writes what models dump.
+
+    Args:
+        session: opens the runs.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._formats: weakref.WeakKeyDictionary[Any, RLAOutputFormat] = weakref.WeakKeyDictionary()
+        self._without: RLAOutputFormat | None = None  # of loggers that no model has
+
+    def write(
+        self, part: Part, model: Any, values: dict[str, Any], excluded: dict[str, Any], step: int  # noqa: ANN401 - SB3's
+    ) -> None:  # fmt: skip
+        """Write a row of a model's run, which is opened by the first."""
+        output = self._without if model is None else self._formats.get(model)
+        if output is None:
+            output = self._begin(model)
+        if output is None:
+            return
+        output.write(values, excluded, step)
+        part.count("values", len(values))
+
+    def _begin(self, model: Any) -> RLAOutputFormat | None:  # noqa: ANN401 - SB3's
+        from rla_client.integrations.sb3 import RLAOutputFormat, model_parameters  # noqa: PLC0415 - where it is used
+
+        session = self._session
+        if model is not None:
+            if len(self._formats):
+                session.begin_beside()
+            found = model_parameters(model)
+            session.names["environment"] = f"{found['env_id']}-{found['algo']}"
+            session.replace_parameters("sb3", found)
+        if session.rows() is None:
+            return None
+        output = RLAOutputFormat()
+        output.join()
+        if model is None:
+            self._without = output
+        else:
+            self._formats[model] = output
+        return output

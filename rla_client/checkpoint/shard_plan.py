@@ -1,0 +1,182 @@
+"""The plan of a sharded save: pieces of the state, by the rank that writes them.
+
+Each rank describes the pieces that it could write (`LocalPlan`) and gives the description to the others. All
+of them compute the same `SharedPlan` of it: a piece that several ranks hold is written by the one that has
+the least to write so far, and one of changing length (a pickled object) by the lowest. No I/O, no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+from rla_client.contract.checkpoint.sharded_files import shard_name
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.job.arena_layout import ALIGNMENT
+
+HASH_CHARS: Final = 32
+PathPart = str | int
+Kind = Literal["tensor", "shard", "bytes"]
+
+
+class PieceKey(NamedTuple):
+    """What tells a piece from all others of the state: the same on all ranks that hold it."""
+
+    key: str
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the state that one rank can write.
+
+    Attributes:
+        key: name in the flat state.
+        kind: a whole tensor, a part of one, or a pickled object.
+        offsets: of its first element in the whole tensor.
+        sizes: shape of this part.
+        shape: of the whole tensor.
+        dtype: name in torch, `float32`.
+        length: bytes in the file; 0 of `bytes`, which each save tells.
+    """
+
+    key: str
+    kind: Kind
+    offsets: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    length: int = 0
+
+    @property
+    def identity(self) -> PieceKey:
+        """What tells it from other pieces."""
+        return PieceKey(self.key, self.offsets)
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What one rank could write.
+
+    Attributes:
+        pieces: in the order of the state.
+        paths: key in the flat state → keys in the nested one.
+    """
+
+    pieces: tuple[Piece, ...]
+    paths: Mapping[str, tuple[PathPart, ...]]
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """JSON for the other ranks."""
+        rows = [[p.key, p.kind, p.offsets, p.sizes, p.shape, p.dtype, p.length] for p in self.pieces]
+        paths = {key: list(path) for key, path in self.paths.items()}
+        return json.dumps({"pieces": rows, "paths": paths}, separators=(",", ":")).encode("ascii")
+
+    @cached_property
+    def layout(self) -> str:
+        """Hash of it."""
+        return hashlib.sha256(self.encoded).hexdigest()[:HASH_CHARS]
+
+    @classmethod
+    def decode(cls, data: bytes, layout: str) -> LocalPlan:
+        """Read another rank's.
+
+        Raises:
+            RemoteProtocolError: it is not the one of that hash, or no plan at all.
+        """
+        if hashlib.sha256(data).hexdigest()[:HASH_CHARS] != layout:
+            raise RemoteProtocolError("a plan is not the one of its name")
+        try:
+            fields = json.loads(data)
+            pieces = tuple(_piece(row) for row in fields["pieces"])
+            paths = {str(key): tuple(path) for key, path in fields["paths"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise RemoteProtocolError(f"not a plan: {error}") from error
+        return cls(pieces, paths)
+
+
+def _piece(row: Sequence[Any]) -> Piece:
+    key, kind, offsets, sizes, shape, dtype, length = row
+    return Piece(str(key), kind, tuple(offsets), tuple(sizes), tuple(shape), str(dtype), int(length))
+
+
+class Placed(NamedTuple):
+    """A piece in the file of the rank that writes it: first byte, and number of bytes."""
+
+    piece: Piece
+    file: str
+    offset: int
+    length: int
+
+
+class SharedPlan:
+    """Who writes what, as all ranks see it.
+
+    Args:
+        plans: of each rank, by rank.
+
+    Attributes:
+        layout: hash of all of them.
+        pieces: by rank, those that it writes.
+        problem: why no checkpoint can come of it; empty where one can.
+    """
+
+    def __init__(self, plans: Sequence[LocalPlan]) -> None:
+        joined = "".join(plan.layout for plan in plans)
+        self.layout = hashlib.sha256(joined.encode()).hexdigest()[:HASH_CHARS]
+        self.pieces = _assigned(plans)
+        self.paths = {key: path for plan in reversed(plans) for key, path in plan.paths.items()}
+        self.problem = _problem(self.pieces)
+
+    def placed(self, rank: int, lengths: Mapping[str, int]) -> list[Placed]:
+        """Where a rank's pieces lie in its file.
+
+        Args:
+            rank: whose.
+            lengths: key → bytes of its pickled objects in this save.
+        """
+        at, found = 0, []
+        for piece in self.pieces[rank]:
+            length = lengths[piece.key] if piece.kind == "bytes" else piece.length
+            found.append(Placed(piece, shard_name(rank), at, length))
+            at += length + -length % ALIGNMENT
+        return found
+
+
+def _assigned(plans: Sequence[LocalPlan]) -> list[list[Piece]]:
+    holders: dict[PieceKey, list[int]] = {}
+    for rank, plan in enumerate(plans):
+        for piece in plan.pieces:
+            holders.setdefault(piece.identity, []).append(rank)
+    load = [0] * len(plans)
+    taken: list[list[Piece]] = [[] for _ in plans]
+    own = [{piece.identity: piece for piece in plan.pieces} for plan in plans]
+    for identity, ranks in sorted(holders.items(), key=lambda one: len(one[1]) > 1):  # no choice: first
+        piece = own[ranks[0]][identity]
+        rank = ranks[0] if piece.kind == "bytes" else min(ranks, key=lambda one: load[one])
+        load[rank] += piece.length
+        taken[rank].append(own[rank][identity])
+    for pieces in taken:
+        pieces.sort(key=lambda piece: piece.kind == "bytes")  # what differs in length comes last
+    return taken
+
+
+def _problem(pieces: Sequence[Sequence[Piece]]) -> str:
+    """Why the pieces do not make a state."""
+    kinds: dict[str, tuple[bool, tuple[int, ...], str]] = {}
+    volumes: dict[str, int] = {}
+    for piece in (one for rank in pieces for one in rank):
+        told = piece.kind == "bytes", piece.shape, piece.dtype
+        if kinds.setdefault(piece.key, told) != told:
+            return f"{piece.key} has another type or shape on some rank"
+        volumes[piece.key] = volumes.get(piece.key, 0) + math.prod(piece.sizes)
+    for key, (is_bytes, shape, _) in kinds.items():
+        if not is_bytes and volumes[key] != math.prod(shape):
+            return f"the ranks hold {volumes[key]} of the {math.prod(shape)} elements of {key}"
+    return ""

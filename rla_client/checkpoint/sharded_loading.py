@@ -1,0 +1,92 @@
+"""The loading of a sharded checkpoint: the newest whole one, at any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.checkpoint.loading import load_file
+from rla_client.checkpoint.pickle_trust import pickle_problem
+from rla_client.checkpoint.rank_group import RankGroup
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, rank_file_name
+from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
+from rla_client.contract.checkpoint.sharded_status import sharded_status
+from rla_client.contract.errors import ArgumentError, RlaError
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A whole checkpoint; of None there is none, as `problem` says."""
+
+    step: int
+    path: Path | None
+    problem: str = ""
+
+
+def find_whole(folder: Path, name: str, step: int | None) -> Found:
+    """The whole checkpoint of a time-step, or the one saved last. What is ready is published first."""
+    with suppress(OSError):  # a folder that may only be read
+        publish_all(folder)
+    try:
+        found = sharded_status(folder, name)
+    except OSError as error:
+        return Found(0, None, f"{folder} cannot be read: {error}")
+    whole = sorted((one for one in found if one.whole), key=lambda one: one.order)
+    for one in reversed(whole):
+        if step in {None, one.step}:
+            return Found(one.step, one.path)
+    wanted = f"{name!r}" if step is None else f"{name!r} at time-step {step}"
+    steps = ", ".join(str(one.step) for one in whole) or "none"
+    text = f"no whole sharded checkpoint {wanted} in {folder}; time-steps there: {steps}"
+    return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
+
+
+def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, trust: bool) -> Any:  # noqa: ANN401 - what was saved
+    """Load a whole checkpoint in place; all ranks call it.
+
+    Args:
+        into: the state as it is to be: tensors of the right shapes, on the devices and meshes of now.
+        path: its folder.
+        ranks: of this job.
+        run: identity of the run that loads; what it wrote here itself may hold any objects.
+        trust: load objects, whoever wrote them.
+
+    Returns:
+        What was given as `per_rank` on this rank; None where there was nothing, or another number of ranks.
+
+    Raises:
+        NoCheckpointError: it is not whole.
+        UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
+        ArgumentError: `into` does not fit.
+    """
+    whole = read_whole(path)  # where it is None, load_into fails on all ranks together
+    ours = whole is not None and run and run == whole.save.run
+    trusted = trust or bool(ours and pickle_problem(path / WHOLE_FILE) is None)
+    from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415 - slow to import
+
+    from rla_client.checkpoint.dcp_reader import load_into  # noqa: PLC0415 - needs torch
+
+    try:
+        load_into(into, path, ranks.group, trust=trusted)
+    except CheckpointException as error:
+        raise _first(error) from error
+    own = rank_file_name(ranks.rank)
+    if (
+        whole is None
+        or whole.save.world != ranks.world
+        or not any(entry.file == own for entry in whole.files)
+    ):
+        return None
+    return load_file(path / own, trust=trusted)
+
+
+def _first(error: Any) -> BaseException:  # noqa: ANN401 - a CheckpointException
+    """Of what went wrong on the ranks, the first in our words."""
+    failures: Sequence[Any] = [failure[0] for _, failure in sorted(error.failures.items())]
+    for found in failures:
+        if isinstance(found, RlaError):
+            return found
+    return ArgumentError(f"the checkpoint does not fit: {failures[0] if failures else error}")

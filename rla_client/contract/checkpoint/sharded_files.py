@@ -1,0 +1,429 @@
+"""Files of a sharded checkpoint.
+
+::
+
+    checkpoint/<table>/<index>/
+        <name>_<step>.dcp/                   whole, and only then under this name
+            __<rank>_<n>.distcp              shards, as torch.distributed.checkpoint reads them
+            rank-<rank>.pt                   what a rank keeps for itself; not every save has it
+            .metadata                        which tensor lies where
+            .rla/plan-<rank>.json            what a rank could write in this save
+            .rla/shard-<rank>.json           receipt: these files of this rank are durable
+            .rla/whole.json                  the checkpoint is complete; nothing else says so
+        .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
+        .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
+        .rla-parts/fence.json                run and epoch whose saves may still be published here
+
+The token names one save: all ranks compute it without asking each other, from what all of them know. So parts
+of two saves never lie in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from rla_client.contract.checkpoint.stamp import Stamp
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.job.checkpoint_job import final_name
+from rla_client.contract.job.job_fields import (
+    count_field,
+    int64_field,
+    positive_field,
+    text_field,
+    token_field,
+)
+
+FORMAT: Final = 1
+FOLDER_ENDING: Final = ".dcp"
+OWN_FOLDER: Final = ".rla"
+WHOLE_FILE: Final = f"{OWN_FOLDER}/whole.json"
+METADATA: Final = ".metadata"
+STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
+FENCE_FILE: Final = "fence.json"
+MAX_WORLD: Final = 1 << 20  # ranks; more cannot be meant
+MAX_FILES: Final = 64  # of one rank in one save
+MAX_RECEIPT_BYTES: Final = 1 << 20
+MAX_WHOLE_BYTES: Final = 256 << 20  # a kilobyte for each of a quarter of a million files
+_FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
+_PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)
+_RECEIPT = re.compile(r"shard-(0|[1-9][0-9]{0,6})\.json")
+_SHARD = re.compile(r"__(0|[1-9][0-9]{0,6})_[0-9]{1,6}\.distcp")
+_LAYOUT = re.compile(r"[0-9a-f]{32}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def save_token(run: str, epoch: int, name: str, step: int, attempt: int) -> str:
+    """Name of one save, 16 hex digits: the same on all ranks, and of no other save.
+
+    Args:
+        run: identity of the run.
+        epoch: of its opening.
+        name: of the series.
+        step: time-step.
+        attempt: how often this opening of the run has saved under this name and time-step before.
+    """
+    told = json.dumps([run, epoch, name, step, attempt]).encode()
+    return hashlib.sha256(told).hexdigest()[:16]
+
+
+def folder_name(name: str, step: int) -> str:
+    """`<name>_<time-step>.dcp`.
+
+    Raises:
+        ArgumentError: the name is no text, or the time-step has more than 64 bits.
+        UnsafeNameError: the name cannot be part of one file name.
+    """
+    return final_name(name, step).removesuffix(".pt") + FOLDER_ENDING
+
+
+def parts_name(name: str, step: int, token: str) -> str:
+    """Name of the folder of a save in the making.
+
+    Raises:
+        ArgumentError, UnsafeNameError: as `folder_name`.
+    """
+    return f"{folder_name(name, step).removesuffix(FOLDER_ENDING)}.{token}"
+
+
+def parse_folder_name(folder: str) -> tuple[str, int] | None:
+    """(name, time-step) of a whole checkpoint's folder; None where it is another name."""
+    match = _FINAL.fullmatch(folder)
+    return None if match is None else (match["name"], int(match["step"]))
+
+
+def parse_parts_name(folder: str) -> tuple[str, int, str] | None:
+    """(name, time-step, token) of a save in the making; None where it is another name."""
+    match = _PARTS.fullmatch(folder)
+    return None if match is None else (match["name"], int(match["step"]), match["token"])
+
+
+def shard_name(rank: int, number: int = 0) -> str:
+    """File of a rank's tensors, as torch.distributed.checkpoint calls it."""
+    return f"__{rank}_{number}.distcp"
+
+
+def rank_file_name(rank: int) -> str:
+    """File of what a rank keeps for itself."""
+    return f"rank-{rank}.pt"
+
+
+def receipt_name(rank: int) -> str:
+    """Receipt of a rank, below the checkpoint's folder."""
+    return f"{OWN_FOLDER}/shard-{rank}.json"
+
+
+def plan_note_name(rank: int) -> str:
+    """Plan note of a rank, below the checkpoint's folder."""
+    return f"{OWN_FOLDER}/plan-{rank}.json"
+
+
+def layout_file(layout: str) -> str:
+    """File of PARTS_FOLDER that describes the pieces of a rank."""
+    return f"layout-{layout}.json"
+
+
+def receipt_rank(file: str) -> int | None:
+    """Rank of a file of OWN_FOLDER that is called as receipts are; None of another file."""
+    match = _RECEIPT.fullmatch(file)
+    return None if match is None else int(match[1])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A durable file of a checkpoint: size in bytes, SHA-256 in hex."""
+
+    file: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def from_fields(cls, fields: object) -> KeptFile:
+        """Check what was read.
+
+        Raises:
+            RemoteProtocolError: it is not what a dataclass's fields are.
+        """
+        if not isinstance(fields, dict):
+            raise RemoteProtocolError("a file is not a map")
+        sha256 = text_field(fields.get("sha256"), "sha256")
+        if _SHA256.fullmatch(sha256) is None:
+            raise RemoteProtocolError("sha256 is not 64 hex digits")
+        return cls(text_field(fields.get("file"), "file"), count_field(fields.get("size"), "size"), sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveIdentity:
+    """What all receipts of one save agree on.
+
+    Attributes:
+        run: identity of the run.
+        epoch: of its opening, nanoseconds.
+        token: `save_token`.
+        name: of the series.
+        step: time-step.
+        world: number of ranks.
+        layout: hash of who writes what, the same on all ranks that planned alike.
+    """
+
+    run: str
+    epoch: int
+    token: str
+    name: str
+    step: int
+    world: int
+    layout: str
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> SaveIdentity:
+        """Check what was read.
+
+        Raises:
+            RemoteProtocolError: something is missing, or not what a client writes.
+        """
+        found = cls(
+            run=text_field(fields.get("run"), "run"),
+            epoch=count_field(fields.get("epoch"), "epoch"),
+            token=token_field(fields.get("token")),
+            name=text_field(fields.get("name"), "name"),
+            step=int64_field(fields.get("step"), "step"),
+            world=positive_field(fields.get("world"), "world"),
+            layout=text_field(fields.get("layout"), "layout"),
+        )
+        if found.world > MAX_WORLD:
+            raise RemoteProtocolError(f"world is over {MAX_WORLD}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """What a rank could write in one save.
+
+    Attributes:
+        token: of the save.
+        rank: whose.
+        world: number of ranks.
+        number: of its calls up to this one: a rank with a higher one elsewhere comes no more.
+        layout: hash of the pieces' description, which is in `layout_file`.
+        host: of the rank.
+        lengths: key → bytes of the pickled objects that it has.
+    """
+
+    token: str
+    rank: int
+    world: int
+    number: int
+    layout: str
+    host: str
+    lengths: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> PlanNote:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no plan note.
+        """
+        fields = _fields(data)
+        lengths, layout = fields.get("lengths"), text_field(fields.get("layout"), "layout")
+        if not isinstance(lengths, dict) or _LAYOUT.fullmatch(layout) is None:
+            raise RemoteProtocolError("a plan note has no layout or no lengths")
+        return cls(
+            token=token_field(fields.get("token")),
+            rank=count_field(fields.get("rank"), "rank"),
+            world=positive_field(fields.get("world"), "world"),
+            number=count_field(fields.get("number"), "number"),
+            layout=layout,
+            host=text_field(fields.get("host"), "host"),
+            lengths={str(key): count_field(count, "length") for key, count in lengths.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A rank's word that its files of a save are durable.
+
+    Attributes:
+        save: which.
+        rank: whose.
+        host: where it was written.
+        order: nanoseconds since 1970 at the call, never twice the same in a run; that of rank 0 counts.
+        files: shards and the rank's own file.
+        metadata: of rank 0: `.metadata` as it is to be; None of the others.
+        metrics: of rank 0: values that retention compares.
+    """
+
+    save: SaveIdentity
+    rank: int
+    host: str
+    order: int
+    files: tuple[KeptFile, ...]
+    metadata: KeptFile | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """JSON, as it lies in the checkpoint."""
+        metrics = {key: repr(value) for key, value in self.metrics.items()}
+        own = {**asdict(self), "metrics": metrics}
+        del own["save"]
+        return _json({"format": FORMAT, **asdict(self.save), **own})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Receipt:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no receipt.
+        """
+        fields = _fields(data)
+        save = SaveIdentity.from_fields(fields)
+        rank = count_field(fields.get("rank"), "rank")
+        if rank >= save.world:
+            raise RemoteProtocolError("rank is not below world")
+        files = fields.get("files")
+        if not isinstance(files, list) or len(files) > MAX_FILES:
+            raise RemoteProtocolError("files is not a short list")
+        kept = tuple(KeptFile.from_fields(entry) for entry in files)
+        for entry in kept:
+            _check_owner(entry.file, rank)
+        metadata = fields.get("metadata")
+        return cls(
+            save=save,
+            rank=rank,
+            host=text_field(fields.get("host"), "host"),
+            order=int64_field(fields.get("order"), "order"),
+            files=kept,
+            metadata=None if metadata is None else KeptFile.from_fields(metadata),
+            metrics=_metrics(fields.get("metrics")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """`whole.json`: what a complete checkpoint says of itself.
+
+    Attributes:
+        save: which.
+        order: of rank 0's receipt: the later of two saves of a run has the higher.
+        files: all shards and ranks' own files, by name.
+        metadata: `.metadata`.
+        metrics: values that retention compares.
+    """
+
+    save: SaveIdentity
+    order: int
+    files: tuple[KeptFile, ...]
+    metadata: KeptFile
+    metrics: Mapping[str, float]
+
+    @property
+    def stamp(self) -> Stamp:
+        """As that of a checkpoint file."""
+        save = self.save
+        return Stamp(save.token, self.order, save.run, save.name, save.step, self.metrics)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its data."""
+        return sum(entry.size for entry in self.files)
+
+    def encode(self) -> bytes:
+        """JSON: the same bytes whoever publishes."""
+        metrics = {key: repr(value) for key, value in self.metrics.items()}
+        own = {**asdict(self), "metrics": metrics}
+        del own["save"]
+        return _json({"format": FORMAT, **asdict(self.save), **own})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Whole:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no `whole.json`.
+        """
+        fields = _fields(data)
+        files = fields.get("files")
+        if not isinstance(files, list):
+            raise RemoteProtocolError("files is not a list")
+        kept = tuple(KeptFile.from_fields(entry) for entry in files)
+        for entry in kept:
+            _check_owner(entry.file, None)
+        return cls(
+            SaveIdentity.from_fields(fields),
+            int64_field(fields.get("order"), "order"),
+            kept,
+            KeptFile.from_fields(fields.get("metadata")),
+            _metrics(fields.get("metrics")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The run, and its opening, whose saves may be published in a folder."""
+
+    run: str
+    epoch: int
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Fence:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no fence.
+        """
+        fields = _fields(data)
+        return cls(text_field(fields.get("run"), "run"), count_field(fields.get("epoch"), "epoch"))
+
+    def keeps_out(self, save: SaveIdentity) -> bool:
+        """Whether a save is of another run, or of an earlier opening."""
+        return save.run != self.run or save.epoch < self.epoch
+
+
+def _check_owner(file: str, rank: int | None) -> None:
+    """Refuse a file name that no rank (or not this one) gives: it may lead out of the folder.
+
+    Raises:
+        RemoteProtocolError: it is one.
+    """
+    match = _SHARD.fullmatch(file)
+    whose = int(match[1]) if match is not None else None
+    if whose is None and file.startswith("rank-") and file.endswith(".pt"):
+        number = file.removeprefix("rank-").removesuffix(".pt")
+        whose = int(number) if number.isdecimal() and rank_file_name(int(number)) == file else None
+    if whose is None or rank not in {None, whose}:
+        raise RemoteProtocolError(f"{file!r} is not a file of this rank")
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"not JSON: {error}") from error
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise RemoteProtocolError(f"not a map of format {FORMAT}")
+    return fields
+
+
+def _metrics(value: object) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("metrics is not a map")
+    try:
+        return {str(key): float(number) for key, number in value.items()}
+    except (TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"metrics are not numbers: {error}") from error

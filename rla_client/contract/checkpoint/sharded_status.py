@@ -1,0 +1,107 @@
+"""Sharded checkpoints of a folder, whole or with parts that are missing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.contract.checkpoint.sharded_files import (
+    FOLDER_ENDING,
+    OWN_FOLDER,
+    PlanNote,
+    folder_name,
+    parse_folder_name,
+    parse_parts_name,
+)
+from rla_client.contract.checkpoint.sharded_publish import finals_of, look, parts_of, read_whole
+from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import PARTS_FOLDER
+
+MAX_NOTE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedStatus:
+    """A sharded checkpoint, whole or not.
+
+    Attributes:
+        name: of the series; `step` its time-step.
+        whole: whether it is complete; nothing else can be loaded.
+        path: its folder.
+        shards: ranks whose part is there.
+        world: number of ranks; 0 where nobody has told.
+        missing: the ranks whose part is not there.
+        hosts: machines of these, as far as they are known.
+        size: bytes; 0 of one that is not whole.
+        order: nanoseconds of its save; 0 of one that is not whole.
+    """
+
+    name: str
+    step: int
+    whole: bool
+    path: Path
+    shards: int
+    world: int
+    missing: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    size: int = 0
+    order: int = 0
+
+    def __str__(self) -> str:
+        what = folder_name(self.name, self.step).removesuffix(FOLDER_ENDING)
+        if self.whole:
+            return f"{what}: whole, {self.world} shards"
+        if not self.world:
+            return f"{what}: no shard is there"
+        ranks = ", ".join(map(str, self.missing[:20])) + (", …" if self.missing[20:] else "")
+        hosts = f" ({', '.join(self.hosts)})" if self.hosts else ""
+        return f"{what}: {self.shards} of {self.world} shards; missing: rank {ranks}{hosts}"
+
+
+def sharded_status(folder: Path, name: str | None = None) -> list[ShardedStatus]:
+    """The sharded checkpoints of one name (None: of all), whole ones first, each sort by age.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    found = []
+    for final in finals_of(folder):
+        parsed, whole = parse_folder_name(final), read_whole(folder / final)
+        if parsed is not None and whole is not None and name in {None, parsed[0]}:
+            count = whole.save.world
+            found.append(
+                ShardedStatus(*parsed, True, folder / final, count, count, size=whole.size, order=whole.order)
+            )
+    found.sort(key=lambda one: one.order)
+    for parts in parts_of(folder):
+        told = parse_parts_name(parts)
+        if told is not None and name in {None, told[0]}:
+            with suppress(FileNotFoundError):  # published, or superseded, just now
+                found.append(_unfinished(folder, parts, told[0], told[1]))
+    return found
+
+
+def _unfinished(folder: Path, parts: str, name: str, step: int) -> ShardedStatus:
+    here, found = folder / PARTS_FOLDER / parts, look(folder, parts)
+    if found.whole is not None:
+        count, order = found.whole.save.world, found.whole.order
+        return ShardedStatus(name, step, True, here, count, count, size=found.whole.size, order=order)
+    notes = _notes(here)
+    worlds = [receipt.save.world for receipt in found.receipts.values()] + [one.world for one in notes]
+    world = max(worlds, default=0)
+    incomplete = {*found.missing, *(rank for rank in range(world) if rank not in found.receipts)}
+    missing = sorted(rank for rank in incomplete if rank < world)
+    hosts = dict.fromkeys(note.host for note in notes if note.rank in missing)
+    return ShardedStatus(name, step, False, here, world - len(missing), world, tuple(missing), tuple(hosts))
+
+
+def _notes(here: Path) -> list[PlanNote]:
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in sorted((here / OWN_FOLDER).iterdir()):
+            if entry.name.startswith("plan-"):
+                with suppress(OSError, RemoteProtocolError, BrokenFileError, NotAFileError):
+                    found.append(PlanNote.decode(read_small(entry, MAX_NOTE_BYTES)))
+    return found

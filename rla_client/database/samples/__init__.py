@@ -1,0 +1,1 @@
+"""Samples of runs: their index, questions about it, their texts."""

@@ -1,0 +1,9 @@
+"""`wandb.apis`: questions to wandb's server, which have no meaning here."""
+
+from __future__ import annotations
+
+from rla_client.integrations.wandb.values import Unknown, unknown_part
+
+
+def __getattr__(name: str) -> Unknown:
+    return unknown_part("apis", name)

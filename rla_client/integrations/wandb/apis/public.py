@@ -1,0 +1,12 @@
+"""`wandb.apis.public`: its objects of a server, which have no meaning here."""
+
+from __future__ import annotations
+
+from rla_client.integrations.wandb.session import Run
+from rla_client.integrations.wandb.values import Unknown, unknown_part
+
+__all__ = ["Run"]
+
+
+def __getattr__(name: str) -> Unknown:
+    return unknown_part("apis.public", name)

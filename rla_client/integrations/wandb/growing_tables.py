@@ -1,0 +1,39 @@
+"""Tables that grow from one `log` to the next.
+
+Frameworks log a table of all samples so far, again and again: each file then holds the rows that are new, and
+n rows cost n rows. A table that does not begin with the rows that were logged last is kept as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rla_client.integrations.wandb.values import Table
+
+_COMPARED = frozenset({str, int, float, bool, type(None), list, dict, tuple})  # images are not held
+Rows = list[tuple[Any, ...]]
+
+
+class GrowingTables:
+    """The rows of the table that was logged last under each name."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, tuple[list[str], Rows]] = {}
+
+    def new_rows(self, name: str, table: Table) -> Table | None:
+        """The rows that are to be kept of a table that is logged; None where none is new."""
+        columns, before = self._logged.pop(name, ([], []))
+        rows = [tuple(row) for row in table.data]
+        if all(type(cell) in _COMPARED for row in rows for cell in row):
+            self._logged[name] = list(table.columns), rows
+        count = len(before)
+        if not count or columns != table.columns or not _begins_with(rows, before):
+            return table
+        return Table(columns=table.columns, data=table.data[count:]) if count < len(rows) else None
+
+
+def _begins_with(rows: Rows, before: Rows) -> bool:
+    try:
+        return rows[: len(before)] == before  # cells that are the same object are not looked into
+    except (ValueError, RecursionError):  # an array in a list; a list that holds itself
+        return False

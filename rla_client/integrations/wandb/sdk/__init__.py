@@ -1,0 +1,14 @@
+"""`wandb.sdk`: the parts of wandb that frameworks import from inside of it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rla_client.integrations.wandb.values import unknown_part
+
+_MODULES = frozenset({"data_types", "lib", "wandb_run", "wandb_settings"})
+
+
+def __getattr__(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}") if name in _MODULES else unknown_part("sdk", name)

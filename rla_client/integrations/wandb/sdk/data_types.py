@@ -1,0 +1,12 @@
+"""`wandb.sdk.data_types`: the kinds of values that can be logged."""
+
+from __future__ import annotations
+
+from rla_client.integrations.wandb.data_types import Audio, Histogram, Html, Image, Table, Video
+from rla_client.integrations.wandb.values import Unknown, unknown_part
+
+__all__ = ["Audio", "Histogram", "Html", "Image", "Table", "Video"]
+
+
+def __getattr__(name: str) -> Unknown:
+    return unknown_part("sdk.data_types", name)

@@ -1,0 +1,9 @@
+"""`wandb.sdk.lib.config_util`: the error of a configuration, which is never raised here."""
+
+from rla_client.integrations.wandb.values import Error
+
+__all__ = ["ConfigError"]
+
+
+class ConfigError(Error):
+    """A value of `config` that cannot be kept."""

@@ -1,0 +1,10 @@
+"""`wandb.sdk.lib.runid`: ids of runs."""
+
+from __future__ import annotations
+
+import secrets
+
+
+def generate_id(length: int = 8) -> str:
+    """A random id of a run."""
+    return secrets.token_hex(length)[:length]

@@ -1,0 +1,16 @@
+"""`wandb.sdk.wandb_settings`: the class of settings, of which `mode` has a meaning here."""
+
+from __future__ import annotations
+
+import types
+
+from rla_client.integrations.wandb.values import Unknown, unknown_part
+
+__all__ = ["Settings"]
+
+
+class Settings(types.SimpleNamespace):
+    """Settings as attributes."""
+
+    def __getattr__(self, name: str) -> Unknown:
+        return unknown_part("Settings", name)

@@ -1,0 +1,163 @@
+"""The metrics that `define_metric` knows, with their time-steps or summaries."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
+MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRow:
+    """The values of one call of `log`.
+
+    Attributes:
+        values: name to plain value.
+        at: the step, where no step metric says it.
+        wall_time: Unix seconds.
+        commit: nothing more comes to this row.
+    """
+
+    values: dict[str, Any]
+    at: float
+    wall_time: float
+    commit: bool
+
+
+# from the entry so far, the new value and the mean of all; other words give the last value
+_SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
+    "min": lambda before, value, _: value if value < before or math.isnan(before) else before,
+    "max": lambda before, value, _: value if value > before or math.isnan(before) else before,
+    "mean": lambda _, __, mean: mean,
+    "first": lambda before, _, __: before,
+}
+
+
+class Metric:
+    """What `define_metric` says of the names that fit a glob."""
+
+    def __init__(
+        self, name: str = "", step_metric: str | None = None, summary: str = "", goal: str | None = None
+    ) -> None:
+        self.name, self.step_metric = name, step_metric
+        best = "max" if goal == "maximize" else "min"
+        words = {word.strip() for word in summary.split(",") if word.strip()}
+        self.words = {best if word == "best" else word for word in words}
+        self._seen: dict[str, tuple[int, float]] = {}  # count and sum
+
+    def summarise(self, key: str, value: Any, summary: dict[str, Any]) -> None:
+        """Take a value into the summary."""
+        if not self.words or "last" in self.words:
+            dict.__setitem__(summary, key, value)
+        if not self.words or not isinstance(value, int | float) or "none" in self.words:
+            return
+        count, total = self._seen.get(key, (0, 0.0))
+        count, total = self._seen[key] = count + 1, total + value
+        for word in self.words:
+            name, function = f"{key}.{word}", _SUMMARIES.get(word)
+            before = summary.get(name, value)
+            now = value if function is None else function(before, value, total / count)
+            dict.__setitem__(summary, name, now)
+
+
+_PLAIN = Metric()
+
+
+class StepMetrics:
+    """What a script has said of its metrics, and the last value of each.
+
+    The time-step of a row is the value of its metrics' step metric, where all have the same one. Rows before
+    the first such value wait for it: MAX_WAITING at most, for MAX_WAIT_S at most.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: list[Metric] = []
+        self._last: dict[str, Any] = {}
+        # with the step metric that they wait for; of threads that take from it, one gets each
+        self._waiting: deque[tuple[LoggedRow, str]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._metrics)
+
+    def define(self, metric: Metric, *, overwrite: bool = False) -> None:
+        """Add what is said of a name to what was said of it before, or replace that."""
+        for former in [one for one in self._metrics if one.name == metric.name]:
+            self._metrics.remove(former)
+            if not overwrite:
+                metric.step_metric = metric.step_metric or former.step_metric
+                metric.words = metric.words or former.words
+        self._metrics.append(metric)
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Remember values: one of them may be a step metric."""
+        self._last.update(values)
+
+    def summarise(self, values: Mapping[str, Any], summary: dict[str, Any]) -> None:
+        """Take values into the summary."""
+        for key, value in values.items():
+            self._said(key, "words").summarise(key, value, summary)
+
+    def step_of(self, names: Iterable[str], at: float) -> float:
+        """What something of these names is drawn over: `at` where no step metric has a value."""
+        found = self._value(self._step_metric(names)) if self._metrics else None
+        return at if found is None else found
+
+    def due(self, row: LoggedRow, *, waits: bool) -> list[tuple[LoggedRow, float]]:
+        """The rows that can be written now that this one is there, in order, each with its time-step.
+
+        Args:
+            row: that was logged.
+            waits: whether it may wait for its step metric.
+        """
+        if not self._metrics:
+            return [(row, row.at)]
+        wanted = self._step_metric(row.values)
+        if waits and wanted is not None and self._value(wanted) is None:
+            self._waiting.append((row, wanted))
+            first = self._waiting[0][0]
+            full = len(self._waiting) > MAX_WAITING or row.wall_time - first.wall_time > MAX_WAIT_S
+            return self.rest() if full else []
+        return [*self._released(), (row, self._at(row, wanted))]
+
+    def rest(self) -> list[tuple[LoggedRow, float]]:
+        """The rows that wait for a step metric, each with its time-step; none wait any more."""
+        return list(self._released(all_of_them=True))
+
+    def _released(self, *, all_of_them: bool = False) -> Iterator[tuple[LoggedRow, float]]:
+        for _ in range(len(self._waiting)):
+            try:
+                row, wanted = self._waiting.popleft()
+            except IndexError:  # another thread has it
+                return
+            if all_of_them or self._value(wanted) is not None:
+                yield row, self._at(row, wanted)
+            else:
+                self._waiting.append((row, wanted))
+
+    def _at(self, row: LoggedRow, step_metric: str | None) -> float:
+        found = self._value(step_metric)
+        return row.at if found is None else found
+
+    def _step_metric(self, names: Iterable[str]) -> str | None:
+        """The one metric that a row of these names is drawn over; None without one."""
+        names = list(names)
+        steps = {metric.step_metric for metric in self._metrics}
+        others = [name for name in names if name not in steps]
+        wanted = {self._said(name, "step_metric").step_metric for name in others or names}
+        return wanted.pop() if len(wanted) == 1 else None
+
+    def _value(self, step_metric: str | None) -> float | None:
+        found = self._last.get(step_metric or "")
+        return found if isinstance(found, int | float) and math.isfinite(found) else None
+
+    def _said(self, key: str, what: str) -> Metric:
+        """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
+        fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
+        fitting.sort(key=lambda one: one.name != key)
+        return next((one for one in fitting if getattr(one, what)), _PLAIN)

@@ -1,0 +1,5 @@
+"""`wandb.wandb_run`: the class of a run, by its former place."""
+
+from rla_client.integrations.wandb.session import Run
+
+__all__ = ["Run"]

@@ -1,0 +1,74 @@
+"""Samples into the stream of a run."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from rla_client.config.schema import SamplesConfig
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.spool.protocol import FrameKind
+from rla_client.media.recording_target import warn_once
+from rla_client.media.row_media import is_media, safe_name, save_media
+from rla_client.samples.sample_chunks import SampleChunks
+from rla_client.stream.values import clean_text, to_plain
+
+if TYPE_CHECKING:
+    from rla_client.run.record.run_logger import Logger
+
+_KIND = int(FrameKind.SAMPLES)
+
+
+def log_samples(
+    logger: Logger, samples: object, *, step: object, name: str, group: object, tokens: bool
+) -> int:
+    """Hand samples to the agent; see `rla_client.log_samples`.
+
+    Returns:
+        How many rows the spool took. What could not be kept is counted as lost, with a warning.
+    """
+    with logger.lock:
+        outbox = logger.stream_outbox()
+        if outbox is None:
+            return 0
+        taken = 0
+        try:
+            at = _step(logger.clock.get_time() if step is None else step)
+            if logger.sample_chunks is None:
+                logger.sample_chunks = SampleChunks(logger.sample_limits or SamplesConfig())
+            now = time.time()
+            for chunk in logger.sample_chunks.chunks(
+                samples, name=name, step=at, timestamp=now, group=group, tokens=tokens,
+                refer=_Pictures(name, at),
+            ):  # fmt: skip
+                if outbox.put(_KIND, chunk.payload, now):
+                    taken += chunk.rows
+        except Exception as error:  # noqa: BLE001 - whatever the user's objects raise; logging never ends training
+            told = str(error) if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
+            outbox.lose("samples", clean_text(str(name)), clean_text(told))
+            warn_once(f"samples {told:.60}", f"samples {name!r} are not kept: {told}")
+    return taken
+
+
+def _step(step: object) -> int | float:
+    plain = to_plain(step)
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
+        raise ArgumentError(f"step is a finite number; got {step!r}")
+    return plain
+
+
+class _Pictures:
+    """Saves the pictures of one call as results; a cell then names the file."""
+
+    def __init__(self, name: str, step: float) -> None:
+        self._name, self._step, self._count = safe_name(name), step, 0
+
+    def __call__(self, key: str, value: Any) -> str | None:  # noqa: ANN401 - anything
+        """The file's path below the run's results; None of what is no picture."""
+        if isinstance(value, dict | list | tuple) or not is_media(value):
+            return None
+        self._count += 1
+        last = f"{safe_name(key).replace('/', '_')}-{self._count}"
+        save_media(f"samples/{self._name}/{last}", value, step=self._step, folder=None)
+        return f"samples/{self._name}/{self._step}-{last}.png"

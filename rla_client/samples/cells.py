@@ -1,0 +1,124 @@
+"""Cells of a sample as plain data.
+
+Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids and
+log-probabilities, many times as large as the text, are left out unless they are asked for. A cell that is too
+long is cut in the middle; `cut` of its row names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType
+from typing import Any, TypeAlias
+
+from rla_client.stream.values import MAX_DEPTH, clean_text, text_of, to_plain
+
+CUT = "cut"  # a column: the names of cells that were cut
+_EXACT = frozenset({float, bool, NoneType})
+_WORD = 1 << 63
+_TOKENS = re.compile(r"(^|_)(ids?|tokens|log_?probs?|masks?)$", re.IGNORECASE)
+Refer: TypeAlias = Callable[[str, object], "str | None"]
+
+
+def plain_row(
+    row: Mapping[Any, Any], max_chars: int, *, tokens: bool, refer: Refer | None = None
+) -> dict[str, Any]:
+    """A row as plain data; never raises because of a value.
+
+    Args:
+        row: of the user.
+        max_chars: of a cell.
+        tokens: whether lists of token ids and log-probabilities are kept.
+        refer: saves a picture and gives the name of its file; None where the value is none.
+    """
+    plain: dict[str, Any] = {}
+    cut: list[str] = []
+    for key, value in row.items():
+        name = key if type(key) is str and key.isascii() else text_of(key)
+        kind = type(value)
+        if kind is str:
+            if len(value) > max_chars:
+                value = shortened(value, max_chars)  # noqa: PLW2901
+                cut.append(name)
+        elif kind in _EXACT or (kind is int and -_WORD < value < _WORD):
+            pass
+        else:
+            if not tokens and is_tokens(name) and not isinstance(value, int | str):
+                continue
+            found = refer(name, value) if refer is not None else None
+            value, size = ({"image": found}, 0) if found else _plain_tree(value, 0)  # noqa: PLW2901
+            if size > max_chars:
+                value = _shortened_tree(value, max_chars)  # noqa: PLW2901
+                cut.append(name)
+        plain[name] = value
+    if cut:
+        plain[CUT] = cut
+    return plain
+
+
+def clean_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A plain row whose text UTF-8 can encode."""
+    return {clean_text(name): _clean(value) for name, value in row.items()}
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """A text without its middle, of at most `max_chars` characters or little more."""
+    half = max_chars // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[len(text) - half :]}"
+
+
+@cache
+def is_tokens(name: str) -> bool:
+    """Whether a column is called as token ids, masks and log-probabilities are."""
+    return _TOKENS.search(name) is not None
+
+
+def _plain_tree(value: Any, depth: int) -> tuple[Any, int]:  # noqa: ANN401, PLR0911 - one line a kind
+    """Plain data with about the number of characters that it has."""
+    kind = type(value)
+    if kind is str:
+        return value, len(value)
+    if kind in _EXACT:
+        return value, 8
+    if depth >= MAX_DEPTH:
+        return "...", 3
+    if callable(getattr(value, "model_dump", None)):  # a message of a client library
+        try:
+            value = value.model_dump()
+        except Exception:  # noqa: BLE001 - foreign code; logging never ends training
+            return text_of(value), 0
+    if isinstance(value, Mapping):
+        found: dict[str, Any] = {}
+        size = 2
+        for key, one in value.items():
+            name = text_of(key)
+            found[name], more = _plain_tree(one, depth + 1)
+            size += len(name) + more + 4
+        return found, size
+    if isinstance(value, list | tuple):
+        pairs = [_plain_tree(one, depth + 1) for one in value]
+        return [one for one, _ in pairs], sum(size for _, size in pairs) + 2 * len(pairs)
+    plain = to_plain(value)
+    return plain, _size_of(plain)
+
+
+def _size_of(plain: Any) -> int:  # noqa: ANN401
+    if isinstance(plain, str):
+        return len(plain)
+    return sum(map(_size_of, plain)) + 2 if isinstance(plain, list) else 8
+
+
+def _shortened_tree(value: Any, max_chars: int) -> str:  # noqa: ANN401
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return shortened(text, max_chars)
+
+
+def _clean(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(name): _clean(one) for name, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,100 @@
+"""Rows of the tables of completions that trainers write.
+
+TRL's `completions/*.parquet` have a column for each reward function; other trainers name things in their own
+way. What is known gets the names of `log_samples`; the rest stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError, extra
+
+STEP_IN_NAME = re.compile(r"(\d+)(?=\.\w+$)")  # completions_00042.parquet, 7.jsonl
+_NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL
+    "input": "prompt",
+    "inputs": "prompt",
+    "query": "prompt",
+    "question": "prompt",
+    "output": "completion",
+    "outputs": "completion",
+    "response": "completion",
+    "completions": "completion",
+    "score": "reward",
+    "scores": "reward",
+    "gts": "truth",
+    "ground_truth": "truth",
+    "answer": "truth",
+    "advantages": "advantage",
+    "finish_reason": "finish",
+    "prompt_id": "group",
+    "uid": "group",
+}
+STEPS = ("step", "global_step", "time-step", "iteration")
+_OWN = frozenset(
+    ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
+)
+
+
+def known_names(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row under the names of `log_samples`; a name that the row has already is not taken."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        known = _NAMES.get(name, name)
+        found[name if known != name and known in row else known] = value
+    return found
+
+
+def trl_rows(
+    rows: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of TRL's table: its reward columns become `rewards`, `reward` their weighted sum.
+
+    Args:
+        rows: of one file.
+        weights: of the reward functions in the order of their columns; None: 1 each.
+    """
+    names = [name for name in (rows[0] if rows else ()) if name not in _OWN]
+    rewards = [name for name in names if all(_is_number(row.get(name)) for row in rows)]
+    used = dict(zip(rewards, weights, strict=True)) if weights and len(weights) == len(rewards) else {}
+    found = []
+    for row in rows:
+        given = {name: row[name] for name in rewards if row[name] is not None and not math.isnan(row[name])}
+        whole = {name: value for name, value in row.items() if name not in rewards and name != "step"}
+        if given:
+            whole["rewards"] = given
+            whole.setdefault("reward", sum(value * used.get(name, 1.0) for name, value in given.items()))
+        found.append(whole)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file.
+
+    Raises:
+        ArgumentError: it is none. OSError: it cannot be read.
+        DatabaseError: pyarrow is not installed.
+    """
+    with extra("parquet", f"reading {path.name}"):
+        import pyarrow as pa  # noqa: PLC0415 - only where there are tables
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except pa.ArrowException as error:
+        raise ArgumentError(f"{path} is no Parquet file: {error}") from error
+    return rows
+
+
+def step_of_name(path: Path) -> int | None:
+    """The time-step that ends a file's name; None without one."""
+    found = STEP_IN_NAME.search(path.name)
+    return int(found[1]) if found else None

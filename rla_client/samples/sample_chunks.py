@@ -1,0 +1,161 @@
+"""Chunks of samples for the stream, within the limits of `SAMPLES`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.sample_members import group_of
+from rla_client.contract.spool.protocol import pack
+from rla_client.samples.cells import Refer, clean_row, plain_row
+from rla_client.samples.choice import Candidate, choose
+from rla_client.samples.sample_rows import rows_of
+from rla_client.stream.values import text_of, to_plain
+
+CHUNK_BYTES = 4 << 20  # of a record: a quarter of what the agent takes, half of a segment
+MAX_NAME_CHARS = 100
+
+
+class Limits(Protocol):
+    """What `SAMPLES` of the configuration says."""
+
+    @property
+    def step_max_rows(self) -> int:
+        """Samples of one time-step."""
+
+    @property
+    def step_max_bytes(self) -> int:
+        """Bytes of the samples of one time-step."""
+
+    @property
+    def run_max_bytes(self) -> int:
+        """Bytes of samples that a process adds to a run; 0: no limit."""
+
+    @property
+    def cell_max_chars(self) -> int:
+        """Characters of one cell."""
+
+
+class Chunk(NamedTuple):
+    """Payload of a record with the number of rows in it."""
+
+    payload: bytes
+    rows: int
+
+
+class SampleChunks:
+    """What one process logs of one run; counts what the limits take.
+
+    Args:
+        limits: of the configuration.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._step: object = None
+        self._step_rows = self._step_bytes = self._run_bytes = 0
+
+    def chunks(  # noqa: PLR0913 - what a call says
+        self,
+        samples: object,
+        *,
+        name: str,
+        step: float,
+        timestamp: float,
+        group: object,
+        tokens: bool,
+        refer: Refer | None = None,
+    ) -> Iterator[Chunk]:
+        """The records of one call.
+
+        Args:
+            samples: see `sample_rows.rows_of`.
+            name: that they are logged under.
+            step: time-step.
+            timestamp: Unix seconds.
+            group: name of a column, one value a row, or None.
+            tokens: whether token ids and log-probabilities are kept.
+            refer: see `cells.plain_row`.
+
+        Raises:
+            ArgumentError: the samples or groups have no form that can be read.
+        """
+        rows = _grouped(rows_of(samples), group)
+        plain = [plain_row(row, self._limits.cell_max_chars, tokens=tokens, refer=refer) for row in rows]
+        packed = [_packed(row) for row in plain]
+        kept = self._kept(plain, packed, step)
+        left_out = len(packed) - len(kept)
+        if left_out:
+            packed = [packed[number] for number in kept]
+        shown = text_of(name)[:MAX_NAME_CHARS]
+        if left_out and not packed:
+            yield Chunk(pack([shown, step, timestamp, left_out, []]), 0)
+        for part in _parts(packed):
+            yield Chunk(pack([shown, step, timestamp, left_out, part]), len(part))
+            left_out = 0
+
+    def _kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
+        """Numbers of the rows that stay."""
+        limits = self._limits
+        if step != self._step:
+            self._step, self._step_rows, self._step_bytes = step, 0, 0
+        max_rows = limits.step_max_rows - self._step_rows
+        max_bytes = limits.step_max_bytes - self._step_bytes
+        if limits.run_max_bytes:
+            max_bytes = min(max_bytes, limits.run_max_bytes - self._run_bytes)
+        total = sum(map(len, packed))
+        kept = list(range(len(packed)))
+        if len(packed) > max_rows or total > max_bytes:
+            candidates = [_candidate(row, len(data)) for row, data in zip(plain, packed, strict=True)]
+            kept = choose(candidates, max_rows, max_bytes, f"{step}")
+            total = sum(len(packed[number]) for number in kept)
+        self._step_rows += len(kept)
+        self._step_bytes += total
+        self._run_bytes += total
+        return kept
+
+
+def _grouped(rows: list[Mapping[Any, Any]], group: object) -> list[Mapping[Any, Any]]:
+    """Rows with their `group`, from a column or from one value a row."""
+    if group is None:
+        return rows
+    if isinstance(group, str):
+        return [{**row, "group": _name(row[group])} if group in row else row for row in rows]
+    found = to_plain(group)
+    values = found if isinstance(found, list) else [found] * len(rows)
+    if len(values) != len(rows):
+        raise ArgumentError(f"group has {len(values)} values for {len(rows)} samples")
+    return [{**row, "group": _name(value)} for row, value in zip(rows, values, strict=True)]
+
+
+def _name(value: object) -> str:
+    return value if isinstance(value, str) else text_of(to_plain(value))
+
+
+def _packed(row: dict[str, Any]) -> bytes:
+    try:
+        return pack(row)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
+        return pack(clean_row(row))
+
+
+def _candidate(row: dict[str, Any], size: int) -> Candidate:
+    reward, group = row.get("reward"), row.get("group")
+    if group is None:
+        group = group_of(row.get("prompt", ""))
+    return Candidate(str(group), float(reward) if isinstance(reward, int | float) else None, size)
+
+
+def _parts(packed: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Rows in parts of at most CHUNK_BYTES, or one larger row."""
+    part: list[bytes] = []
+    size = 0
+    for row in packed:
+        if part and size + len(row) > CHUNK_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += len(row)
+    if part:
+        yield part

@@ -1,0 +1,74 @@
+"""Rows of samples from the forms in which frameworks hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+
+FORMS = "a list of dicts, a dict of lists, or a DataFrame"
+
+
+def rows_of(samples: object) -> list[Mapping[Any, Any]]:
+    """One mapping a sample.
+
+    Args:
+        samples: a list of mappings; a mapping of columns of one length, in which a single value counts for
+            each row; or a DataFrame of pandas, polars or datasets.
+
+    Raises:
+        ArgumentError: it is none of these.
+    """
+    if isinstance(samples, Mapping):
+        return _of_columns(samples)
+    if (columns := _columns_of_frame(samples)) is not None:
+        return _of_columns(columns)
+    if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
+        raise ArgumentError(f"log_samples takes {FORMS}; got {type(samples).__name__}")
+    rows = list(samples)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ArgumentError(f"log_samples takes {FORMS}; row {number} is of type {type(row).__name__}")
+    return rows
+
+
+def _of_columns(columns: Mapping[Any, Any]) -> list[Mapping[Any, Any]]:
+    values = {name: _column(value) for name, value in columns.items()}
+    lengths = {len(value) for value in values.values() if value is not None}
+    if len(lengths) > 1:
+        told = ", ".join(f"{name} {len(value)}" for name, value in values.items() if value is not None)
+        raise ArgumentError(f"columns of samples have different lengths: {told}")
+    count = lengths.pop() if lengths else int(bool(columns))
+    full = [[columns[name]] * count if value is None else value for name, value in values.items()]
+    names = list(values)
+    return [dict(zip(names, row, strict=True)) for row in zip(*full, strict=True)] if full else []
+
+
+def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
+    """The values of a column; None of a single value."""
+    if isinstance(value, list | tuple):
+        return value
+    if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
+        if callable(getattr(value, "detach", None)):
+            value = value.detach()
+        return list(value.tolist())
+    return None
+
+
+def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    """The columns of a DataFrame or of a Dataset of Hugging Face; None of anything else."""
+    if callable(getattr(samples, "to_numpy", None)) and hasattr(samples, "columns"):  # pandas, polars
+        names = list(samples.columns)
+        columns = {}
+        for name in names:
+            column = samples[name]
+            to_list = getattr(column, "tolist", None) or column.to_list
+            columns[name] = to_list()
+        return columns
+    if isinstance(getattr(samples, "column_names", None), list) and callable(
+        getattr(samples, "to_dict", None)
+    ):
+        found = samples.to_dict()
+        return dict(found) if isinstance(found, Mapping) else None
+    return None

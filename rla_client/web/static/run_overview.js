@@ -1,0 +1,77 @@
+// What a run's page opens on: its curves, media, use of the machine; its parameters, note, environment beside them.
+
+import { ask, offline } from "./api.js";
+import { fill, h, later, numberText, timeText } from "./dom.js";
+import { runLink, tell } from "./frame.js";
+import { badge, refill, section, table } from "./parts.js";
+import { RunCurves } from "./run_curves.js";
+import { environmentOf, plainText } from "./run_environment.js";
+import { distributions, inlineMedia } from "./run_media.js";
+import { systemCharts } from "./system.js";
+
+const MAX_SHOWN = 500;  // rows of a table of names and values
+
+/** Fill the tab; gives what is told of later news: {update(run)}. */
+export function overviewTab(context) {
+  const { path, body, signal, run, goTo, query, save } = context;
+  const curves = new RunCurves(run(), query, save, run().samples && !offline ? (step) => { save({ step: String(step) }); goTo("samples"); } : null);
+  const metrics = h("div", {});
+  const story = h("div", {});
+  const listed = h("div", {});
+  const words = h("input", { type: "search", placeholder: "find a name or value", "aria-label": "Search in parameters and values", value: query.get("find") ?? "",
+    oninput: later(() => { save({ find: words.value }); parameters(); update(run()); }, 120) });
+  const pairs = (all) => {
+    const found = all.filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(words.value.toLowerCase()));
+    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value]) => [name, { class: "mono", node: typeof value === "number" ? numberText(value) : String(value) }])),
+      found.length > MAX_SHOWN && h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more; search for the one you want`),
+      !found.length && h("p", { class: "dim" }, all.length ? "none fits" : "none")];
+  };
+  function parameters() {
+    const now = run();
+    fill(listed, pairs(now.parameters), now.parameter_count > now.parameters.length && h("p", { class: "dim" }, `of ${now.parameter_count} the first ${now.parameters.length}`));
+  }
+  function update(now) {
+    curves.update(now);
+    fill(metrics, pairs(now.metrics.map(([name, value]) => [name, name === "timestamp" ? timeText(value) : value])));
+    refill(story, [now.warnings, now.resumes, now.parents, now.children], () => storyOf(now, () => { save({ file: "warn.txt" }); goTo("logs"); }));
+  }
+  fill(body, h("div", { class: "overview" },
+    h("div", { class: "main" }, curves.node, inlineMedia(context), !offline && [distributions(context), systemPart(context)]),
+    h("aside", { "aria-label": "About the run" }, h("div", { class: "strip" }, words),
+      section("Parameters", listed), section("Last values", metrics), noteSection(path, run), story, section("Environment", environmentOf(context)))));
+  parameters();
+  update(run());
+  window.addEventListener("themechange", () => curves.recolour(), { signal });
+  signal.addEventListener("abort", () => curves.close());
+  return { update };
+}
+
+function systemPart(context) {
+  const grid = h("div", { class: "grid" });
+  const node = h("details", { open: true, hidden: true }, h("summary", {}, "System"), grid);
+  systemCharts(context, grid, (count) => { node.hidden = !count; });
+  return node;
+}
+
+function storyOf(run, showWarnings) {
+  return [
+    run.warnings.length > 0 && section("Last warnings and alerts", h("pre", { class: "warnings" }, run.warnings.join("\n")), h("button", { type: "button", onclick: showWarnings }, "All of them")),
+    run.resumes.length > 0 && section("Resumed with other parameters", table(["at step", "when", "parameter", "before", "then"], run.resumes.flatMap((one) =>
+      Object.entries(one.changed).map(([name, values]) => [numberText(one.time_step), timeText(one.time), name, ...[0, 1].map((place) => plainText(values?.[place]))])))),
+    (run.parents.length > 0 || run.children.length > 0) && section("Where it came from, and what came from it",
+      table(["", "run", "at step", "state"], [
+        ...run.parents.map((one) => [one.chain ? "continues" : "fork of", h("a", { href: runLink(one.path) }, one.index), numberText(one.step), ""]),
+        ...run.children.map((one) => [one.chain ? "continued by" : "forked by", h("a", { href: runLink(one.path) }, one.index), "", badge(one.state)])])),
+  ];
+}
+
+function noteSection(path, run) {
+  const area = h("textarea", { rows: 3, "aria-label": "Note", readOnly: offline, oninput: () => { button.disabled = false; } });
+  area.value = run().note;
+  const button = h("button", { type: "button", class: "online", disabled: true, onclick: async () => {
+    await ask("note", { run: path, note: area.value });
+    button.disabled = true;
+    tell("noted");
+  } }, "Save note");
+  return section("Note", area, button);
+}

@@ -1,0 +1,77 @@
+// Tables that a run left in its results: sorted, filtered by column, searched.
+
+import { ask, fileUrl } from "./api.js";
+import { bytesText, fill, h, later, numberText } from "./dom.js";
+import { follow } from "./parts.js";
+
+const AT_ONCE = 100;  // rows
+const PAUSE_MS = 10_000;
+const TABLE = /\.(csv|tsv|jsonl|ndjson|parquet)$/i;
+
+/** Whether a file is a table that this page shows. */
+export function isTable(name) { return TABLE.test(name); }
+
+const isNumber = (cell) => typeof cell === "number" || (typeof cell === "string" && cell.trim() !== "" && !Number.isNaN(Number(cell)));
+
+/** Fill the tab. */
+export function tablesTab({ path, body, signal, run, query, save }) {
+  const view = h("div", {});
+  const choice = h("select", { "aria-label": "Table", onchange: () => open(choice.value) });
+  const search = h("input", { type: "search", placeholder: "search in all columns", "aria-label": "Search in all columns", oninput: later(() => load(), 200) });
+  const count = h("span", { class: "dim", role: "status" });
+  const bar = h("div", { class: "strip" }, choice, search, h("span", {}), count);
+  let known = "";
+  let opened = null;  // {name, sort, down, filters, rows}
+
+  async function look() {
+    const { others } = await ask("media", { run: path }, signal);
+    const tables = others.filter(([name]) => isTable(name));
+    const text = JSON.stringify(tables);
+    if (text === known) return;
+    known = text;
+    bar.hidden = !tables.length;
+    fill(choice, tables.map(([name, size]) => h("option", { value: name }, `${name} (${bytesText(size)})`)));
+    if (!tables.length) { fill(view, h("p", { class: "empty" }, "no tables: CSV, TSV, JSON lines or Parquet files in its results")); return; }
+    const names = tables.map(([name]) => name);
+    const wanted = opened?.name ?? query.get("table");
+    open(names.includes(wanted) ? wanted : names[0]);
+  }
+  function open(name) {
+    if (opened?.name !== name) opened = { name, sort: null, down: false, filters: {}, rows: 0 };
+    choice.value = name;
+    save({ table: name });
+    bar.children[2].replaceChildren(h("a", { href: fileUrl("file", { run: path, kind: "results", path: name, save: "1" }) }, "Save"));
+    load();
+  }
+  async function load(more = false) {
+    const { name, sort, down, filters } = opened;
+    const from = more ? opened.rows : 0;
+    let found;
+    try { found = await ask("table", { run: path, path: name, search: search.value, filters, sort, down, from, count: AT_ONCE }, signal); } catch (error) {
+      if (error.name === "AbortError") throw error;
+      fill(view, h("p", { class: "bad" }, error.message));
+      return;
+    }
+    if (opened.name !== name) return;
+    opened.rows = from + found.rows.length;
+    count.textContent = `${found.fitting === found.total ? "" : `${found.fitting} of `}${found.total} rows${found.cut ? ", the first ones of a larger file" : ""}`;
+    const shown = view.querySelector("tbody");
+    if (!more && (!shown || view.dataset.name !== name)) build(found.columns);
+    view.dataset.name = name;
+    const heads = view.querySelectorAll("th[aria-sort]");
+    heads.forEach((head, at) => head.setAttribute("aria-sort", sort !== at ? "none" : down ? "descending" : "ascending"));
+    const rows = found.rows.map((row) => h("tr", {}, row.map((cell) => h("td", { class: isNumber(cell) ? "number" : null }, typeof cell === "number" ? numberText(cell) : cell === null ? "" : String(cell)))));
+    const table = view.querySelector("tbody");
+    if (more) table.append(...rows); else fill(table, rows);
+    view.querySelector(".more").hidden = opened.rows >= found.fitting;
+  }
+  function build(columns) {
+    const by = (at) => () => { opened.down = opened.sort === at && !opened.down; opened.sort = at; load(); };
+    fill(view, h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", { class: "list data" }, h("thead", {},
+      h("tr", {}, columns.map((name, at) => h("th", { scope: "col", "aria-sort": "none" }, h("button", { type: "button", class: "sort", onclick: by(at) }, name)))),
+      h("tr", {}, columns.map((name, at) => h("td", {}, h("input", { type: "search", placeholder: "text, > 3", "aria-label": `Filter of ${name}`, size: 8, oninput: later((event) => { opened.filters[at] = event.target.value; load(); }, 250) }))))),
+    h("tbody", {}))), h("button", { type: "button", class: "more", onclick: () => load(true) }, "More rows"));
+  }
+  fill(body, bar, view);
+  follow(look, run, () => PAUSE_MS, signal);
+}

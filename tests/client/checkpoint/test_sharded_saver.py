@@ -1,0 +1,239 @@
+"""The saver of sharded checkpoints: ranks of one process, each with its own saver."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.distributed.checkpoint import load  # noqa: E402 - after the check that it is there
+
+from rla_client.checkpoint import sharded_saver  # noqa: E402
+from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
+from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
+from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
+from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence  # noqa: E402
+from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: E402
+from rla_client.contract.errors import (  # noqa: E402
+    ArgumentError,
+    NoCheckpointError,
+    UnsafeNameError,
+    UntrustedCheckpointError,
+)
+
+RUN = "cd" * 16
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+ALONE = RankGroup(0, 1, None)
+
+
+class Ranks:
+    """Savers of some ranks that save the same state, in the pieces that each has."""
+
+    def __init__(self, folder: Path, world: int, epoch: int = 1) -> None:
+        self.folder, self.order = folder, 0
+        self.savers = [ShardedSaver(Place(folder, RUN, epoch), rank, world) for rank in range(world)]
+
+    def save(self, step: int, state: dict[str, Any], *, ranks: Any = None, **more: Any) -> list[ShardedSave]:
+        chosen = self.savers if ranks is None else [self.savers[rank] for rank in ranks]
+        self.order += 1
+        return [saver.save(state, "checkpoint", step, order=self.order, **more) for saver in chosen]
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    made = Ranks(tmp_path, 2)
+    yield made
+    for saver in made.savers:
+        saver.close()
+
+
+def state(value: float) -> dict[str, Any]:
+    return {
+        "w": torch.full((5, 3), value), "b": torch.full((70,), value), "inner": {"n": value, "t": [value]},
+    }  # fmt: skip
+
+
+def empty() -> dict[str, Any]:
+    return {"w": torch.zeros(5, 3), "b": torch.zeros(70), "inner": {"n": 0.0, "t": [0.0]}}
+
+
+def holds(found: dict[str, Any], value: float) -> bool:
+    tensors = [*found["w"].flatten().tolist(), *found["b"].tolist()]
+    return set(tensors) | {found["inner"]["n"], found["inner"]["t"][0]} == {value}
+
+
+def test_a_save_is_whole_once_all_ranks_have_written(ranks: Ranks) -> None:
+    (late,) = ranks.save(1, state(1.0), ranks=[0])
+    assert not late.wait("whole", 0.2)
+    assert finals_of(ranks.folder) == []
+    (other,) = ranks.save(1, state(1.0), ranks=[1])
+    assert other.wait("local", 30)
+    assert late.wait("whole", 30)
+    found = empty()
+    load(found, checkpoint_id=ranks.folder / "checkpoint_1.dcp", no_dist=True)  # torch's own way
+    assert holds(found, 1.0)
+    names = sorted(os.listdir(ranks.folder / "checkpoint_1.dcp"))
+    assert names == [".metadata", ".rla", "__0_0.distcp", "__1_0.distcp"]
+
+
+def test_what_changes_after_the_call_is_not_saved(ranks: Ranks) -> None:
+    content = state(1.0)
+    saves = ranks.save(1, content, per_rank={"seed": 5})
+    content["w"].fill_(2.0)
+    content["inner"]["t"][0] = 2.0
+    assert all(save.wait("whole", 30) for save in saves)
+    found = empty()
+    told = find_whole(ranks.folder, "checkpoint", None)
+    assert told.path is not None
+    assert load_whole(found, told.path, ALONE, run=RUN, trust=False) is None  # another number of ranks
+    assert holds(found, 1.0)
+
+
+def test_a_step_that_is_saved_again_is_replaced(ranks: Ranks) -> None:
+    for value in (1.0, 2.0):
+        assert all(save.wait("whole", 30) for save in ranks.save(3, state(value)))
+        found = empty()
+        load(found, checkpoint_id=ranks.folder / "checkpoint_3.dcp", no_dist=True)
+        assert holds(found, value)
+
+
+def test_another_layout_is_planned_anew(ranks: Ranks) -> None:
+    for step, more in enumerate([{}, {"new": torch.ones(3)}, {"new": torch.ones(4)}, {}]):
+        assert all(save.wait("whole", 30) for save in ranks.save(step, {**state(step), **more}))
+
+
+def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) -> None:
+    def saved(step: int, own: dict[str, Any]) -> list[bool]:
+        first = ranks.savers[0].save({**state(step), **own}, "checkpoint", step, order=step)
+        second = ranks.savers[1].save(state(step), "checkpoint", step, order=step)
+        return [first.wait("whole", 3), second.wait("whole", 3)]
+
+    assert saved(0, {}) == [True, True]
+    saved(1, {"large": torch.ones(1000)})  # rank 1 would have to write what rank 0 wrote before
+    assert saved(2, {"large": torch.ones(1000)}) == [True, True]
+    found = {**empty(), "large": torch.zeros(1000)}
+    load(found, checkpoint_id=ranks.folder / "checkpoint_2.dcp", no_dist=True)
+    assert holds(found, 2.0)
+
+
+def test_retention_counts_whole_ones(ranks: Ranks) -> None:
+    ranks.savers[0].retention = Retention(max_to_keep=2)
+    for step in range(4):
+        if step == 2:
+            (left,) = ranks.save(9, state(9.0), ranks=[1])
+            with pytest.raises(ArgumentError):  # the other rank has nothing to save
+                ranks.savers[0].save({"x": threading.Lock()}, "checkpoint", 9)
+        assert all(save.wait("whole", 30) for save in ranks.save(step, state(step)))
+    ranks.savers[0].close()
+    assert "rank 0 has left this save out" in left.problem
+    left_over = finals_of(ranks.folder)
+    assert left_over[-2:] == ["checkpoint_2.dcp", "checkpoint_3.dcp"]
+    assert len(left_over) <= 3  # the last may have become whole after rank 0 looked
+
+
+def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.3)
+    (save,) = ranks.save(1, state(1.0), ranks=[0])
+    assert not save.wait("whole", 30)
+    assert "ranks 1 have not come" in save.problem
+    (told,) = sharded_status(ranks.folder)
+    assert str(told).startswith("checkpoint_1: 0 of 2 shards; missing: rank 0, 1 (")
+    assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None).problem
+
+
+def test_a_later_process_fences_the_run(ranks: Ranks) -> None:
+    assert all(save.wait("whole", 30) for save in ranks.save(1, state(1.0)))
+    raise_fence(ranks.folder, RUN, 2)
+    saves = ranks.save(2, state(2.0))
+    assert not any(save.wait("whole", 30) for save in saves)
+    assert "a later process continues this run" in saves[0].problem
+    again = Ranks(ranks.folder, 1, epoch=2)
+    assert all(save.wait("whole", 30) for save in again.save(2, state(3.0)))
+    again.savers[0].close()
+    assert finals_of(ranks.folder) == ["checkpoint_1.dcp", "checkpoint_2.dcp"]
+
+
+def test_a_folder_that_cannot_be_written_costs_the_save_alone(tmp_path: Path) -> None:
+    saver = ShardedSaver(Place(tmp_path / "gone", RUN, 1), 0, 1)
+    assert "there is no folder" in saver.save(state(1.0), "checkpoint", 1).problem
+    (tmp_path / "file").write_text("")
+    (tmp_path / "file2").mkdir()
+    (tmp_path / "file2" / ".rla-parts").write_text("in the way")
+    saver = ShardedSaver(Place(tmp_path / "file2", RUN, 1), 0, 1)
+    save = saver.save(state(1.0), "checkpoint", 1)
+    assert not save.wait("local", 30)
+    assert save.problem
+    saver.close()
+    assert "closed" in saver.save(state(1.0), "checkpoint", 2).problem
+    assert saver.left_out == 2
+
+
+def test_wrong_arguments_are_said_at_once(tmp_path: Path) -> None:
+    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    with pytest.raises(UnsafeNameError):
+        saver.save(state(1.0), "../up", 1)
+    with pytest.raises(ArgumentError, match="cannot be saved"):
+        saver.save({"x": threading.Lock()}, "checkpoint", 1)
+    with pytest.raises(ArgumentError, match="cannot be saved"):
+        saver.save({}, "checkpoint", 1, per_rank=threading.Lock())
+    with pytest.raises(ArgumentError, match="'local' or 'whole'"):
+        saver.save({}, "checkpoint", 9).wait("all")  # type: ignore[arg-type]
+    for step in range(5):  # no buffer was lost
+        assert saver.save(state(1.0), "checkpoint", step).wait("whole", 30)
+    saver.close()
+
+
+class Own:
+    """An object that only code can rebuild."""
+
+    def __init__(self) -> None:
+        self.value = 7
+
+
+def test_objects_are_loaded_by_the_run_that_wrote_them_alone(tmp_path: Path) -> None:
+    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    assert saver.save({"o": Own(), "w": torch.ones(2)}, "checkpoint", 1, per_rank=Own()).wait("whole", 30)
+    saver.close()
+    path = tmp_path / "checkpoint_1.dcp"
+    with pytest.raises(UntrustedCheckpointError):
+        load_whole({"o": None, "w": torch.zeros(2)}, path, ALONE, run="another", trust=False)
+    with pytest.raises(UntrustedCheckpointError):
+        load_whole({"w": torch.zeros(2)}, path, ALONE, run="another", trust=False)  # the rank's own file
+    for run, trust in ((RUN, False), ("another", True)):
+        found: dict[str, Any] = {"o": None, "w": torch.zeros(2)}
+        own = load_whole(found, path, ALONE, run=run, trust=trust)
+        assert (found["o"].value, own.value, found["w"].tolist()) == (7, 7, [1.0, 1.0])
+
+
+def test_what_does_not_fit_or_is_not_whole_is_said(tmp_path: Path) -> None:
+    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    assert saver.save(state(1.0), "checkpoint", 1).wait("whole", 30)
+    saver.close()
+    path = tmp_path / "checkpoint_1.dcp"
+    with pytest.raises(ArgumentError, match="does not fit"):
+        load_whole({"other": torch.ones(2)}, path, ALONE, run=RUN, trust=False)
+    with pytest.raises(ArgumentError, match="does not fit"):
+        load_whole({"w": torch.ones(2)}, path, ALONE, run=RUN, trust=False)
+    (path / ".rla" / "whole.json").unlink()
+    with pytest.raises(NoCheckpointError, match="no whole checkpoint"):
+        load_whole(empty(), path, ALONE, run=RUN, trust=False)
+    assert find_whole(tmp_path, "checkpoint", None).path is None
+    assert parts_of(tmp_path) == []
+
+
+def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:
+    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    child = os.fork()
+    if child == 0:
+        save = saver.save(state(1.0), "checkpoint", 1)
+        os._exit(0 if "forked" in save.problem and not save.wait("local", 1) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert saver.save(state(1.0), "checkpoint", 1).wait("whole", 30)
+    saver.close()

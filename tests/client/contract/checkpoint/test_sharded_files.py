@@ -1,0 +1,99 @@
+"""Names, receipts and `whole.json` of sharded checkpoints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.sharded_folders import RUN, identity
+
+from rla_client.contract.checkpoint.sharded_files import (
+    Fence,
+    KeptFile,
+    Receipt,
+    Whole,
+    folder_name,
+    parse_folder_name,
+    parse_parts_name,
+    parts_name,
+    receipt_rank,
+    save_token,
+)
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+
+SHARD = KeptFile("__1_0.distcp", 3, "0" * 64)
+METADATA = KeptFile(".metadata", 3, "1" * 64)
+
+
+def receipt() -> Receipt:
+    return Receipt(identity(), 1, "host", 7, (SHARD, KeptFile("rank-1.pt", 0, "2" * 64)), None, {"r": 0.5})
+
+
+def test_each_of_what_names_a_save_changes_its_token() -> None:
+    base = (RUN, 5, "checkpoint", 10, 0)
+    others = [("c" * 32, 5, "checkpoint", 10, 0), (RUN, 6, "checkpoint", 10, 0), (RUN, 5, "other", 10, 0)]
+    others += [(RUN, 5, "checkpoint", 11, 0), (RUN, 5, "checkpoint", 10, 1)]
+    tokens = {save_token(*fields) for fields in (base, *others)}
+    assert len(tokens) == 6
+    assert save_token(*base) in tokens
+
+
+def test_names_are_read_back() -> None:
+    assert folder_name("a_b", -3) == "a_b_-3.dcp"
+    assert parse_folder_name("a_b_-3.dcp") == ("a_b", -3)
+    token = "0123456789abcdef"
+    assert parse_parts_name(parts_name("a.b", 3, token)) == ("a.b", 3, token)
+    for other in ("a_3.pt", "a.dcp", "_3.dcp", "a_3.dcp.tmp"):
+        assert parse_folder_name(other) is None
+    assert parse_parts_name("a_3.dcp") is None
+    assert receipt_rank("shard-12.json") == 12
+    assert receipt_rank("shard-012.json") is None
+
+
+@pytest.mark.parametrize("name", ["", "../a", ".hidden", "a/b", "a\0"])
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(UnsafeNameError):
+        folder_name(name, 1)
+
+
+def test_receipts_and_whole_are_read_back() -> None:
+    assert Receipt.decode(receipt().encode()) == receipt()
+    whole = Whole(identity(), 7, (SHARD,), METADATA, {"nan": float("inf")})
+    assert Whole.decode(whole.encode()) == whole
+    assert whole.stamp.order == 7
+    assert Fence.decode(Fence(RUN, 5).encode()) == Fence(RUN, 5)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["../x", "/etc/passwd", "__0_0.distcp", "__1_0.distcp/..", "rank-0.pt", "rank-01.pt", ".metadata", ""],
+)
+def test_a_receipt_names_files_of_its_own_rank_alone(file: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="not a file of this rank"):
+        Receipt.decode(replace(receipt(), files=(replace(SHARD, file=file),)).encode())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rank", 2), ("rank", -1), ("world", 0), ("world", 1 << 40), ("token", "x"), ("epoch", "1"),
+        ("files", 3), ("files", [3]), ("metrics", [1]), ("format", 2), ("step", 1 << 70), ("metadata", 1),
+    ],
+)  # fmt: skip
+def test_what_no_client_writes_is_refused(field: str, value: object) -> None:
+    fields = json.loads(receipt().encode())
+    fields[field] = value
+    with pytest.raises(RemoteProtocolError):
+        Receipt.decode(json.dumps(fields).encode())
+    for data in (b"", b"[]", b"{", b"\xff"):
+        with pytest.raises(RemoteProtocolError):
+            Receipt.decode(data)
+
+
+def test_the_fence_keeps_out_other_runs_and_earlier_openings() -> None:
+    fence = Fence(RUN, 5)
+    assert not fence.keeps_out(identity(epoch=5))
+    assert not fence.keeps_out(identity(epoch=6))
+    assert fence.keeps_out(identity(epoch=4))
+    assert fence.keeps_out(replace(identity(epoch=9), run="other"))

@@ -1,0 +1,79 @@
+"""torch.distributed.checkpoint's own calls with our writer and reader."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.distributed.checkpoint import load, save  # noqa: E402 - after the check that it is there
+from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+
+from rla_client import exp_manager, time_step_holder  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import raise_fence  # noqa: E402
+from rla_client.contract.errors import NoCheckpointError  # noqa: E402
+from rla_client.integrations.dcp import RLAStorageReader, RLAStorageWriter  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, agent: Any) -> Any:
+    exp_manager.configure("dcp", {"LOG_USED": ["csv"]}, tmp_path / "data")
+    exp_manager.log_files_gen()
+    yield Path(str(exp_manager.checkpoint_dir))
+    exp_manager.close()
+
+
+def test_saved_and_loaded(folder: Path) -> None:
+    writer = RLAStorageWriter()
+    for step in (3, 4):
+        time_step_holder.set_time(step)
+        save({"w": torch.full((3,), float(step)), "n": step}, storage_writer=writer, no_dist=True)
+    assert sorted(os.listdir(folder)) == [".rla-parts", "checkpoint_3.dcp", "checkpoint_4.dcp"]
+    assert os.listdir(folder / ".rla-parts") == []
+    for step, reader in ((4, RLAStorageReader()), (3, RLAStorageReader(step=3, folder=folder))):
+        into: dict[str, Any] = {"w": torch.zeros(3), "n": 0}
+        load(into, storage_reader=reader, no_dist=True)
+        assert (into["w"].tolist(), into["n"], reader.step) == ([float(step)] * 3, step, step)
+    step, _ = exp_manager.load_sharded(into)
+    assert (step, into["n"]) == (4, 4)
+
+
+def test_the_number_of_a_checkpoint_id_is_the_time_step(folder: Path) -> None:
+    save(
+        {"w": torch.ones(1)}, checkpoint_id="any/step-17", storage_writer=RLAStorageWriter("m"), no_dist=True
+    )
+    assert (folder / "m_17.dcp" / ".rla" / "whole.json").is_file()
+
+
+def test_a_save_that_a_later_process_abandoned_is_none(folder: Path) -> None:
+    run = exp_manager.run
+    assert run is not None
+    assert run.opening is not None
+    raise_fence(folder, run.opening.run, run.opening.epoch + 1)
+    with pytest.raises(CheckpointException, match="did not become whole"):
+        save({"w": torch.ones(1)}, storage_writer=RLAStorageWriter(step=1), no_dist=True)
+    with pytest.raises(NoCheckpointError, match="no whole sharded checkpoint"):
+        RLAStorageReader()
+
+
+class Own:
+    """An object that only code can rebuild."""
+
+
+def test_objects_of_others_are_refused(folder: Path, tmp_path: Path) -> None:
+    save({"o": Own()}, storage_writer=RLAStorageWriter(step=1), no_dist=True)
+    into: dict[str, Any] = {"o": None}
+    load(into, storage_reader=RLAStorageReader(), no_dist=True)
+    assert type(into["o"]).__name__ == "Own"
+    exp_manager.close()
+    exp_manager.configure("dcp", {"LOG_USED": ["csv"]}, tmp_path / "other")
+    exp_manager.log_files_gen()
+    with pytest.raises(CheckpointException, match="more than tensors"):
+        load(into, storage_reader=RLAStorageReader(folder=folder), no_dist=True)
+    load(into, storage_reader=RLAStorageReader(folder=folder, trust=True), no_dist=True)

@@ -1,0 +1,60 @@
+"""What rows are drawn over."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorboardX")
+
+from rla_client.integrations.wandb.step_metrics import (
+    MAX_WAIT_S,
+    MAX_WAITING,
+    LoggedRow,
+    Metric,
+    StepMetrics,
+)
+
+
+def row(at: float, wall_time: float = 0.0, **values: float) -> LoggedRow:
+    return LoggedRow(values, at, wall_time, commit=True)
+
+
+def logged(metrics: StepMetrics, one: LoggedRow, *, waits: bool = True) -> list[tuple[float, list[str]]]:
+    metrics.take(one.values)
+    return [(x, list(due.values)) for due, x in metrics.due(one, waits=waits)]
+
+
+def test_without_metrics_a_row_is_where_it_was_logged() -> None:
+    assert logged(StepMetrics(), row(3, loss=1)) == [(3, ["loss"])]
+
+
+def test_rows_wait_for_the_first_value_of_their_step_metric() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("*", "step"))
+    metrics.define(Metric("eval_*", "epoch"))
+    assert logged(metrics, row(0, a=1)) == []
+    assert logged(metrics, row(1, eval_a=1)) == []
+    assert logged(metrics, row(2, b=1, step=7)) == [(7, ["a"]), (7, ["b", "step"])]
+    assert logged(metrics, row(3, c=1)) == [(7, ["c"])]
+    assert logged(metrics, row(4, eval_b=1), waits=False) == [(4, ["eval_b"])]  # its step was given
+    assert metrics.step_of(["table"], 9) == 7
+    assert [(x, list(late.values)) for late, x in metrics.rest()] == [(1, ["eval_a"])]
+    assert metrics.rest() == []
+
+
+def test_a_wait_has_an_end() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("*", "step"))
+    for number in range(MAX_WAITING):
+        assert logged(metrics, row(number, a=1)) == []
+    assert len(logged(metrics, row(MAX_WAITING, a=1))) == MAX_WAITING + 1
+    assert logged(metrics, row(5, 100.0, a=1)) == []
+    assert logged(metrics, row(6, 101.0 + MAX_WAIT_S, a=1)) == [(5, ["a"]), (6, ["a"])]
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), "seven", None])
+def test_a_step_metric_that_is_no_number_is_none(odd: object) -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("*", "step"))
+    metrics.take({"step": odd})
+    assert metrics.step_of(["a"], 4) == 4

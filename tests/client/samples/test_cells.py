@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rla_client.contract.spool.protocol import pack, unpack
+from rla_client.samples.cells import CUT, clean_row, is_tokens, plain_row, shortened
+
+
+def _plain(row: dict[Any, Any], max_chars: int = 1000, *, tokens: bool = False) -> dict[str, Any]:
+    return plain_row(row, max_chars, tokens=tokens)
+
+
+def test_what_changes_later_does_not_change_what_was_logged() -> None:
+    talk = [{"role": "user", "content": "hi"}]
+    plain = _plain({"prompt": talk})
+    talk[0]["content"] = "changed"
+    assert plain == {"prompt": [{"role": "user", "content": "hi"}]}
+
+
+def test_long_cells_lose_their_middle_and_are_named() -> None:
+    plain = _plain({"a": "x" * 5000, "b": [{"c": "y" * 5000}], "c": "z" * 1000})
+    assert plain[CUT] == ["a", "b"]
+    assert len(plain["a"]) < 1100
+    assert len(plain["b"]) < 1100
+    assert plain["c"] == "z" * 1000
+    assert "4000 characters cut" in plain["a"]
+    assert shortened("ab" * 100, 4).startswith("ab\n")
+
+
+def test_token_ids_and_log_probabilities_only_on_request() -> None:
+    row = {
+        "token_ids": [1, 2],
+        "logprobs": [0.5],
+        "completion_ids": (1,),
+        "tokens_prompt": 5,
+        "tokens": 7,
+        "id": "x",
+    }
+    assert _plain(row) == {"tokens_prompt": 5, "tokens": 7, "id": "x"}
+    assert _plain(row, tokens=True)["completion_ids"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("input_ids", True),
+        ("old_log_probs", True),
+        ("attention_mask", True),
+        ("grids", False),
+        ("problem", False),
+    ],
+)
+def test_names_of_tokens(name: str, is_one: bool) -> None:
+    assert is_tokens(name) is is_one
+
+
+def test_whatever_it_is_becomes_data_that_can_be_packed() -> None:
+    class Message:
+        def model_dump(self) -> dict[str, str]:
+            return {"role": "assistant"}
+
+    loop: list[Any] = []
+    loop.append(loop)
+    plain = _plain({"m": [Message()], "loop": loop, 3: {4: object}, "big": 1 << 70, "s": {1}, "none": None})
+    assert plain["m"] == [{"role": "assistant"}]
+    assert "3" in plain
+    unpack(pack(plain))
+    with pytest.raises(UnicodeEncodeError):
+        pack(_plain({"a": "\udc80", "b": ["\udc80", {"\udc80": 1}]}))
+    assert unpack(pack(clean_row(_plain({"a": "\udc80", "b": [{"\udc80": 1}]}))))["b"] == [{"\\udc80": 1}]

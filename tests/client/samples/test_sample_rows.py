@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.samples.sample_rows import rows_of
+
+
+def test_lists_of_dicts_and_dicts_of_columns_are_rows() -> None:
+    wanted = [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
+    assert rows_of(wanted) == wanted
+    assert rows_of(iter(wanted)) == wanted
+    assert rows_of({"a": [1, 2], "b": "x"}) == wanted
+    assert rows_of({"a": 1}) == [{"a": 1}]
+    assert rows_of({}) == []
+    assert rows_of({"a": []}) == []
+
+
+def test_arrays_and_frames_are_columns() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert rows_of({"a": numpy.arange(2), "b": numpy.float32(0.5)}) == [
+        {"a": 0, "b": 0.5},
+        {"a": 1, "b": 0.5},
+    ]
+    pandas = pytest.importorskip("pandas")
+    assert rows_of(pandas.DataFrame({"a": [1, 2]})) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("wrong", [5, None, "text", b"x", [5], {"a": [1], "b": [1, 2]}])
+def test_anything_else_is_told(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"log_samples takes|different lengths"):
+        rows_of(wrong)

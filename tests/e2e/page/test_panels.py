@@ -1,0 +1,131 @@
+"""Panels: several metrics, order, size, outliers, smoothing, what hangs at the mouse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.page_lab import PageServer
+from support.page_runs import write_page_run, write_sweep
+from support.page_view import View
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Serve = Callable[..., PageServer]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def sweep(page_server: Serve, root: Path, page: Page) -> View:
+    """Six runs."""
+    write_sweep(root)
+    return View(page, page_server(root))
+
+
+def order(view: View) -> list[str]:
+    found: list[str] = view.page.evaluate(
+        "() => [...document.querySelectorAll('section.panel')].map((one) => one.dataset.metric)"
+    )
+    return found
+
+
+def test_the_recorded_values_stand_behind_the_smoothed_ones(sweep: View) -> None:
+    sweep.field("smooth").fill("5")
+    sweep.until("loss", "chart.data.length === 13")
+    shown = sweep.shown("loss", 6)
+    place = shown["numbers"].index(1)
+    raw = [value for value in shown["data"][7 + place] if value is not None]
+    assert raw == pytest.approx([1 / (2 + step) for step in range(50)], rel=1e-5)
+    assert sweep.page.locator("output.smooth").inner_text() == "5 points"
+    sweep.until("loss", "chart.plot.series[7].alpha < 0.5")
+
+
+def test_a_smoothed_constant_is_that_constant_at_the_left_edge(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    write_page_run(root, 0, {"return": [7.0] * 40})
+    view = View(page, page_server(root), "smooth=20")
+    view.until("return", "chart.data.length === 3")
+    smoothed = [value for value in view.shown("return")["data"][1] if value is not None]
+    assert smoothed == pytest.approx([7.0] * len(smoothed))
+
+
+def test_outliers_are_clipped_on_request(page_server: Serve, root: Path, page: Page) -> None:
+    values = [float(step % 10) for step in range(500)]
+    values[250] = 1e9
+    write_page_run(root, 0, {"return": values})
+    view = View(page, page_server(root))
+    view.until("return", "chart.plot.scales.y.max > 1e8")
+    page.check("input[name=clip]")
+    view.until("return", "chart.plot.scales.y.max < 20")
+    assert "outliers are clipped" in view.panel("return").inner_text()
+    assert "clip=1" in page.url
+
+
+def test_several_metrics_in_one_panel(sweep: View) -> None:
+    sweep.shown("return", 6)
+    sweep.panel("return").get_by_role("button", name="More metrics in this panel").click()
+    sweep.page.get_by_role("checkbox", name="loss").check()
+    sweep.page.get_by_role("button", name="Show", exact=True).click()
+    shown = sweep.shown("return", 12)
+    assert sorted({label.split()[0] for label in shown["labels"]}) == ["loss", "return"]
+    loss = shown["data"][1 + next(at for at, label in enumerate(shown["labels"]) if label.startswith("loss"))]
+    assert max(loss) <= 1
+    sweep.page.reload()
+    sweep.shown("return", 12)
+
+
+def test_panels_are_put_in_another_order_which_the_view_keeps(sweep: View) -> None:
+    sweep.shown("return", 6)
+    assert order(sweep) == ["return", "loss"]
+    sweep.panel("loss").get_by_role("button", name="Move to the front").click()
+    sweep.page.wait_for_function("() => document.querySelector('section.panel').dataset.metric === 'loss'")
+    sweep.page.reload()
+    sweep.shown("return", 6)
+    assert order(sweep) == ["loss", "return"]
+    sweep.panel("return").locator("header").drag_to(sweep.panel("loss"))
+    sweep.page.wait_for_function("() => document.querySelector('section.panel').dataset.metric === 'return'")
+
+
+def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> None:
+    write_page_run(root, 0, {f"m{number}": [1.0, 2.0] for number in range(5)} | {"alone/one": [1.0, 2.0]})
+    view = View(page, page_server(root), "list=folded")
+    view.shown("m0", 1)
+    widest = page.locator("#panels").bounding_box()
+    assert widest is not None
+    rows: dict[float, float] = {}
+    for panel in page.locator("section.panel").all():
+        box = panel.bounding_box()
+        assert box is not None
+        rows[box["y"]] = max(rows.get(box["y"], 0), box["x"] + box["width"])
+    assert all(end >= widest["x"] + widest["width"] - 14 for end in rows.values()), rows
+    page.locator("select[name=size]").select_option("large")
+    page.wait_for_function("() => document.querySelector('section.panel .plot').clientHeight === 400")
+    assert "size=large" in page.url
+
+
+def test_what_hangs_at_the_mouse_tells_all_runs_sorted(sweep: View) -> None:
+    sweep.shown("return", 6)
+    over = sweep.panel("return").locator(".u-over")
+    box = over.bounding_box()
+    assert box is not None
+    sweep.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
+    sweep.page.mouse.move(box["x"] + box["width"] * 0.51, box["y"] + 20)
+    tip = sweep.panel("return").locator(".tip")
+    tip.wait_for()
+    values = [float(text) for text in tip.locator(".value").all_inner_texts()]
+    assert len(values) == 6
+    assert values == sorted(values, reverse=True)
+
+
+def test_groups_have_dashes(page_server: Serve, root: Path, page: Page) -> None:
+    write_sweep(root)
+    view = View(page, page_server(root), "group=lr")
+    view.shown("return", 2)
+    dashes = page.evaluate(
+        "() => document.querySelector('section.panel').chart.curves.map((curve) => String(curve.dash))"
+    )
+    assert len(set(dashes)) == 2

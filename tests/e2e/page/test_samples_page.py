@@ -1,0 +1,144 @@
+"""The tab Samples of a run, clicked in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+from support.page_runs import HOSTILE, LiveRun
+from support.sampled import write_samples
+from support.written_runs import write_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from support.page_fixtures import Faults
+    from support.page_lab import PageServer
+
+pytestmark = pytest.mark.slow
+TALK = [
+    {"role": "user", "content": "what is 6 * 7?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "calc", "arguments": "6*7"}}],
+    },
+    {"role": "tool", "name": "calc", "content": "folded 42"},
+]
+
+
+@pytest.fixture
+def shown(page_server: Callable[..., PageServer], root: Path, page: Page) -> Page:
+    """The tab of a run with talks, rewards and hostile texts."""
+    index = write_run(root)
+    rows = [
+        {
+            "prompt": TALK if n % 2 else f"prompt {text}",
+            "completion": f"{text} <|im_end|>",
+            "reward": n - 5,
+            text: text,
+        }
+        for n, text in enumerate(HOSTILE)
+    ]
+    write_samples(root, "task", index, [(step, rows) for step in (10, 20)])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.locator("table.samples tbody tr").first.wait_for()
+    return page
+
+
+def _rows(page: Page) -> int:
+    return page.locator("table.samples tbody tr").count()
+
+
+def test_the_newest_step_first_then_any(shown: Page) -> None:
+    assert _rows(shown) == len(HOSTILE)
+    shown.get_by_text(f"{len(HOSTILE)} of {2 * len(HOSTILE)} samples").wait_for()
+    shown.get_by_label("all steps").check()
+    shown.get_by_text(f"{2 * len(HOSTILE)} of {2 * len(HOSTILE)} samples").wait_for()
+    shown.get_by_label("Step back").click()
+    shown.wait_for_function("() => document.querySelector('table.samples tbody td').textContent === '10'")
+
+
+def test_the_worst_are_found_by_filter_sort_and_bin(shown: Page, faults: Faults) -> None:
+    where = shown.get_by_label("Only samples that match")
+    where.fill("reward < -2")
+    where.press("Enter")
+    shown.get_by_text(f"3 of {2 * len(HOSTILE)} samples").wait_for()
+    shown.get_by_role("button", name="reward", exact=True).click()
+    shown.locator("th[aria-sort=ascending]").wait_for()
+    where.fill("rewrd < 1")
+    where.press("Enter")
+    shown.get_by_text("did you mean 'reward'").wait_for()
+    faults.allow("400")
+    where.fill("")
+    where.press("Enter")
+    shown.get_by_role("button", name="reward 4: 1 samples").click()
+    shown.get_by_text(f"1 of {2 * len(HOSTILE)} samples").wait_for()
+
+
+def test_a_talk_is_read_with_its_tools_folded_and_nothing_is_executed(shown: Page) -> None:
+    for place in range(len(HOSTILE)):
+        shown.locator("table.samples tbody button.link").nth(place).click()
+        shown.get_by_text(f"Sample {len(HOSTILE) + place}", exact=True).wait_for()
+        assert (
+            HOSTILE[place][:20] in shown.locator(".sample-detail").inner_text()
+            or not HOSTILE[place].isprintable()
+        )
+    assert shown.evaluate("window.hacked") is None
+    shown.get_by_text("calls calc").wait_for()
+    answer = shown.locator("pre", has_text="folded 42")
+    assert not answer.is_visible()
+    shown.get_by_text("answer of the tool").click()
+    assert answer.is_visible()
+    assert shown.locator(".special").count() == 1
+    shown.get_by_label("without special tokens").check()
+    assert shown.locator(".special").count() == 0
+
+
+def test_text_group_and_story(shown: Page) -> None:
+    shown.get_by_label("Text in a sample; small letters match capitals").fill("javascript:window")
+    shown.keyboard.press("Enter")
+    shown.get_by_text(f"1 of {2 * len(HOSTILE)} samples with the text").wait_for()
+    shown.locator("table.samples tbody button.link").first.click()
+    shown.get_by_role("button", name="Its group side by side").click()
+    shown.locator(".side-by-side article").first.wait_for()
+    assert shown.locator(".side-by-side article").count() == len(HOSTILE) // 2
+    shown.get_by_role("button", name="Its prompt over steps").click()
+    shown.locator(".small-curve").wait_for()
+    shown.reload()
+    shown.locator(".sample").wait_for()
+    assert shown.evaluate("window.hacked") is None
+
+
+def test_new_samples_of_a_living_run_come_by_themselves(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    live = LiveRun(root)
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{live.index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.get_by_text("no samples:").wait_for()
+    rows = [{"prompt": "p", "completion": "c", "reward": 0.5}]
+    write_samples(root, "task", live.index, [(1, rows)])
+    page.get_by_text("1 of 1 samples").wait_for()
+    write_samples(root, "task", live.index, [(2, rows * 3)])
+    page.get_by_text("3 of 4 samples").wait_for()
+
+
+def test_a_click_on_a_curve_opens_the_samples_of_its_step(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    index = write_run(root, rows=10)
+    write_samples(root, "task", index, [(step, [{"prompt": "p", "reward": step}]) for step in range(10)])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}")
+    page.locator(".plot .u-over").first.wait_for()
+    box = page.locator(".plot .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2)
+    page.locator("table.samples tbody tr").first.wait_for()
+    step = int(page.locator("table.samples tbody td").first.inner_text())
+    assert 3 <= step <= 7
+    assert f"step={step}" in page.url
