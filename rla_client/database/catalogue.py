@@ -47,7 +47,7 @@ COLUMNS = (
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
     "likely", "likely_text", "display_name",
 )  # fmt: skip
-_HEAVY = ("hyper", "metrics", "told")
+_HEAVY = ("hyper", "metrics")
 _EMPTY = (None, "[]")
 _NOT_CONTINUED = (
     "NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.table_name = runs.table_name "

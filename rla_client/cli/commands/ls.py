@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 TERMINAL_LIMIT = 20  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
+BROKEN_OFF = frozenset({"failed", "killed", "interrupted"})  # states with a reason to show
 WAITING = frozenset({"waiting", "silent"})  # states of a run that no agent serves
 
 
@@ -196,11 +197,20 @@ def _listing(
         names.insert(place, "display_name" if everything else "name")
         for row, record in zip(rows, records, strict=True):
             row.insert(place, record.display_name or None)
+    if not everything and any(reasons := [_why_ended(record) for record in records]):
+        names.append("reason")
+        for row, reason in zip(rows, reasons, strict=True):
+            row.append(reason)
     if everything or any(record.tags for record in records):
         names.append("tags")
         for row, record in zip(rows, records, strict=True):
             row.append(tags_text(record.tags) or None)
     return names, rows
+
+
+def _why_ended(record: Record) -> str | None:
+    """Why a run ended that did not finish, as far as its files say."""
+    return record.told.get("reason") if record.state in BROKEN_OFF else None
 
 
 def _metric_columns(
