@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rla_client.capture.hooks.state import Part
-    from rla_client.capture.session import Session
     from rla_client.integrations.sb3 import RLAOutputFormat
+
+
+class OpensRuns(Protocol):
+    """The session, as far as models need it."""
+
+    names: dict[str, str]
+
+    def begin_beside(self) -> None:
+        """Leave the run that is open to what writes it."""
+
+    def replace_parameters(self, origin: str, values: dict[str, Any]) -> None:
+        """Take hyper-parameters of a library."""
+
+    def rows(self) -> object | None:
+        """Open a run where none is open; None: nothing is recorded."""
 
 
 class ModelRuns:
@@ -18,7 +32,7 @@ class ModelRuns:
         session: opens the runs.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OpensRuns) -> None:
         self._session = session
         self._formats: weakref.WeakKeyDictionary[Any, RLAOutputFormat] = weakref.WeakKeyDictionary()
         self._without: RLAOutputFormat | None = None  # of loggers that no model has

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.layout import PRINTED
 from rla_client.run.record.scalar_rows import ScalarRows
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def captured_rows(current: Logger) -> CapturedRows | None:
     rows = current.scalar_rows
     if isinstance(rows, CapturedRows):
         return rows
-    if not current.sinks - {"stdout", "log", "tensorboard"}:
+    if not current.sinks - PRINTED - {"log", "tensorboard"}:
         return None
     if rows is not None:
         rows.write()

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE, find_conf
 from rla_client.contract.capture.notes import REFUSED, RUN, add_note
 from rla_client.contract.capture.parts import TABLE_VARIABLE, TRACK_VARIABLE
 from rla_client.contract.filesystem.atomic_write import replacing
-from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.layout import CHECKPOINT, LOG, PRINTED
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import WARN, Logger
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rla_client.integrations.wandb.session import Run
 
 _PLAIN = frozenset({float, int})
+MAX_LATE = 100_000  # values of other threads while the run is opened
 MAX_SAVED = 100  # names of files that captured.json has
 
 
@@ -81,7 +83,7 @@ class Session:
         self._reported: set[str] = set()  # parts whose being off was told
         self._refused = False
         self._opening = threading.Lock()  # is held by who opens the run; nobody waits for it
-        self._late: list[tuple[Part, str, Any, Any, float]] = []  # what other threads gave meanwhile
+        self._late: deque[tuple[Part, str, Any, Any, float]] = deque(maxlen=MAX_LATE)  # given meanwhile
         self._counted = 0  # rows of libraries that say no step
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)
@@ -93,8 +95,10 @@ class Session:
         """Add a number to the row of a step; without one, of the clock's."""
         rows = self.rows()
         if rows is None:
-            if self._opening.locked():  # another thread opens the run
+            if self._opening.locked() or self._rows is not None:  # another thread opens the run, or just did
                 self._late.append((part, tag, value, step, time.time() if walltime is None else walltime))
+                if not self._opening.locked():
+                    self._send_late()
             return
         if type(value) not in _PLAIN:
             value = to_plain(value)
@@ -162,10 +166,18 @@ class Session:
             found = self._open_or_join()
         finally:
             self._opening.release()
-        late, self._late = self._late, []
-        for part, tag, value, step, walltime in late:
-            self.scalar(part, tag, value, step, walltime)
+        self._send_late()
         return found
+
+    def _send_late(self) -> None:
+        """Record what other threads gave while the run was opened; nothing where none was."""
+        for _ in range(len(self._late)):  # not those that come meanwhile: nobody waits here
+            try:
+                late = self._late.popleft()
+            except IndexError:  # another thread does so, too
+                return
+            if self._rows is not None:
+                self.scalar(*late)
 
     def _is_ours(self) -> bool:
         return self._logger is not None and get_current() is self._logger
@@ -244,7 +256,7 @@ class Session:
         self._handle, self._known = handle, found
         self._logger = get_current()
         self._logger.silent = True
-        self._logger.sinks -= {"stdout"}
+        self._logger.sinks -= PRINTED
         self._take_rows(self._logger)
         add_note(RUN, self._logger.folder or "")
         self._begin()

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rla_client.capture.hooks.state import Part
-    from rla_client.capture.session import Session
     from rla_client.integrations.wandb.session import Run
+
+
+class OpensMirrors(Protocol):
+    """The session, as far as a mirror needs it."""
+
+    names: dict[str, str]
+    wandb_metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
+
+    def rows(self) -> object | None:
+        """Open a run where none is open; None: nothing is recorded."""
+
+    def mirror(self, run: Any) -> Run:  # noqa: ANN401 - wandb's
+        """The mirror of wandb's run in the one that is open."""
+
+    def is_mirrored(self, mirror: Run) -> bool:
+        """Whether a mirror belongs to the run that is open."""
+
+    def end_run(self) -> None:
+        """End the run."""
+
+    def read_parameters(self) -> None:
+        """Tell the run what has changed of the hyper-parameters."""
 
 
 class WandbMirror:
@@ -17,7 +38,7 @@ class WandbMirror:
         session: whose run it writes.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OpensMirrors) -> None:
         self._session = session
         self._run: Any = None  # wandb's
         self._mirror: Run | None = None

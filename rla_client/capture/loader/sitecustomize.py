@@ -36,7 +36,7 @@ def _package_folder():
     return None
 
 
-def start():
+def start():  # type: () -> None
     """Install the hooks, once."""
     wanted = os.environ.get("RLA_CAPTURE", "").strip().lower() not in _OFF
     if not wanted or sys.version_info < (3, 10) or "_rla_capture" in sys.modules:

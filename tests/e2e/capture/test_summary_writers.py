@@ -289,3 +289,51 @@ def test_ranks_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert found.code == 0, found.stderr
     assert found.run.table == "ranks"
     assert {value for (tag, _), value in found.run.values().items() if tag == "rank"} == {0.0}
+
+
+def test_many_threads_at_the_first_metric(tmp_path: Path) -> None:
+    script = """
+import threading
+from tensorboardX import SummaryWriter
+writer = SummaryWriter("runs/a")
+barrier = threading.Barrier(8)
+
+def work(number):
+    barrier.wait()
+    for step in range(20):
+        writer.add_scalar(f"t{number}", step, step)
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    found = capture(tmp_path, script)
+    assert found.run.values() == {(f"t{number}", step): step for number in range(8) for step in range(20)}
+
+
+def test_an_exception_of_a_signal_handler_is_the_programs(tmp_path: Path) -> None:
+    script = """
+import signal, sys
+from tensorboardX import SummaryWriter
+writer = SummaryWriter("runs/a")
+writer.add_scalar("loss", 1.0, 0)
+module = sys.modules["_rla_capture.capture.hooks.recorder"]
+
+def stop(number, frame):
+    raise TimeoutError("of the program")
+
+def slow(*args):
+    signal.raise_signal(signal.SIGALRM)
+
+signal.signal(signal.SIGALRM, stop)
+module.scalar = slow
+try:
+    writer.add_scalar("loss", 1.0, 1)
+except TimeoutError as error:
+    print(error)
+"""
+    found = capture(tmp_path, script)
+    assert (found.code, found.stdout) == (0, b"of the program\n"), found.stderr
+    assert not found.run.captured["errors"]
