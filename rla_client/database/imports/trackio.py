@@ -4,8 +4,8 @@ Its folder has one `<project>.db`, or the exported `<project>.parquet` with `<pr
 it, or `metrics.parquet` with `aux/configs.parquet`. Their columns are those of the tables, with a column for
 each metric in place of the JSON. A project that has both is read from SQLite. The project is the table.
 trackio does not keep how a run ended: its state is `unknown`. `media/<project>/<run>` is copied to the
-results, tables are CSV files there. Names of values that are not finite ("NaN", "Infinity") are numbers again,
-as trackio reads them.
+results, tables are CSV files there. Names of values that are not finite ("NaN", "Infinity") are numbers
+again, as trackio reads them.
 """
 
 from __future__ import annotations
