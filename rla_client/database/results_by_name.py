@@ -42,6 +42,16 @@ def grouped(paths: Sequence[str]) -> dict[str, Group]:
     }
 
 
+def in_order(paths: Sequence[str]) -> list[str]:
+    """Paths by folder, name, and then time-step as a number: 9 comes before 10."""
+
+    def place(path: str) -> tuple[str, bool, float, str]:
+        step, name = stepped(path)
+        return name, step is not None, step or 0.0, path
+
+    return sorted(paths, key=place)
+
+
 def stepped(path: str) -> tuple[Step, str]:
     """The time-step that a file's name says, and its path without it."""
     folder, slash, name = path.rpartition("/")

@@ -29,6 +29,7 @@ from rla_client.database.filter.since import Since, parse_since
 from rla_client.database.records.likely_metric import likely_of
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import Record
+from rla_client.database.results_by_name import in_order
 from rla_client.database.text.notebook_html import database_html, run_html
 from rla_client.database.tree.chains import Link, chain_of
 from rla_client.database.tree.data_root import archived_root, check_data_root
@@ -483,8 +484,8 @@ class Run:
 
     @property
     def figures(self) -> list[Path]:
-        """Files under results."""
-        return [Path(path) for path in files_below(self.folder(OTHER_RESULTS))]
+        """Files under results, those of one name by their time-steps."""
+        return [Path(path) for path in in_order(list(files_below(self.folder(OTHER_RESULTS))))]
 
     @cached_property
     def archive(self) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""The time-steps of wandb's history rows, by what `define_metric` said."""
+"""The time-steps of wandb's history rows under the rules of `define_metric`."""
 
 from __future__ import annotations
 

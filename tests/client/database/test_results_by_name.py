@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.database.results_by_name import grouped, stepped
+from rla_client.database.results_by_name import grouped, in_order, stepped
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,16 @@ def test_files_of_a_name_are_in_the_order_of_their_steps() -> None:
 def test_films_of_episodes_are_one_and_layers_are_not() -> None:
     assert list(grouped(["10-run-0.mp4", "20-run-1.mp4"])) == ["run.mp4"]
     assert set(grouped(["10-layer-0.png", "10-layer-1.png"])) == {"layer-0.png", "layer-1.png"}
+
+
+def test_files_of_one_name_are_in_the_order_of_their_steps() -> None:
+    names = ["b/10-t.csv", "b/9-t.csv", "b/100-t.csv", "a.png", "2-loss.png", "10-loss.png", "1.5-loss.png"]
+    assert in_order(names) == [
+        "a.png",
+        "b/9-t.csv",
+        "b/10-t.csv",
+        "b/100-t.csv",
+        "1.5-loss.png",
+        "2-loss.png",
+        "10-loss.png",
+    ]
