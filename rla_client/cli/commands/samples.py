@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     lines = (
         "rla samples --step 100 --sort reward -n 10",
-        'rla samples --where "reward < 0" --grep sorry --text',
+        'rla samples --where "reward <= 0" --grep sorry --text',
     )
     add_command(app, samples, LOOK, *lines)
 
