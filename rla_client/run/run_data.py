@@ -157,15 +157,15 @@ class RunData:
             _of_ended[run] = self.custom_data
             self.take_custom_data({})
             self._close_saver()
+            if self._sharded is not None:  # with its run, and not before: all ranks open it together
+                self._sharded.saver.close()
+                self._sharded = None
         return run
 
     def _close_saver(self) -> None:
         if self._saver is not None:
             self._saver.close()
             self._saver = None
-        if self._sharded is not None:
-            self._sharded.saver.close()
-            self._sharded = None
 
     @property
     def last_time_step(self) -> int | float | None:

@@ -2,9 +2,9 @@
 
     python tests/bench/bench_sharded.py [--megabytes 100] [--tensors 200] [--repeats 9] [--ranks 2]
 
-All ways by turns in one run. Prints milliseconds (best, median, worst) of rank 0 and the ratio of the medians
-to a memcpy of the bytes that one rank holds. `whole` is the time until the checkpoint can be loaded. Goals: the
-step 1.2 x memcpy, the first save 1 x `dcp.save`, whole 1.5 x `dcp.save`.
+All ways by turns in one run. Prints milliseconds (best, median, worst) of rank 0 and the ratio of the
+medians to a memcpy of the bytes that one rank holds. `whole` is the time until the checkpoint can be loaded.
+Goals: the step 1.2 x memcpy, the first save 1 x `dcp.save`, whole 1.5 x `dcp.save`.
 """
 
 from __future__ import annotations
@@ -23,88 +23,94 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
 
-def milliseconds(call: Callable[[], object]) -> float:
-    """How long a call takes."""
-    began = time.perf_counter()
-    call()
-    return (time.perf_counter() - began) * 1e3
+
+class Rank:
+    """One rank, with its state and its measurements."""
+
+    def __init__(self, rank: int, asked: argparse.Namespace, root: Path, port: int) -> None:
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        told = {"RANK": rank, "WORLD_SIZE": asked.ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in told.items()})
+        dist.init_process_group("gloo")
+        self.rank, self.ranks, self.root, self.dist = rank, asked.ranks, root, dist
+        mesh = init_device_mesh("cpu", (asked.ranks,))
+        rows = max(1, asked.megabytes * 1_000_000 // asked.tensors // 4 // 64)
+        self.state: dict[str, Any] = {
+            f"layers.{number}": DTensor.from_local(torch.rand(rows, 64), mesh, [Shard(0)])
+            for number in range(asked.tensors)
+        }
+        self.held = asked.tensors * rows * 64 * 4
+        self._source, self._target = torch.rand(self.held // 4), torch.zeros(self.held // 4)
+        self.found: dict[str, list[float]] = {}
+        self.saver = self.new_saver(1)
+
+    def new_saver(self, epoch: int) -> ShardedSaver:
+        """One that has not saved yet."""
+        return ShardedSaver(Place(self.root, "b" * 32, epoch), self.rank, self.ranks)
+
+    def measure(self, what: str, call: Callable[[], Any]) -> Any:
+        """What the call gives; all ranks begin it together."""
+        self.dist.barrier()
+        began = time.perf_counter()
+        given = call()
+        self.found.setdefault(what, []).append((time.perf_counter() - began) * 1e3)
+        return given
+
+    def save(self, what: str, saver: ShardedSaver, number: int) -> None:
+        """Save by one saver, and wait until that is whole."""
+        began = time.perf_counter()
+        save = self.measure(what, lambda: saver.save(self.state, "checkpoint", number, order=number + 1))
+        assert save.wait("whole", 120), save.problem
+        self.found.setdefault(f"{what}, whole", []).append((time.perf_counter() - began) * 1e3)
+
+    def one_turn(self, number: int) -> None:
+        """Each way once."""
+        from torch.distributed.checkpoint import async_save, save
+
+        target, source = self._target.data_ptr(), self._source.data_ptr()
+        self.measure("memcpy", lambda: ctypes.memmove(target, source, self.held))
+        self.measure("dcp.save", lambda: save(self.state, checkpoint_id=self.root / "stock"))
+        path = self.root / "async"
+        self.measure("dcp.async_save", lambda: async_save(self.state, checkpoint_id=path)).result()
+        self.save("save_sharded", self.saver, 2 * number)
+        fresh = self.new_saver(number + 2)
+        self.save("first save_sharded", fresh, 2 * number + 1)
+        fresh.close()
+        self.dist.barrier()
+        if self.rank == 0:
+            for old in self.root.iterdir():
+                if old.name != ".rla-parts":
+                    shutil.rmtree(old)
+        self.dist.barrier()
+
+    def show(self) -> None:
+        """The table; the first turn does not count."""
+        floor, stock = (statistics.median(self.found[what][1:]) for what in ("memcpy", "dcp.save"))
+        shape = f"{self.held / 1e6:.0f} MB in {len(self.state)} tensors on each of {self.ranks} ranks"
+        print(f"{shape}; best ms, median, max")
+        for what, values in self.found.items():
+            middle = statistics.median(values[1:])
+            times = f"{min(values[1:]):9.2f} {middle:9.2f} {max(values[1:]):9.2f}"
+            print(f"  {what:<26} {times} {middle / floor:8.2f} x memcpy {middle / stock:7.2f} x dcp.save")
 
 
 def one_rank(rank: int, asked: argparse.Namespace, root: Path, port: int) -> None:
-    """Save in all ways; rank 0 prints."""
-    warnings.simplefilter("ignore")
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.checkpoint import async_save, save
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
-
-    from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
-
-    torch.set_num_threads(1)
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(asked.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (asked.ranks,))
-    total = asked.megabytes * 1_000_000
-    rows = max(1, total // asked.tensors // 4 // 64)
-    state: dict[str, Any] = {
-        f"layers.{number}": DTensor.from_local(torch.rand(rows, 64), mesh, [Shard(0)])
-        for number in range(asked.tensors)
-    }
-    held = asked.tensors * rows * 64 * 4
-    source, target = torch.rand(held // 4), torch.zeros(held // 4)
-    found: dict[str, list[float]] = {}
-
-    def measure(what: str, call: Callable[[], object]) -> None:
-        dist.barrier()
-        found.setdefault(what, []).append(milliseconds(call))
-
-    savers = [
-        ShardedSaver(Place(root, "b" * 32, number), rank, asked.ranks) for number in range(asked.repeats + 1)
-    ]
-    saver = savers[0]
+    """What the process of a rank does."""
+    bench = Rank(rank, asked, root, port)
     for number in range(asked.repeats + 1):
-        measure("memcpy", lambda: ctypes.memmove(target.data_ptr(), source.data_ptr(), held))
-        path = root / f"dcp{number}"
-        measure("dcp.save", lambda: save(state, checkpoint_id=path))  # noqa: B023
-        waiting: list[Any] = []
-        path = root / f"async{number}"
-        measure("dcp.async_save", lambda: waiting.append(async_save(state, checkpoint_id=path)))  # noqa: B023
-        waiting.pop().result()
-        began = time.perf_counter()
-        measure("save_sharded", lambda: waiting.append(saver.save(state, "checkpoint", number, order=number)))  # noqa: B023
-        assert waiting[0].wait("whole", 120), waiting[0].problem
-        found.setdefault("save_sharded, whole", []).append((time.perf_counter() - began) * 1e3)
-        if number < 4:
-            fresh = savers[number + 1]
-            measure(
-                "first save_sharded", lambda: waiting.append(fresh.save(state, "first", number, order=number))
-            )  # noqa: B023
-            assert waiting[1].wait("whole", 120), waiting[1].problem
-        dist.barrier()
-        if rank == 0:
-            for old in root.iterdir():
-                if old.name != ".rla-parts":
-                    shutil.rmtree(old)
-    for one in savers:
-        one.close()
+        bench.one_turn(number)
+    bench.saver.close()
     if rank == 0:
-        floor = statistics.median(found["memcpy"][1:])
-        stock = statistics.median(found["dcp.save"][1:])
-        print(
-            f"{held / 1e6:.0f} MB in {asked.tensors} tensors on each of {asked.ranks} ranks: best ms, median, max"
-        )
-        for what, values in found.items():
-            kept = values if what.startswith("first") else values[1:]
-            middle = statistics.median(kept)
-            print(
-                f"  {what:<24} {min(kept):9.2f} {middle:9.2f} {max(kept):9.2f}   {middle / floor:6.2f} x memcpy"
-                f"   {middle / stock:5.2f} x dcp.save"
-            )
-    dist.destroy_process_group()
+        bench.show()
+    bench.dist.destroy_process_group()
 
 
 def main() -> None:

@@ -88,8 +88,8 @@ def test_what_a_link_leads_to_is_not_cut(tmp_path: Path, kind: str) -> None:
     else:
         os.mkfifo(folder / table.name)
     point = SimpleNamespace(
-        item=SimpleNamespace(folder=lambda _: str(folder)), time_step=1, name="checkpoint",
-        continues=SimpleNamespace(abandoned="abandoned-1"),
+        item=SimpleNamespace(folder=lambda _: str(folder)), time_step=1, order=None,
+        name="checkpoint", continues=SimpleNamespace(abandoned="abandoned-1"),
     )  # fmt: skip
     cut_worker_tables(cast("ResumePoint", point))
     assert (table.read_bytes(), file.read_bytes()) == before
