@@ -29,7 +29,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("cell", HOSTILE)
 def test_a_table_has_the_lines_of_all_our_csv_files(cell: str) -> None:
-    rows = [[cell, 1, 0.5, True], [None, cell, -1, float("nan")]]
+    rows: list[list[object]] = [[cell, 1, 0.5, True], [None, cell, -1, float("nan")]]
     content = table_csv(["a", "b", "c", "d"], rows, str)
     assert (
         content.decode()
