@@ -7,12 +7,13 @@ const WIDTH = 72;
 const HEIGHT = 18;
 const FIRST_MS = 1200;  // until the first ones are asked for: the panels come before them
 const PAUSE_MS = 250;
+const AGAIN_MS = 30_000;  // until that of a live run is asked for again
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Small curves of rows; onMore() when there are some that were not there before. */
 export class Sparklines {
   constructor(onMore) {
-    this.known = new Map();  // number → {step, ys}
+    this.known = new Map();  // number → {step, at (ms), ys}
     this.wanted = new Map();
     this.first = performance.now() + FIRST_MS;
     this.ask = later(async () => {
@@ -20,7 +21,7 @@ export class Sparklines {
       const rows = [...this.wanted.values()];
       this.wanted.clear();
       const found = await ask("sparklines", { numbers: rows.map((row) => row.number) });
-      for (const row of rows) this.known.set(row.number, { step: row.step, ys: found[row.number] ?? [] });
+      for (const row of rows) this.known.set(row.number, { step: row.step, at: performance.now(), ys: found[row.number] ?? [] });
       onMore();
     }, PAUSE_MS);
   }
@@ -28,7 +29,7 @@ export class Sparklines {
   /** The curve of a row as an element; null while it is not known. */
   of(row, colour) {
     const known = this.known.get(row.number);
-    if (!known || known.step !== row.step) {
+    if (!known || (known.step !== row.step && performance.now() - known.at > AGAIN_MS)) {
       if (row.metric) { this.wanted.set(row.number, row); this.ask(); }
       if (!known) return null;
     }
