@@ -36,6 +36,12 @@ def _package_folder():
     return None
 
 
+def _end_check():
+    """End this process where `rla capture check` asks no more."""
+    if os.environ.get("RLA_CAPTURE_CHECK"):
+        os._exit(0)
+
+
 def start():  # type: () -> None
     """Install the hooks, once."""
     wanted = os.environ.get("RLA_CAPTURE", "").strip().lower() not in _OFF
@@ -45,6 +51,7 @@ def start():  # type: () -> None
         folder = _package_folder()
         if folder is None or not os.path.exists(os.path.join(folder, "capture", "hooks", "finder.py")):
             _note("absent", sys.executable or "a Python program")
+            _end_check()
             return
         for name in _PACKAGES:  # without their files: five modules less to load
             package = type(sys)("_rla_capture" + name)
@@ -54,8 +61,7 @@ def start():  # type: () -> None
 
         finder.install(os.environ["RLA_CAPTURE"])
         _note("loaded", sys.executable or "a Python program")
-        if os.environ.get("RLA_CAPTURE_CHECK"):  # `rla capture check` asks no more
-            os._exit(0)
+        _end_check()
     except Exception as error:  # noqa: BLE001 - the program runs as without us
         _note("refused", "the capture did not start: " + type(error).__name__ + ": " + str(error))
 

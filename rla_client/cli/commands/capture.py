@@ -60,7 +60,10 @@ def remove() -> None:
 def check(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
 ) -> None:
-    """Say whether a command's Python would be captured; it is started, and ends before its program begins."""
+    """Say whether a command's Python would be captured: it ends before its program begins.
+
+    Where it takes no PYTHONPATH (`python -I`), nothing ends it, and the program runs.
+    """
     program = shutil.which(command[0])
     if program is None:
         raise ArgumentError(f"{command[0]} is not found\nhint: rla capture check -- python train.py")
