@@ -39,7 +39,6 @@ def with_parts(words: list[str]) -> list[str]:
     cls=_RunCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     epilog=examples(
-        "rla-agent run -- python train.py",
         "rla-agent run --capture -- python train.py --lr 0.01",
         "rla-agent run --drain 300 -- torchrun train.py",
     ),

@@ -12,6 +12,7 @@ import typer
 from rla_client.capture.environment_hook import install as write_files
 from rla_client.capture.environment_hook import remove as remove_files
 from rla_client.capture.environment_hook import site_folder
+from rla_client.cli.options import AsJson
 from rla_client.cli.output import say
 from rla_client.cli.registration import BEGIN, add_command
 from rla_client.contract.capture.environment import (
@@ -23,6 +24,7 @@ from rla_client.contract.capture.environment import (
 from rla_client.contract.capture.notes import LOADED, why_nothing
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.command_line import examples
+from rla_client.database.text.machine_text import json_text
 
 CHECK_S = 60.0  # a command that starts no Python is ended then
 
@@ -33,8 +35,8 @@ def register(app: typer.Typer) -> None:
         help="Record programs that know nothing of RLA: where `rla-agent run --capture` does not reach.",
         no_args_is_help=True,
     )
-    add_command(capture_app, install, None, "rla capture install", "RLA_CAPTURE=all python train.py")
-    add_command(capture_app, remove, None, "rla capture remove", "python -m rla_client.cli capture remove")
+    add_command(capture_app, install, None, "rla capture install", "rla capture install --json")
+    add_command(capture_app, remove, None, "rla capture remove", "rla capture remove --json")
     capture_app.command(
         "check",
         context_settings={"allow_interspersed_args": False},
@@ -44,21 +46,29 @@ def register(app: typer.Typer) -> None:
     app.add_typer(capture_app, name="capture", rich_help_panel=BEGIN, epilog=whole)
 
 
-def install() -> None:
+def install(as_json: AsJson = False) -> None:
     """Let RLA_CAPTURE=all switch the capture on in this environment, also for `python -I` and `-E`."""
     folder = site_folder()
     new = write_files(folder)
+    if as_json:
+        say(json_text({"folder": str(folder), "changed": new}))
+        return
     say(f"{'installed' if new else 'is installed'} in {folder}: RLA_CAPTURE=all python train.py")
 
 
-def remove() -> None:
+def remove(as_json: AsJson = False) -> None:
     """Take back `install`."""
     folder = site_folder()
-    say(f"removed from {folder}" if remove_files(folder) else f"is not installed in {folder}")
+    gone = remove_files(folder)
+    if as_json:
+        say(json_text({"folder": str(folder), "changed": gone}))
+        return
+    say(f"removed from {folder}" if gone else f"is not installed in {folder}")
 
 
 def check(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    as_json: AsJson = False,
 ) -> None:
     """Say whether a command's Python would be captured: it ends before its program begins.
 
@@ -81,4 +91,7 @@ def check(
     loaded = [line.partition(" ")[2] for line in text.splitlines() if line.startswith(f"{LOADED} ")]
     if not loaded:
         raise ArgumentError(f"nothing would be captured: {why_nothing(text)}")
+    if as_json:
+        say(json_text({"captured_in": list(dict.fromkeys(loaded))}))
+        return
     say(f"would be captured in {', '.join(dict.fromkeys(loaded))}")

@@ -19,6 +19,7 @@ import pytest
 from support.hung_folder import hung, needs_hung_folder
 from support.loop_disk import LoopDisk, needs_loop_disk
 
+from rla_agent.command.run import with_parts
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
 
@@ -344,4 +345,16 @@ def test_what_is_not_durable_in_time_stays_in_the_spool(agent: Any, tmp_path: Pa
     agent.send_signal(signal.SIGCONT)
 
 
-# -- pure and small -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--capture", "--", "python", "x"], ["--capture=all", "--", "python", "x"]),
+        (["--drain", "3", "--capture", "python", "x"], ["--drain", "3", "--capture=all", "python", "x"]),
+        (["--capture=-wandb", "--", "x"], ["--capture=-wandb", "--", "x"]),
+        (["--", "x", "--capture"], ["--", "x", "--capture"]),
+        (["x", "--capture"], ["x", "--capture"]),
+        ([], []),
+    ],
+)
+def test_the_commands_own_words_stay(words: list[str], found: list[str]) -> None:
+    assert with_parts(words) == found

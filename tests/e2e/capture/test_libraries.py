@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -310,3 +312,14 @@ def test_interpreters_that_take_no_path(tmp_path: Path, flag: str) -> None:
     found = capture(tmp_path, "print('done')", flags=[flag])
     assert (found.code, found.stdout) == (0, b"done\n")
     assert "nothing was captured: no Python process loaded it" in found.stderr
+
+
+def test_check_says_which_python_would_be_captured(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("open('ran', 'w')")
+    rla = str(Path(sys.executable).with_name("rla"))
+    done = subprocess.run(
+        [rla, "capture", "check", "--json", "--", sys.executable, "program.py"],
+        cwd=tmp_path, capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {"captured_in": [sys.executable]}
+    assert not (tmp_path / "ran").exists()
