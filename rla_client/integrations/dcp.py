@@ -67,7 +67,7 @@ class _Told:
     order: int
 
 
-class RLAStorageWriter(FileSystemWriter):  # type: ignore[misc]  # torch's are not checked
+class RLAStorageWriter(FileSystemWriter):
     """Writes a sharded checkpoint of the open run; rank 0 has the run.
 
     Args:
