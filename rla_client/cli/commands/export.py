@@ -55,7 +55,7 @@ def export(
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     if samples:
-        frame = samples_frame(database, records)
+        frame = samples_frame(database.data_root, records)
     elif metric:
         frame = database.curves(records, metric)
     else:

@@ -28,7 +28,7 @@ KINDS = {"folder": LOG, "code": CODE, "results": OTHER_RESULTS, "checkpoint": CH
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add_command(app, open_run, LOOK, "rla open @last", "cd $(rla open seed=3 code)", name="open")
+    add_command(app, open_run, LOOK, "rla open @last", "rla open seed=3 code", name="open")
 
 
 def open_run(

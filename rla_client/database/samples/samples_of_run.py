@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
 
 
 class Samples:
@@ -127,7 +126,7 @@ class Samples:
         return found
 
 
-def samples_frame(database: Database, records: Sequence[Record]) -> pd.DataFrame:
+def samples_frame(data_root: Path, records: Sequence[Record]) -> pd.DataFrame:
     """The samples of several runs as a DataFrame, with the run's `table` and `index` before each row.
 
     Lists and dicts are JSON, so that every row of a column has one type.
@@ -138,7 +137,7 @@ def samples_frame(database: Database, records: Sequence[Record]) -> pd.DataFrame
     rows = [
         {"table": one.table, "index": one.index, **{name: _cell(value) for name, value in row.items()}}
         for one in records
-        for row in Samples.of_run(database.data_root, one.table, one.index)
+        for row in Samples.of_run(data_root, one.table, one.index)
     ]
     found: pd.DataFrame = pd.DataFrame(rows)
     return found
