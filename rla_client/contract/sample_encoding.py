@@ -24,6 +24,7 @@ from rla_client.contract.spool.protocol import pack
 OWN_COLUMNS: Final = ("id", "step", "timestamp", "name", "role")  # of each row, by whoever writes it
 MAX_COLUMNS = 200  # of one row in the index; all of it is in the JSON lines
 MAX_COLUMN_CHARS = 100
+MEASURED = frozenset({"prompt", "completion"})  # texts that people filter by length
 FIRST_COLUMNS = frozenset(("id", "group", "reward", "prompt", "completion"))  # where not all have room
 CELL_BYTES = 16  # of a packed number, or around a text
 REWARDS = "rewards"  # {name: number}, a column each
@@ -94,7 +95,7 @@ def index_entry(row: dict[str, Any]) -> dict[str, Any]:
     """What of a row can be sorted, filtered and shown in a list.
 
     Numbers and short texts as they are; of longer ones, and of the last of some messages, the first
-    characters and, as `<key>_chars`, the length.
+    characters and, as `<key>_chars`, the length; of MEASURED it is told in any case.
     """
     entry: dict[str, Any] = {}
     room = MEMBER_INDEX_BYTES // 2  # of this row, however it is compressed
@@ -108,7 +109,7 @@ def index_entry(row: dict[str, Any]) -> dict[str, Any]:
         if kind is str:
             entry[key] = value[:HEAD_CHARS]
             room -= 4 * len(entry[key])
-            if len(value) > HEAD_CHARS:
+            if len(value) > HEAD_CHARS or key in MEASURED:
                 entry[f"{key}_chars"] = len(value)
         elif kind is int and not -(1 << 63) <= value < 1 << 63:
             entry[key] = float("inf") if value > 0 else float("-inf")

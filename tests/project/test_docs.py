@@ -37,7 +37,7 @@ from rla_client.manager import ExpManager
 from rla_client.sweep.spec import read_spec
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
-MAX_NOT_RUN = 18
+MAX_NOT_RUN = 20
 COMMAND = re.compile(r"(\$ )?(rla|rla-agent|pip|python|sudo) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -55,6 +55,12 @@ def test_the_index_has_numbers_short_texts_and_the_begin_of_long_ones() -> None:
     }  # fmt: skip
 
 
+def test_prompt_and_completion_are_measured_however_short() -> None:
+    (index,) = _indices(_written(SamplesEncoder(""), {"prompt": "four", "finish": "stop"}))
+    assert index.columns["prompt_chars"] == [4]
+    assert "finish_chars" not in index.columns
+
+
 def test_what_json_has_no_number_for_is_null_there_and_itself_in_the_index() -> None:
     data = _written(SamplesEncoder(""), {"reward": math.nan, "nested": [math.inf, {"a": -math.inf}]})
     assert _lines(data)[0]["reward"] is None
