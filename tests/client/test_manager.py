@@ -33,7 +33,7 @@ from rla_client.contract.errors import (
     NotConfiguredError,
     UnknownParameterError,
 )
-from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.contract.layout import MADE_AT_ONCE
 from rla_client.contract.spool.protocol import TextTarget
 from rla_client.manager import ExpManager
 from rla_client.run.resume.find_run import RunNotFoundError
@@ -72,7 +72,7 @@ def test_a_run_has_seven_places_and_its_parameters_in_three(tmp_path: Path, plac
     assert exp_manager.hyparameter_dir == exp_manager.hyperparameter_dir
     assert str(exp_manager.pkl_file).startswith(f"{tmp_path}/data/archive_tester/demo/")
     assert os.path.isdir(str(exp_manager.pkl_dir))
-    assert set(os.listdir(tmp_path / "data")) >= set(DEFAULT_LOG_TYPES)
+    assert set(os.listdir(tmp_path / "data")) >= {*MADE_AT_ONCE, "archive_tester"}
     for kind in ("log", "code", "hyperparameter"):
         found = yaml.safe_load(Path(str(folders[kind]), "parameter.yaml").read_text())
         assert found == {"lr": 0.1, "seed": 3, "net": {"sizes": [64, 64]}}
@@ -569,6 +569,9 @@ METHODS = {
     "get_version_num": "",
     "keep_best": "metric, mode=, k=",
     "keep_every": "n",
+    "checkpoint_status": "name=",
+    "load_sharded": "into, step=, name=, trust=",
+    "save_sharded": "state, name=, per_rank=, metrics=",
     "load_checkpoint": "ckp_index=, checkpoint_name=, model_dict=, trust=",
     "load_tester": "record_date, task_table_name, log_root",
     "log_file_copy": "source_tester",

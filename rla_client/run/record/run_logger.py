@@ -466,7 +466,7 @@ class Logger:
 
     def print_text(self, text: str) -> None:
         """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
-        if not self.prints:
+        if self.silent:
             return
         try:
             _write_text(sys.stdout, text)

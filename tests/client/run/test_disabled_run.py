@@ -72,6 +72,14 @@ def checkpoints() -> None:
     assert len([link for link in links if os.path.realpath(link).startswith(here)]) == 1, "the newest"
 
 
+def sharded() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    assert not exp_manager.save_sharded({"a": torch.arange(3)}).wait("whole", 1)
+    assert exp_manager.checkpoint_status() == []
+    with pytest.raises(NoCheckpointError, match="stores nothing"):
+        exp_manager.load_sharded({"a": torch.zeros(3)})
+
+
 def plain_logger() -> None:
     with logger.scoped_configure("plain", SINKS):
         logger.record_tabular("x", 1)
@@ -177,6 +185,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "checkpoints": checkpoints,
     "custom data": custom_data,
     "rows": rows,
+    "sharded": sharded,
     "texts": texts,
     "tensorboard": written,
     "profile": profiled,
