@@ -55,10 +55,10 @@ def roles_in(names: Iterable[str]) -> list[str]:
 
 
 def roles_of(folder: str | os.PathLike[str]) -> list[str]:
-    """The roles that have a table in a log folder; none where it is not there."""
+    """The roles that have a table in a log folder; none where it cannot be listed, as its own table tells."""
     try:
         return roles_in(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return []
 
 

@@ -572,9 +572,9 @@ def test_a_renamed_run_is_shown_filtered_and_found_by_its_name(
     where = ("-d", str(root))
     done = rla("rename", "seed=1", "neue Belohnung", *where)
     assert (done.returncode, done.stdout) == (0, "2026/11/21/09-30-01-123456: neue Belohnung\n")
-    assert "name    neue Belohnung" in " ".join(
-        rla("show", "neue Belohnung", *where).stdout.split("\n", 3)[:3]
-    )
+    assert ["name", "neue", "Belohnung"] in [
+        line.split() for line in rla("show", "neue Belohnung", *where).stdout.splitlines()
+    ]
     assert "neue Belohnung" in rla("ls", *where).stdout
     assert (
         '"display_name": "neue Belohnung"'
