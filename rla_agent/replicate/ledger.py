@@ -404,7 +404,7 @@ class Ledger:
         rows = self._db.execute(
             f"SELECT f.folder, f.name, d.path, f.state = 1, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
             "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1, 5) AND d.item IN "
-            "(?, ?, ?, ?, ?, ?)",
+            f"({', '.join('?' * len(items))})",
             (db, *items),
         )
         return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]

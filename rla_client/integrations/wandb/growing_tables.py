@@ -1,7 +1,8 @@
 """Tables that grow from one `log` to the next.
 
 Frameworks log a table of all samples so far, again and again: each file then holds the rows that are new, and
-n rows cost n rows. A table that does not begin with the rows that were logged last is kept as a whole.
+n rows cost n rows. A table that does not begin with the rows that were logged last is kept as a whole, as is
+another table with the very same rows.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ class GrowingTables:
     """The rows of the table that was logged last under each name."""
 
     def __init__(self) -> None:
-        self._logged: dict[str, tuple[list[str], Rows]] = {}
+        self._logged: dict[str, tuple[Table, list[str], Rows]] = {}
 
     def new_rows(self, name: str, table: Table) -> Table | None:
         """The rows that are to be kept of a table that is logged; None where none is new."""
-        columns, before = self._logged.pop(name, ([], []))
+        last, columns, before = self._logged.pop(name, (None, [], []))
         rows = [tuple(row) for row in table.data]
         if all(type(cell) in _COMPARED for row in rows for cell in row):
-            self._logged[name] = list(table.columns), rows
+            self._logged[name] = table, list(table.columns), rows
         count = len(before)
         if not count or columns != table.columns or not _begins_with(rows, before):
             return table
-        return Table(columns=table.columns, data=table.data[count:]) if count < len(rows) else None
+        if count == len(rows):
+            return None if table is last else table
+        return Table(columns=table.columns, data=table.data[count:])
 
 
 def _begins_with(rows: Rows, before: Rows) -> bool:
