@@ -13,7 +13,7 @@ from support.written_runs import REPOSITORY, run_rla
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 MakeRun = Callable[..., str]
-TOOLS = ["overview", "runs", "compare", "run", "diff", "curves", "log", "sql"]
+TOOLS = ["overview", "runs", "compare", "run", "diff", "curves", "log", "samples", "sql"]
 
 
 def ask(root: Path, calls: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Any, list[tuple[bool, str]]]:

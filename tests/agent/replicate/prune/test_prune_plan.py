@@ -27,7 +27,7 @@ def names(chosen: list[Candidate]) -> list[str]:
 
 def test_only_what_can_be_asked_for_again_goes() -> None:
     going = [kind for kind in DEFAULT_LOG_TYPES if not unfit(kind, "checkpoint_7.pt", 1 << 20)]
-    assert going == ["checkpoint", "results", "tmp_data"]
+    assert going == ["checkpoint", "results", "tmp_data", "samples"]
     assert unfit("checkpoint", "replay_buffer.npz", 1 << 30)
     assert unfit("checkpoint", "checkpoint_7.pt", 100)
     assert not unfit("results", "7-figure.png", 1 << 20)
