@@ -271,10 +271,7 @@ class Receipt:
 
     def encode(self) -> bytes:
         """JSON, as it lies in the checkpoint."""
-        metrics = {key: repr(value) for key, value in self.metrics.items()}
-        own = {**asdict(self), "metrics": metrics}
-        del own["save"]
-        return _json({"format": FORMAT, **asdict(self.save), **own})
+        return _encoded(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Receipt:
@@ -337,10 +334,7 @@ class Whole:
 
     def encode(self) -> bytes:
         """JSON: the same bytes whoever publishes."""
-        metrics = {key: repr(value) for key, value in self.metrics.items()}
-        own = {**asdict(self), "metrics": metrics}
-        del own["save"]
-        return _json({"format": FORMAT, **asdict(self.save), **own})
+        return _encoded(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Whole:
@@ -404,6 +398,14 @@ def _check_owner(file: str, rank: int | None) -> None:
         whose = int(number) if number.isdecimal() and rank_file_name(int(number)) == file else None
     if whose is None or rank not in {None, whose}:
         raise RemoteProtocolError(f"{file!r} is not a file of this rank")
+
+
+def _encoded(of: Receipt | Whole) -> bytes:
+    """JSON of one of the two: the fields of its save beside its own."""
+    metrics = {key: repr(value) for key, value in of.metrics.items()}
+    own = {**asdict(of), "metrics": metrics}
+    del own["save"]
+    return _json({"format": FORMAT, **asdict(of.save), **own})
 
 
 def _json(fields: Mapping[str, Any]) -> bytes:

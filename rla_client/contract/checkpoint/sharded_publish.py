@@ -16,11 +16,13 @@ such a folder finds that it is gone.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -51,6 +53,7 @@ from rla_client.contract.layout import PARTS_FOLDER
 
 REPLACED_PREFIX: Final = f"{TEMP_PREFIX}replaced-"  # of folders of PARTS_FOLDER that are about to be deleted
 NO_CHECKPOINT: Final = -1
+PUBLISHER_S: Final = 30.0  # one may delete a large checkpoint, or be suspended
 _UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
 
 
@@ -161,7 +164,11 @@ def publish(folder: Path, parts: str) -> Whole | None:
     if parsed is None:
         return None
     final = folder_name(parsed[0], parsed[1])
-    with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PARTS_FOLDER) as above:
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        held_folder(folder, PARTS_FOLDER) as above,
+        _alone(above),
+    ):
         while True:
             found = look(folder, parts)
             step = next_step(found)
@@ -173,6 +180,29 @@ def publish(folder: Path, parts: str) -> Whole | None:
             if step is Step.DISCARD:
                 return found.whole
     return _whole_under(folder, final, parsed[2])  # it has its name, by us or by another publisher
+
+
+@contextmanager
+def _alone(above: Path) -> Iterator[None]:
+    """Keep other publishers out: with a look of before, one would put a newer checkpoint away as an older.
+
+    Raises:
+        BlockingIOError: another one is at it for PUBLISHER_S.
+    """
+    until = time.monotonic() + PUBLISHER_S
+    descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:

@@ -26,7 +26,7 @@ from rla_client.contract.filesystem.atomic_write import atomic_file, fsync_file,
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import LOG, SAMPLES, SAMPLES_FILE, TIME_STEP, TIMESTAMP, is_samples_file
+from rla_client.contract.layout import LOG, SAMPLES, TIME_STEP, TIMESTAMP, is_samples_file
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import cells_of
 from rla_client.run.current_logger import warn
@@ -59,9 +59,7 @@ def cut_worker_tables(point: ResumePoint) -> None:
                 warn(f"{name} keeps its rows after the checkpoint: {error}")
     _cut_all_samples(point, limit, moment)
     for path in sorted(folder.glob("tb/*/*")):
-        label = path.parent.name
-        is_writers = _WORKER.fullmatch(label) or (folder / f"progress.{label}.csv").is_file()
-        if is_writers and _EVENT_FILE.fullmatch(path.name):
+        if is_writer(folder, path.parent.name) and _EVENT_FILE.fullmatch(path.name):
             aside = folder / point.continues.abandoned / "tb" / path.parent.name
             try:
                 with held_folder(folder, f"tb/{path.parent.name}") as held:
@@ -70,11 +68,18 @@ def cut_worker_tables(point: ResumePoint) -> None:
                 warn(f"{path} keeps its events after the checkpoint: {error}")
 
 
+def is_writer(log: Path, label: str) -> bool:
+    """Whether a label is of a worker, a rank, a joined process; not of an import, nor of a file put aside."""
+    own_table = (log / f"progress.{label}.csv").is_file() and not label.startswith("old-")
+    return own_table or _WORKER.fullmatch(label) is not None
+
+
 def _cut_all_samples(point: ResumePoint, limit: float, moment: float) -> None:
     folder = Path(point.item.folder(SAMPLES))
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     for name in names:
-        if is_samples_file(name) and name != SAMPLES_FILE:
+        label = name.removeprefix("samples.").removesuffix(".jsonl.gz")
+        if is_samples_file(name) and is_writer(Path(point.item.folder(LOG)), label):
             try:
                 cut_samples(folder / name, folder / point.continues.abandoned, limit, moment)
             except (OSError, BrokenFileError) as error:

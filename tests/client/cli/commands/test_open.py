@@ -6,13 +6,13 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support.waiting import wait_until
+
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
-DEADLINE_S = 60
 
 
 def test_the_folder_of_each_part_is_printed(rla: Rla, root: Path, make_run: MakeRun) -> None:
@@ -42,8 +42,5 @@ def test_a_window_opens_on_a_screen_but_not_over_ssh(root: Path, make_run: MakeR
         os.close(parent)
         if over_ssh:
             assert not told.exists()
-    until = time.monotonic() + DEADLINE_S
-    while not told.exists() or not told.read_text().endswith("\n"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: told.read_text().endswith("\n"), what="the folder that the window shows")
     assert "/log/task/" in told.read_text()

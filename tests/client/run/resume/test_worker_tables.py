@@ -17,7 +17,13 @@ from rla_agent.model.records import Record, Row
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_client.contract.errors import BrokenFileError
 from rla_client.run.resume.resume_point import ResumePoint
-from rla_client.run.resume.worker_tables import cut_events, cut_samples, cut_table, cut_worker_tables
+from rla_client.run.resume.worker_tables import (
+    cut_events,
+    cut_samples,
+    cut_table,
+    cut_worker_tables,
+    is_writer,
+)
 
 HEAD = "loss,text,time-step,timestamp\n"
 
@@ -147,3 +153,14 @@ def test_samples_from_the_first_later_one_on_are_set_aside(tmp_path: Path) -> No
     path.write_bytes(before[:40] + b"xxxxxxx" + before[47:])
     with pytest.raises(BrokenFileError):
         cut_samples(path, path.parent / "abandoned-2", 0.0, 0.0)
+
+
+def test_who_is_a_writer(tmp_path: Path) -> None:
+    for label in ("rollout-3", "old-1"):
+        (tmp_path / f"progress.{label}.csv").touch()
+    found = [
+        label
+        for label in ("rank3", "p7-2", "rollout-3", "old-1", "import-12ab")
+        if is_writer(tmp_path, label)
+    ]
+    assert found == ["rank3", "p7-2", "rollout-3"]
