@@ -282,6 +282,8 @@ class ShardedSaver:
                 watched = None if self._became_whole(watched) or late else watched
                 continue
             if job is None:
+                if watched is not None:
+                    self._became_whole(watched)  # the last ranks may have come since the last look
                 return
             try:
                 self._write(job)

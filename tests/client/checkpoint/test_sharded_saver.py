@@ -134,8 +134,31 @@ def test_retention_counts_whole_ones(ranks: Ranks) -> None:
     ranks.savers[0].close()
     assert "rank 0 has left this save out" in left.problem
     left_over = finals_of(ranks.folder)
-    assert left_over[-2:] == ["checkpoint_2.dcp", "checkpoint_3.dcp"]
-    assert len(left_over) <= 3  # the last may have become whole after rank 0 looked
+    assert left_over == ["checkpoint_2.dcp", "checkpoint_3.dcp"]
+
+
+def test_retention_holds_for_the_last_save_before_the_end(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = threading.Event()  # rank 0 has ended its part of the save before rank 1 begins to write
+
+    def write(here: Path, name: str, *rest: Any) -> Any:
+        if name.startswith("__1_"):
+            assert first.wait(30)
+        return write_shard(here, name, *rest)
+
+    write_shard = sharded_saver.write_shard
+    monkeypatch.setattr(sharded_saver, "write_shard", write)
+    monkeypatch.setattr(sharded_saver, "LOOK_S", 2.0)
+    ranks.savers[0].retention = Retention(1)
+    for step in (1, 2):
+        first.clear()
+        zero, one = ranks.save(step, state(float(step)))
+        assert zero.wait("local", 30)
+        first.set()
+        assert one.wait("whole", 30)
+    ranks.savers[0].close()
+    assert finals_of(ranks.folder) == ["checkpoint_2.dcp"]
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
