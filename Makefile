@@ -1,5 +1,7 @@
 # Everything runs in .venv, which `make venv` (and each other target) makes when it is missing. With
 # PYTHON=python3.13 it runs in .venv-3.13, beside that.
+# containers often set it: each of the many processes of the tests would compile all of its modules anew
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 TORCH := torch==2.13.0
