@@ -2,8 +2,8 @@
 
     from rla_client import exp_manager, logger, time_step_holder
 
-`dir(rla_client)` has the names for new scripts. All others that polixir/RLAssistant offers are in
-`rla_client.compat`, and `from rla_client import NAME` finds them there. Each name is imported at first use.
+`dir(rla_client)` has the names for new scripts. All others that polixir/RLAssistant offers are found, too:
+`from rla_client import NAME`, or by `rla_client.compat`. Each name is imported at first use.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client import logger
     from rla_client.integrations.tensorboard import SummaryWriter
     from rla_client.launcher import wrap_experiment
-    from rla_client.loader import ExperimentLoader
+    from rla_client.loader import ExperimentLoader as ExperimentLoader
     from rla_client.manager import exp_manager
-    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+    from rla_client.media.recorders import ImgRecorder as ImgRecorder
+    from rla_client.media.recorders import MatplotlibRecorder as MatplotlibRecorder
+    from rla_client.media.recorders import VideoRecorder as VideoRecorder
     from rla_client.media.values.audio import Audio
     from rla_client.media.values.confusion_matrix import ConfusionMatrix
     from rla_client.media.values.histogram import Histogram
@@ -29,8 +31,8 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.media.values.point_cloud import PointCloud
     from rla_client.media.values.table import Table
     from rla_client.media.values.video import Video
-    from rla_client.plot import plot_func
-    from rla_client.run.record.time_tracker import time_tracker
+    from rla_client.plot import plot_func as plot_func
+    from rla_client.run.record.time_tracker import time_tracker as time_tracker
     from rla_client.shortcuts import init, join, log, log_samples, run_address
 
 _HOMES = {
@@ -61,27 +63,21 @@ _HOMES = {
 __all__ = [  # none of it loads matplotlib, numpy or torch
     "Audio",
     "ConfusionMatrix",
-    "ExperimentLoader",
     "Histogram",
     "Html",
     "Image",
-    "ImgRecorder",
-    "MatplotlibRecorder",
     "PointCloud",
     "SummaryWriter",
     "Table",
     "Video",
-    "VideoRecorder",
     "exp_manager",
     "init",
     "join",
     "log",
     "log_samples",
     "logger",
-    "plot_func",
     "run_address",
     "time_step_holder",
-    "time_tracker",
     "wrap_experiment",
 ]
 
