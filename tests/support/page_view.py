@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.page_lab import PageServer
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import FloatRect, Locator, Page
 
 ROWS = """() => {
     const heads = [...document.querySelectorAll("#runs-table .row.head [data-column]")];
@@ -30,6 +31,11 @@ def read_columns(root: Path, table: str, index: str) -> dict[str, list[float]]:
     with (root / "log" / table / index / "progress.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {name: [float(row[name]) if row[name] else math.nan for row in rows] for name in rows[0]}
+
+
+def box_of(locator: Locator) -> FloatRect:
+    """Where an element is, once it stays in the page: one that is just drawn anew is nowhere."""
+    return wait_until(lambda: locator.bounding_box(timeout=60_000), 60)
 
 
 class View:
@@ -137,8 +143,7 @@ class View:
         """Drag over a panel from one share of its width to another."""
         over = self.panel(metric).locator(".u-over")
         over.scroll_into_view_if_needed()
-        box = over.bounding_box()
-        assert box is not None
+        box = box_of(over)
         y = box["y"] + box["height"] / 2
         self.page.mouse.move(box["x"] + low * box["width"], y)
         self.page.mouse.down()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_hostile, write_page_run
-from support.page_view import View
+from support.page_view import View, box_of
 
 from rla_client.web.importance import ranks, uncertainty, weigh
 
@@ -166,8 +166,7 @@ def test_parts_of_axes_that_are_dragged_over_select_runs(page_server: Serve, roo
     View(page, page_server(root), "tab=parameters")
     page.wait_for_function("() => document.querySelector('[data-metric=parallel]')?.chart")
     assert "95 % interval" in page.locator("#panels").inner_text()
-    box = page.locator("[data-metric=parallel] .u-over").bounding_box()
-    assert box is not None
+    box = box_of(page.locator("[data-metric=parallel] .u-over"))
     place = page.evaluate(
         "() => { const {plot} = document.querySelector('[data-metric=parallel]').chart;"
         " return [plot.valToPos(0, 'x'), plot.valToPos(1.02, 'y'), plot.valToPos(0.9, 'y')]; }"

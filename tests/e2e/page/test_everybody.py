@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.page_lab import PageServer
 from support.page_runs import write_page_run, write_sweep
-from support.page_view import View
+from support.page_view import View, box_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -108,12 +108,10 @@ def test_a_panel_keeps_the_keyboard_when_panels_are_laid_out_anew(sweep: View) -
 
 def test_the_list_is_made_wider_by_keys(sweep: View) -> None:
     divider = sweep.page.get_by_role("separator", name="Width of the list")
-    before = divider.bounding_box()
+    before = box_of(divider)
     divider.focus()
     sweep.page.keyboard.press("ArrowRight")
-    after = divider.bounding_box()
-    assert before is not None
-    assert after is not None
+    after = box_of(divider)
     assert after["x"] > before["x"] + 20
 
 
@@ -166,8 +164,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(sweep: View, query: str) ->
     panel.scroll_into_view_if_needed()
     page.wait_for_function("() => document.querySelector('section.panel')?.chart")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
-    box = panel.bounding_box()
-    assert box is not None
+    box = box_of(panel)
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 360
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_page_run, write_sweep
-from support.page_view import View
+from support.page_view import View, box_of
 from support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -129,18 +129,15 @@ def test_the_box_in_the_head_has_three_states(sweep: View) -> None:
 
 def test_a_column_is_made_wider_and_stays_so(sweep: View) -> None:
     grip = sweep.page.get_by_role("separator", name="Width of lr", exact=True)
-    before = sweep.head("lr").bounding_box()
+    before = box_of(sweep.head("lr"))
     grip.focus()
     sweep.page.keyboard.press("ArrowRight")
-    after = sweep.head("lr").bounding_box()
-    assert before is not None
-    assert after is not None
+    after = box_of(sweep.head("lr"))
     assert after["width"] == pytest.approx(before["width"] + 40)
     assert sweep.head("lr").get_attribute("aria-sort") == "none", "it is not sorted by that"
     sweep.page.reload()
     sweep.page.wait_for_function("() => window.rla?.names.fields.length")
-    again = sweep.head("lr").bounding_box()
-    assert again is not None
+    again = box_of(sweep.head("lr"))
     assert again["width"] == pytest.approx(after["width"])
 
 

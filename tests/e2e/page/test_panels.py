@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.page_lab import PageServer
 from support.page_runs import write_page_run, write_sweep
-from support.page_view import View
+from support.page_view import View, box_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -94,12 +94,10 @@ def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> No
     write_page_run(root, 0, {f"m{number}": [1.0, 2.0] for number in range(5)} | {"alone/one": [1.0, 2.0]})
     view = View(page, page_server(root), "list=folded")
     view.shown("m0", 1)
-    widest = page.locator("#panels").bounding_box()
-    assert widest is not None
+    widest = box_of(page.locator("#panels"))
     rows: dict[float, float] = {}
     for panel in page.locator("section.panel").all():
-        box = panel.bounding_box()
-        assert box is not None
+        box = box_of(panel)
         rows[box["y"]] = max(rows.get(box["y"], 0), box["x"] + box["width"])
     assert all(end >= widest["x"] + widest["width"] - 14 for end in rows.values()), rows
     page.locator("select[name=size]").select_option("large")
@@ -110,8 +108,7 @@ def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> No
 def test_what_hangs_at_the_mouse_tells_all_runs_sorted(sweep: View) -> None:
     sweep.shown("return", 6)
     over = sweep.panel("return").locator(".u-over")
-    box = over.bounding_box()
-    assert box is not None
+    box = box_of(over)
     sweep.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
     sweep.page.mouse.move(box["x"] + box["width"] * 0.51, box["y"] + 20)
     tip = sweep.panel("return").locator(".tip")

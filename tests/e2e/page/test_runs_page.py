@@ -28,7 +28,7 @@ from support.page_runs import (
     write_page_run,
     write_sweep,
 )
-from support.page_view import View, read_columns
+from support.page_view import View, box_of, read_columns
 from support.waiting import wait_until
 
 from rla_client.database.compare.groups import mean_and_interval
@@ -254,10 +254,8 @@ def test_ten_thousand_rows_scroll(page_server: Serve, root: Path, page: Page) ->
     page.wait_for_selector("#runs-table .row[aria-rowindex='5002']")
     middle = next(row for row in view.rows() if row["place"] == 5000)
     assert middle["=return"] == f"{9999 - 5000}.5"
-    at = page.locator("#runs-table .row[aria-rowindex='5002']").bounding_box()
-    frame = box.bounding_box()
-    assert at is not None
-    assert frame is not None
+    at = box_of(page.locator("#runs-table .row[aria-rowindex='5002']"))
+    frame = box_of(box)
     assert abs(at["y"] - frame["y"]) < frame["height"], "the row is where the scroll bar says"
     box.evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
     page.wait_for_selector("#runs-table .row[aria-rowindex='10001']")
@@ -568,8 +566,7 @@ def test_pointing_at_a_curve_names_it_in_the_list(sweep: View) -> None:
     )
     over = sweep.panel("return").locator(".u-over")
     over.scroll_into_view_if_needed()
-    box = over.bounding_box()
-    assert box is not None
+    box = box_of(over)
     sweep.page.mouse.move(box["x"] + highest[0] - 3, box["y"] + highest[1] + 3)
     sweep.page.mouse.move(box["x"] + highest[0], box["y"] + highest[1])
     sweep.page.wait_for_selector(f"#runs-table .row.near[data-number='{number}']")
@@ -724,8 +721,7 @@ def test_news_take_no_click_away(page_server: Serve, root: Path, page: Page) -> 
     view = View(page, page_server(root))
     view.shown("return", 1)
     box = view.row(0).locator("input.choose")
-    where = box.bounding_box()
-    assert where is not None
+    where = box_of(box)
     page.mouse.move(where["x"] + 5, where["y"] + 5)
     page.mouse.down()
     live.append(77.0)

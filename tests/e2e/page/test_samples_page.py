@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from support.page_runs import HOSTILE, LiveRun
+from support.page_view import box_of
 from support.sampled import write_samples
 from support.written_runs import write_run
 
@@ -135,8 +136,7 @@ def test_a_click_on_a_curve_opens_the_samples_of_its_step(
     parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
     page.goto(f"{page_server(root).url}#/run/{parts}")
     page.locator(".plot .u-over").first.wait_for()
-    box = page.locator(".plot .u-over").first.bounding_box()
-    assert box is not None
+    box = box_of(page.locator(".plot .u-over").first)
     page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2)
     page.locator("table.samples tbody tr").first.wait_for()
     step = int(page.locator("table.samples tbody td").first.inner_text())
