@@ -13,6 +13,7 @@ import sys
 
 from . import recorder, state
 from .origin import is_own
+from .wrapping import guarded
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -66,15 +67,13 @@ class _Loader:
 def _adopt() -> None:
     """A run of the replacement was opened."""
     part = state.part("wandb")
-    former, state.thread.inside = state.thread.inside, True
-    try:
+
+    def adopt() -> None:
         session = recorder.session()
         if session is not None:
             session.adopt(part)
-    except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-        part.failed(error)
-    finally:
-        state.thread.inside = former
+
+    guarded(part, adopt)
 
 
 def _importer() -> FrameType | None:
