@@ -77,9 +77,10 @@ class CaptureFinder:
         finally:
             self._asking.discard(asking)
         if replaces:
-            from .wandb_replacement import spec_for
+            from . import state, wandb_replacement, wrapping
 
-            return spec_for(name, spec)
+            ours = wrapping.guarded(state.part("wandb"), wandb_replacement.spec_for, name, spec)
+            return spec if ours is None else ours
         if spec is not None and spec.loader is not None:
             self._watch(spec.loader, name)
         return spec

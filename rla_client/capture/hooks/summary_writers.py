@@ -78,7 +78,7 @@ def hook(module: ModuleType, part: Part) -> None:
     replace(kind, "__init__", observed(part, _made))
     replace(kind, "close", observed(part, lambda _, writer: writers.close(writer)))
     replace(kind, "flush", observed(part, lambda _, __: _flush()))
-    replace(kind, "add_scalar", observed(part, _scalar_seer(part), _expect_event))
+    replace(kind, "add_scalar", observed(part, _scalar_seer(part)))
     replace(kind, "add_scalars", observed(part, _scalars_seer(part)))
     replace(kind, "add_hparams", observed(part, _hparams_seer(part)))
     replace(module.FileWriter, "add_event", _event_maker(part))
@@ -94,13 +94,6 @@ def _flush() -> None:
     session = recorder.opened()
     if session is not None:
         session.flush()
-
-
-def _expect_event(*args: Any, **kwargs: Any) -> bool:
-    """Forget the event of an earlier call: a writer that is off writes none."""
-    del args, kwargs
-    thread.event = None
-    return True
 
 
 def _scalar_seer(part: Part) -> Any:

@@ -77,18 +77,24 @@ def observed(
 
     def make(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if thread.inside or not part.on:
+            here = thread
+            if here.inside or not part.on:
                 return original(*args, **kwargs)
             seen = None if look is None else guarded(part, look, *args, **kwargs)
-            thread.inside = True
+            here.inside = True
             try:
                 result = original(*args, **kwargs)
                 if look is None:
-                    guarded(part, see, result, *args, **kwargs)
-                elif seen is not None:
-                    guarded(part, see, seen, *args, **kwargs)
+                    seen = result
+                elif seen is None:
+                    return result
+                try:  # as `guarded`, which would take as long as all of the rest
+                    see(seen, *args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - it is noted there
+                    part.failed(error)
             finally:
-                thread.inside = False
+                here.inside = False
+                here.event = None
             return result
 
         return wrapper
