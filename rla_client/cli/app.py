@@ -32,7 +32,7 @@ COMMANDS = (
     "ls", "plot", "open", "tb", "web", "report", "mcp", "top",
     "tag", "note", "rename", "rm", "archive", "migrate", "du", "fsck", "trash",
     "export", "import", "lake", "sql", "push", "pull", "verify",
-    "init", "capture", "sweep", "resume", "restore-code", "rerun",
+    "init", "integrate", "capture", "sweep", "resume", "restore-code", "rerun",
 )  # fmt: skip
 COMMAND_MODULES = {  # `import` is no name of a module
     name: f"rla_client.cli.commands.{name.replace('-', '_')}{'_' * (name == 'import')}" for name in COMMANDS

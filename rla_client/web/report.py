@@ -46,6 +46,7 @@ PICTURE_BYTES = 400_000  # of all pictures
 MAX_PICTURE_BYTES = 150_000
 BRIEF_CHARS = MAX_NAME_CHARS  # of a text, where it must be short
 BRIEF_VALUES = 500  # of a run's parameters and last values, likewise
+CUT = f"texts above {BRIEF_CHARS} characters are cut and pictures left out, as they do not fit"
 RUNS = 50
 MAX_PANELS = 100
 WIDTHS = (16, 500)  # points of a curve are twice as many
@@ -64,6 +65,7 @@ class Made:
         metrics: with curves in it.
         metrics_left_out: that have none in it.
         pictures: in it.
+        cut: long texts are cut, and there are no pictures.
     """
 
     page: bytes
@@ -72,6 +74,7 @@ class Made:
     metrics: int
     metrics_left_out: int
     pictures: int
+    cut: bool = False
 
     @property
     def text(self) -> str:
@@ -80,7 +83,8 @@ class Made:
         parts += [f"{self.pictures} picture(s)"] if self.pictures else []
         lacking = [f"the {self.left_out} oldest runs"] if self.left_out else []
         lacking += [f"curves of {self.metrics_left_out} metrics"] if self.metrics_left_out else []
-        return ", ".join(parts) + (f"; without {' and '.join(lacking)}, which do not fit" if lacking else "")
+        text = ", ".join(parts) + (f"; without {' and '.join(lacking)}, which do not fit" if lacking else "")
+        return f"{text}; {CUT}" if self.cut else text
 
 
 def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -193,6 +197,7 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
         data["runs"]["problems"] = [*data["runs"]["problems"], f"{left_out} older runs are not in this file"]
     if brief:
         _shorten(data)
+        data["runs"]["problems"] = [*data["runs"]["problems"], CUT]
     drawn = [name for name in metrics or data["metrics"] if name not in CLOCKS][:MAX_PANELS]
     wished = len(set(metrics or data["metrics"]) - CLOCKS)
     data["metrics"] = {name: data["metrics"].get(name, 0) for name in drawn}
@@ -207,8 +212,8 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
         size = sum(map(len, data["curves"].values()))
         found = _page(data, wanted, refresh_s) if size <= CURVE_BYTES or width == WIDTHS[0] else b""
         if found and len(found) <= MAX_BYTES:
-            pictures = len(data["pictures"])
-            return Made(found, len(entries), left_out, len(drawn), wished - len(drawn), pictures), len(found)
+            facts = (left_out, len(drawn), wished - len(drawn), len(data["pictures"]), brief)
+            return Made(found, len(entries), *facts), len(found)
         fewer = room / max(size, 1)  # of the curves there is room for
         if width == WIDTHS[0]:
             if len(drawn) <= 1:

@@ -105,12 +105,23 @@ def capture_command(
     return Result(done.returncode, done.stdout, done.stderr.decode(), [CapturedRun(one) for one in runs])
 
 
-def run_plain(folder: Path, script: str, *arguments: str, name: str = "program.py") -> Result:
+def run_plain(
+    folder: Path,
+    script: str,
+    *arguments: str,
+    name: str = "program.py",
+    environment: Mapping[str, str] | None = None,
+) -> Result:
     """Run the same without capture."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(script)
     done = subprocess.run(
-        [sys.executable, name, *arguments], cwd=folder, capture_output=True, timeout=LIMIT_S, check=False
+        [sys.executable, name, *arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr.decode(), [])
 

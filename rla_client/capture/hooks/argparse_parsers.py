@@ -7,41 +7,29 @@ import sys
 
 from . import gathered
 from .origin import called_by_program
-from .state import Part, thread
-from .wrapping import replace
+from .state import Part
+from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_PASSED = (f"{os.sep}argparse.py", f"capture{os.sep}hooks{os.sep}argparse_parsers.py")
+_HOOKS = f"capture{os.sep}hooks{os.sep}"
+_PASSED = (f"{os.sep}argparse.py", f"{_HOOKS}argparse_parsers.py", f"{_HOOKS}wrapping.py")
 
 
 def hook(module: ModuleType, part: Part) -> None:
     """Watch `parse_known_args`, which all others call."""
-
-    def make(original: Any) -> Any:
-        def parse_known_args(
-            self: Any, args: Any = None, namespace: Any = None, *more: Any, **named: Any
-        ) -> Any:
-            result = original(self, args, namespace, *more, **named)
-            if part.on and not thread.inside:
-                try:
-                    if called_by_program(1, *_PASSED):
-                        _see(self, sys.argv[1:] if args is None else args, result[0])
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            return result
-
-        return parse_known_args
-
-    replace(module.ArgumentParser, "parse_known_args", make)
+    replace(module.ArgumentParser, "parse_known_args", followed(part, _see))
 
 
-def _see(parser: Any, words: Any, namespace: Any) -> None:
-    if not vars(namespace):
+def _see(result: Any, parser: Any, args: Any = None, *more: Any, **named: Any) -> None:
+    del more, named
+    namespace = result[0]
+    if not vars(namespace) or not called_by_program(1, *_PASSED):
         return
+    words = sys.argv[1:] if args is None else args
     options: dict[str, str] = {}
     positional = []
     for action in parser._actions:  # noqa: SLF001 - there is no other list

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import gathered
 from .origin import is_own
 from .state import Part
-from .wrapping import replace
+from .wrapping import preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -15,19 +15,7 @@ if TYPE_CHECKING:
 
 def hook(module: ModuleType, part: Part) -> None:
     """Watch commands."""
-
-    def make(original: Any) -> Any:
-        def invoke(self: Any, ctx: Any) -> Any:
-            if part.on:
-                try:
-                    _see(self, ctx)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            return original(self, ctx)  # the program runs in it
-
-        return invoke
-
-    replace(module.Command, "invoke", make)
+    replace(module.Command, "invoke", preceded(part, _see))
 
 
 def _see(command: Any, ctx: Any) -> None:

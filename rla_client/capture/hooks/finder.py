@@ -77,9 +77,10 @@ class CaptureFinder:
         finally:
             self._asking.discard(asking)
         if replaces:
-            from .wandb_replacement import spec_for
+            from . import state, wandb_replacement, wrapping
 
-            return spec_for(name, spec)
+            ours = wrapping.guarded(state.part("wandb"), wandb_replacement.spec_for, name, spec)
+            return spec if ours is None else ours
         if spec is not None and spec.loader is not None:
             self._watch(spec.loader, name)
         return spec
@@ -101,23 +102,20 @@ class CaptureFinder:
 
     def apply(self, name: str, module: ModuleType) -> None:
         """Call the hook of a module that has been imported."""
-        from . import state
+        from . import state, wrapping
 
         part_name, hook_name = self._hooks[name]
         part = state.part(part_name)
-        former = state.thread.inside
-        state.thread.inside = True
-        try:
+
+        def apply() -> None:
             __import__(f"{__package__}.{hook_name}")
             sys.modules[f"{__package__}.{hook_name}"].hook(module, part)
             if part_name not in {"args", "gymnasium", "torch_save"}:
                 from ...contract.capture.notes import LIBRARY, add_note
 
                 add_note(LIBRARY, name.partition(".")[0] if part_name != "tensorboard" else part_name)
-        except Exception as error:  # noqa: BLE001 - the library is as without us
-            part.failed(error)
-        finally:
-            state.thread.inside = former
+
+        wrapping.guarded(part, apply)
 
 
 def _ask_others(ours: CaptureFinder, name: str, path: Sequence[str] | None, target: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from . import gathered, recorder
 from .state import Part
-from .wrapping import replace
+from .wrapping import preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -17,22 +17,11 @@ if TYPE_CHECKING:
 
 def hook(module: ModuleType, part: Part) -> None:
     """Watch jobs."""
-
-    def make(original: Any) -> Any:
-        def run_job(task_function: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
-            if part.on:
-                try:
-                    _see(config)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            return original(task_function, config, *args, **kwargs)  # the program runs in it
-
-        return run_job
-
-    replace(module, "run_job", make)
+    replace(module, "run_job", preceded(part, _see))
 
 
-def _see(config: Any) -> None:
+def _see(task_function: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+    del task_function, args, kwargs
     from omegaconf import OmegaConf, open_dict
 
     session = recorder.opened()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from . import recorder, state
-from .state import Part, thread
+from .state import Part
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -20,7 +20,21 @@ def hook(module: ModuleType, part: Part) -> None:
     """Watch the loggers, and which model has which."""
     if module.__name__.endswith("logger"):
         state.adapted.add("stable_baselines3")
-        replace(module.Logger, "dump", _dump_maker(part))
+
+        def see(
+            dumped: tuple[dict[str, Any], dict[str, Any]],
+            logger: Any,
+            step: Any = 0,
+            *args: Any,
+            **kwargs: Any,
+        ) -> None:
+            del args, kwargs
+            session = recorder.session()
+            if session is not None:
+                model = _models.get(logger)
+                session.models.write(part, None if model is None else model(), *dumped, step)
+
+        replace(module.Logger, "dump", observed(part, see, _to_dump))
     else:
         replace(module.BaseAlgorithm, "_setup_learn", observed(part, _learns))
 
@@ -30,29 +44,8 @@ def _learns(_: object, model: Any, *args: Any, **kwargs: Any) -> None:
     _models[model.logger] = weakref.ref(model)
 
 
-def _dump_maker(part: Part) -> Any:
-    def make(original: Any) -> Any:
-        def dump(self: Any, step: Any = 0, *args: Any, **kwargs: Any) -> Any:
-            if thread.inside or not part.on:
-                return original(self, step, *args, **kwargs)
-            values, excluded = (
-                dict(self.name_to_value),
-                dict(self.name_to_excluded),
-            )  # the original empties them
-            thread.inside = True
-            try:
-                result = original(self, step, *args, **kwargs)
-                try:
-                    session = recorder.session() if values else None
-                    if session is not None:
-                        model = _models.get(self)
-                        session.models.write(part, None if model is None else model(), values, excluded, step)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            finally:
-                thread.inside = False
-            return result
-
-        return dump
-
-    return make
+def _to_dump(logger: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Values, and what outputs leave out of them: the original empties both."""
+    del args, kwargs
+    values = dict(logger.name_to_value)
+    return (values, dict(logger.name_to_excluded)) if values else None

@@ -78,7 +78,7 @@ def hook(module: ModuleType, part: Part) -> None:
     replace(kind, "__init__", observed(part, _made))
     replace(kind, "close", observed(part, lambda _, writer: writers.close(writer)))
     replace(kind, "flush", observed(part, lambda _, __: _flush()))
-    replace(kind, "add_scalar", _scalar_maker(part))
+    replace(kind, "add_scalar", observed(part, _scalar_seer(part)))
     replace(kind, "add_scalars", observed(part, _scalars_seer(part)))
     replace(kind, "add_hparams", observed(part, _hparams_seer(part)))
     replace(module.FileWriter, "add_event", _event_maker(part))
@@ -96,34 +96,25 @@ def _flush() -> None:
         session.flush()
 
 
-def _scalar_maker(part: Part) -> Any:
-    def make(original: Any) -> Any:
-        def add_scalar(
-            self: Any, tag: Any, scalar_value: Any, global_step: Any = None, walltime: Any = None,
-            *args: Any, **kwargs: Any,
-        ) -> Any:  # fmt: skip
-            here = thread
-            if here.inside or not part.on:
-                return original(self, tag, scalar_value, global_step, walltime, *args, **kwargs)
-            here.inside = True
-            try:
-                here.event = None
-                result = original(self, tag, scalar_value, global_step, walltime, *args, **kwargs)
-                try:
-                    if not (state.adapted and from_adapted_library(caller(1))):
-                        if type(scalar_value) not in _NUMBERS:
-                            scalar_value = _number(scalar_value, here.event)
-                        recorder.scalar(part, writers.prefix(self) + tag, scalar_value, global_step, walltime)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            finally:
-                here.inside = False
-                here.event = None
-            return result
+def _scalar_seer(part: Part) -> Any:
+    def see(
+        _: object,
+        writer: Any,
+        tag: Any,
+        scalar_value: Any,
+        global_step: Any = None,
+        walltime: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        del args, kwargs
+        if state.adapted and from_adapted_library(caller(1, *_PASSED)):
+            return
+        if type(scalar_value) not in _NUMBERS:
+            scalar_value = _number(scalar_value, thread.event)
+        recorder.scalar(part, writers.prefix(writer) + tag, scalar_value, global_step, walltime)
 
-        return add_scalar
-
-    return make
+    return see
 
 
 def _number(value: Any, event: Any) -> Any:
@@ -175,22 +166,17 @@ def _hparams_seer(part: Part) -> Any:
 
 
 def _event_maker(part: Part) -> Any:
+    def see(_: object, file_writer: Any, event: Any, *args: Any, **kwargs: Any) -> None:
+        del file_writer, args, kwargs
+        if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
+            _see_event(part, event)
+
     def make(original: Any) -> Any:
+        watched = observed(part, see)(original)
+
         def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
-            if thread.inside or not part.on:
-                thread.event = event
-                return original(self, event, *args, **kwargs)
-            thread.inside = True
-            try:
-                result = original(self, event, *args, **kwargs)
-                try:
-                    if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
-                        _see_event(part, event)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            finally:
-                thread.inside = False
-            return result
+            thread.event = event  # for `add_scalar`, in which this is called
+            return watched(self, event, *args, **kwargs)
 
         return add_event
 

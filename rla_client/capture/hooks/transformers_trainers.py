@@ -8,8 +8,8 @@ from __future__ import annotations
 import weakref
 
 from . import recorder, state
-from .state import Part, thread
-from .wrapping import replace
+from .state import Part
+from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -27,22 +27,11 @@ def hook(module: ModuleType, part: Part) -> None:
     """Watch the events of each trainer."""
     state.adapted.add("transformers")
 
-    def make(original: Any) -> Any:
-        def call_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, event, *args, **kwargs)  # the program's own callbacks log in it
-            if part.on and event in _WANTED and not thread.inside:
-                thread.inside = True
-                try:
-                    _see(part, self, event, args, kwargs)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-                finally:
-                    thread.inside = False
-            return result
+    def see(_: object, handler: Any, event: Any, *args: Any, **kwargs: Any) -> None:
+        if event in _WANTED:
+            _see(part, handler, event, args, kwargs)
 
-        return call_event
-
-    replace(module.CallbackHandler, "call_event", make)
+    replace(module.CallbackHandler, "call_event", followed(part, see))  # the program's callbacks log in it
 
 
 def _see(part: Part, handler: Any, event: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

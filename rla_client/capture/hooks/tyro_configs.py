@@ -7,44 +7,30 @@ import sys
 
 from . import gathered
 from .origin import called_by_program
-from .state import Part, thread
-from .wrapping import replace
+from .state import Part
+from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_PASSED = (f"{os.sep}tyro{os.sep}_cli.py", f"capture{os.sep}hooks{os.sep}tyro_configs.py")
+_HOOKS = f"capture{os.sep}hooks{os.sep}"
+_PASSED = (f"{os.sep}tyro{os.sep}_cli.py", f"{_HOOKS}tyro_configs.py", f"{_HOOKS}wrapping.py")
 
 
 def hook(module: ModuleType, part: Part) -> None:
     """Watch `cli`."""
-
-    def make(original: Any) -> Any:
-        def cli(*args: Any, **kwargs: Any) -> Any:
-            former = thread.inside
-            thread.inside = True  # the argparse in it is tyro's
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                thread.inside = former
-            if part.on and not former:
-                try:
-                    if called_by_program(1, *_PASSED):
-                        _see(result, kwargs.get("args"))
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            return result
-
-        return cli
-
-    replace(module, "cli", make)
+    replace(module, "cli", observed(part, _see))
 
 
-def _see(result: Any, words: Any) -> None:
+def _see(result: Any, *args: Any, **kwargs: Any) -> None:
+    del args
     if not hasattr(result, "__dict__") and not hasattr(type(result), "__dataclass_fields__"):
         return
+    if not called_by_program(1, *_PASSED):
+        return
+    words = kwargs.get("args")
     given = []
     for word in sys.argv[1:] if words is None else words:
         if str(word).startswith("--"):

@@ -13,6 +13,7 @@ import sys
 
 from . import recorder, state
 from .origin import is_own
+from .wrapping import guarded
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 REPLACE = "replace"
+_PASSED = tuple(f"hooks{os.sep}{name}.py" for name in ("finder", "wandb_replacement", "wrapping"))
 
 
 def spec_for(name: str, found: Any) -> Any:
@@ -53,28 +55,33 @@ class _Loader:
         """The usual one, which gives way."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import ours."""
-        former, state.thread.inside = state.thread.inside, True
-        try:
-            from rla_client.capture.wandb_module import replacement
+        """Import ours; where that fails, there is none, as without us.
 
-            sys.modules[module.__name__] = replacement(_adopt, lambda: "tensorboard" in state.chosen)
-        finally:
-            state.thread.inside = former
+        Raises:
+            ModuleNotFoundError: it failed.
+        """
+        ours = guarded(state.part("wandb"), _replacement)
+        if ours is None:
+            raise ModuleNotFoundError(f"No module named {module.__name__!r}", name=module.__name__)
+        sys.modules[module.__name__] = ours
+
+
+def _replacement() -> ModuleType:
+    from rla_client.capture.wandb_module import replacement
+
+    return replacement(_adopt, lambda: "tensorboard" in state.chosen)
 
 
 def _adopt() -> None:
     """A run of the replacement was opened."""
     part = state.part("wandb")
-    former, state.thread.inside = state.thread.inside, True
-    try:
+
+    def adopt() -> None:
         session = recorder.session()
         if session is not None:
             session.adopt(part)
-    except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-        part.failed(error)
-    finally:
-        state.thread.inside = former
+
+    guarded(part, adopt)
 
 
 def _importer() -> FrameType | None:
@@ -85,7 +92,7 @@ def _importer() -> FrameType | None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file == "<frozen importlib._bootstrap>":
             imports = imports or name == "_find_and_load"
-        elif not file.endswith((f"hooks{os.sep}finder.py", f"hooks{os.sep}wandb_replacement.py")):
+        elif not file.endswith(_PASSED):
             break
         frame = frame.f_back
     if not imports or frame is None:

@@ -9,8 +9,8 @@ import os
 
 from . import gathered, recorder, state
 from .origin import caller
-from .state import Part, thread
-from .wrapping import from_adapted_library, observed, replace
+from .state import Part
+from .wrapping import from_adapted_library, observed, preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -26,9 +26,20 @@ def hook(module: ModuleType, part: Part) -> None:
         replace(module, "init", observed(part, _made))
         return
     kind = module.Run
-    replace(kind, "log", _log_maker(part))
+
+    def log(
+        before: Any, run: Any, data: Any, step: Any = None, commit: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        del args, kwargs
+        if state.adapted and from_adapted_library(caller(1, *_PASSED)):
+            return
+        found = recorder.session()
+        if found is not None:
+            found.wandb.log(part, run, data, before, step is None if commit is None else commit)
+
+    replace(kind, "log", observed(part, log, _step_before))
     replace(kind, "define_metric", observed(part, _define_metric))
-    replace(kind, "_finish" if hasattr(kind, "_finish") else "finish", _finish_maker(part))
+    replace(kind, "_finish" if hasattr(kind, "_finish") else "finish", preceded(part, _finish))
 
 
 def _made(run: Any, *args: Any, **kwargs: Any) -> None:
@@ -43,31 +54,9 @@ def _made(run: Any, *args: Any, **kwargs: Any) -> None:
         gathered.put(gathered.CONFIG, "wandb", run.config)
 
 
-def _log_maker(part: Part) -> Any:
-    def make(original: Any) -> Any:
-        def log(self: Any, data: Any, step: Any = None, commit: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if thread.inside or not part.on:
-                return original(self, data, step, commit, *args, **kwargs)
-            before = self.step if step is None else step
-            thread.inside = True
-            try:
-                result = original(self, data, step, commit, *args, **kwargs)
-                try:
-                    if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
-                        found = recorder.session()
-                        if found is not None:
-                            found.wandb.log(
-                                part, self, data, before, step is None if commit is None else commit
-                            )
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-            finally:
-                thread.inside = False
-            return result
-
-        return log
-
-    return make
+def _step_before(run: Any, data: Any = None, step: Any = None, *args: Any, **kwargs: Any) -> Any:
+    del data, args, kwargs
+    return run.step if step is None else step
 
 
 def _define_metric(_: object, run: Any, *args: Any, **kwargs: Any) -> None:
@@ -77,20 +66,8 @@ def _define_metric(_: object, run: Any, *args: Any, **kwargs: Any) -> None:
         session.wandb.define(recorder.wandb_metrics)
 
 
-def _finish_maker(part: Part) -> Any:
-    def make(original: Any) -> Any:
-        def finish(self: Any, *args: Any, **kwargs: Any) -> Any:
-            session = recorder.opened()
-            if session is not None and part.on and not thread.inside:
-                thread.inside = True
-                try:
-                    session.wandb.finish(self)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
-                    part.failed(error)
-                finally:
-                    thread.inside = False
-            return original(self, *args, **kwargs)
-
-        return finish
-
-    return make
+def _finish(run: Any, *args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+    session = recorder.opened()
+    if session is not None:
+        session.wandb.finish(run)

@@ -51,26 +51,83 @@ def dress(wrapper: Any, original: Any) -> None:
             return
 
 
-def observed(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+def guarded(part: Part, see: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a call of ours, which is no fault of the program: None where it raised.
+
+    What the call itself calls is not captured.
+    """
+    former, thread.inside = thread.inside, True
+    try:
+        return see(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - it is noted there
+        part.failed(error)
+        return None
+    finally:
+        thread.inside = former
+
+
+def observed(
+    part: Part, see: Callable[..., object], look: Callable[..., Any] | None = None
+) -> Callable[[Any], Any]:
     """What makes a wrapper that calls `see(result, *args, **kwargs)` after the original.
 
-    Calls from inside of a captured call are not seen.
+    The original is a captured call: what it calls in turn is not seen. With `look`, called before it with the
+    same arguments, `see` gets what that gave in the place of the result; after None it is not called.
     """
 
     def make(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if thread.inside or not part.on:
+            here = thread
+            if here.inside or not part.on:
                 return original(*args, **kwargs)
-            thread.inside = True
+            seen = None if look is None else guarded(part, look, *args, **kwargs)
+            here.inside = True
             try:
                 result = original(*args, **kwargs)
-                try:
-                    see(result, *args, **kwargs)
-                except Exception as error:  # noqa: BLE001 - ours is no fault of the program
+                if look is None:
+                    seen = result
+                elif seen is None:
+                    return result
+                try:  # as `guarded`, which would take as long as all of the rest
+                    see(seen, *args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - it is noted there
                     part.failed(error)
             finally:
-                thread.inside = False
+                here.inside = False
+                here.event = None
             return result
+
+        return wrapper
+
+    return make
+
+
+def followed(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+    """As `observed`, but the program runs in the original: what that calls is seen."""
+
+    def make(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if part.on and not thread.inside:
+                guarded(part, see, result, *args, **kwargs)
+            return result
+
+        return wrapper
+
+    return make
+
+
+def preceded(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+    """What makes a wrapper that calls `see(*args, **kwargs)` before the original.
+
+    The program runs in that: what it calls is seen.
+    """
+
+    def make(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if part.on and not thread.inside:
+                guarded(part, see, *args, **kwargs)
+            return original(*args, **kwargs)
 
         return wrapper
 

@@ -87,6 +87,7 @@ def report(
             "metrics": made.metrics,
             "metrics_left_out": made.metrics_left_out,
             "pictures": made.pictures,
+            "cut": made.cut,
         }
         print_done(done, f"{out}: {size / 1e6:.2f} MB, {made.text}", as_json=as_json)
         sys.stdout.flush()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
+import json
 import os
 import re
 import subprocess
@@ -20,6 +23,7 @@ from support.waiting import wait_until
 
 from rla_client import database
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.records.notes import change_note
 from rla_client.database.records.record import MAX_CACHED_CHARS, _last
 from rla_client.database.views import write_view
 from rla_client.plot.bands import curve_band
@@ -27,7 +31,7 @@ from rla_client.plot.smoothing import group_curves
 from rla_client.web import STATIC
 from rla_client.web.bundle import bundle
 from rla_client.web.importance import importance
-from rla_client.web.report import MAX_BYTES, Made, make_report, view_of
+from rla_client.web.report import CUT, MAX_BYTES, Made, make_report, view_of
 from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:
@@ -94,6 +98,23 @@ def test_what_is_too_large_without_any_curve(
     said = re.search(r"without the (\d+) oldest runs", done.stdout)
     assert said is not None, done.stdout
     assert 0 < int(said[1]) < 40
+
+
+def test_one_run_with_more_than_a_file_holds(
+    rla: Rla, root: Path, tmp_path: Path, make_run: Callable[..., str]
+) -> None:
+    """A note and a parameter of 2 MB each that do not shrink: they are cut, which the command and the page say."""
+    rng = np.random.default_rng(1)
+    index = make_run(params={"text": rng.bytes(1_000_000).hex(), "lr": 0.5})
+    change_note(root, f"task/{index}", note=rng.bytes(1_000_000).hex())
+    done = rla("report", str(tmp_path / "out.html"), "-d", str(root))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.html").stat().st_size < MAX_BYTES
+    assert f"; {CUT}" in done.stdout
+    packed = re.search(rb'id="data">([^<]*)<', (tmp_path / "out.html").read_bytes())
+    assert packed is not None
+    told = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    assert CUT in told["runs"]["problems"]
 
 
 def test_large_parameters_are_read_a_few_times_a_run(root: Path, make_run: Callable[..., str]) -> None:
@@ -308,3 +329,4 @@ def test_what_a_report_holds_is_said() -> None:
         "3 run(s), curves of 1 metric(s), 4 picture(s); "
         "without the 2 oldest runs and curves of 7 metrics, which do not fit"
     )
+    assert Made(b"", 1, 0, 1, 0, 0, cut=True).text == f"1 run(s), curves of 1 metric(s); {CUT}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,27 +9,20 @@ from pathlib import Path
 
 import pytest
 from support.capture_lab import capture, capture_command, run_plain
+from support.captured_programs import (
+    ACCELERATE,
+    LIGHTNING,
+    MLFLOW,
+    PARSERS,
+    SB3,
+    TRACKIO,
+    TRANSFORMERS,
+    WRITE,
+    needs,
+    parsing_program,
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("places")
-
-
-def needs(*names: str) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed; `make test-capture` does it")
-
-
-SB3 = """
-import gymnasium as gym
-from stable_baselines3 import PPO
-env = gym.make("CartPole-v1")
-model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, tensorboard_log="tb", seed=5)
-model.learn(192)
-print(len(model.logger.output_formats), model.policy.action_net.bias[0].item())
-if "second" in __import__("sys").argv:
-    second = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, device="cpu")
-    second.learn(64)
-"""
 
 
 def test_sb3(tmp_path: Path) -> None:
@@ -53,31 +45,6 @@ def test_a_second_sb3_model_has_its_own_run(tmp_path: Path) -> None:
     assert {first.about["state"], second.about["state"]} == {"finished"}
 
 
-TRANSFORMERS = """
-import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, index):
-        return {"input_ids": torch.arange(8) % 30, "labels": index % 2}
-
-config = BertConfig(
-    vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
-    max_position_embeddings=16,
-)
-arguments = TrainingArguments(
-    "out", max_steps=4, logging_steps=1, per_device_train_batch_size=4, report_to=["tensorboard"],
-    use_cpu=True, save_strategy="no", seed=7,
-)
-trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=Data())
-trainer.train()
-print(len(trainer.callback_handler.callbacks))
-"""
-
-
 def test_transformers(tmp_path: Path) -> None:
     needs("transformers", "accelerate")
     found = capture(tmp_path, TRANSFORMERS, name="finetune.py")
@@ -90,31 +57,6 @@ def test_transformers(tmp_path: Path) -> None:
     assert "tensorboard" not in run.captured["sources"]
     plain = run_plain(tmp_path / "plain", TRANSFORMERS)
     assert found.stdout.splitlines()[-1] == plain.stdout.splitlines()[-1]
-
-
-LIGHTNING = """
-import torch
-import lightning as L
-
-class Module(L.LightningModule):
-    def __init__(self, lr=0.1):
-        super().__init__()
-        self.save_hyperparameters()
-        self.layer = torch.nn.Linear(2, 1)
-
-    def training_step(self, batch, number):
-        loss = self.layer(batch).mean()
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
-
-data = torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2)
-trainer = L.Trainer(max_epochs=2, log_every_n_steps=1, accelerator="cpu", enable_progress_bar=False,
-    enable_checkpointing=False, enable_model_summary=False)
-trainer.fit(Module(), data)
-"""
 
 
 def test_lightning(tmp_path: Path) -> None:
@@ -130,15 +72,7 @@ def test_lightning(tmp_path: Path) -> None:
 
 def test_accelerate(tmp_path: Path) -> None:
     needs("accelerate")
-    script = """
-from accelerate import Accelerator
-accelerator = Accelerator(cpu=True, log_with="tensorboard", project_dir="out")
-accelerator.init_trackers("tuned", config={"lr": 0.5})
-for step in range(3):
-    accelerator.log({"loss": step / 2}, step=step)
-accelerator.end_training()
-"""
-    found = capture(tmp_path, script)
+    found = capture(tmp_path, ACCELERATE)
     assert found.code == 0, found.stderr
     assert (found.run.table, found.run.parameters["lr"]) == ("tuned", 0.5)
     assert found.run.values() == {("loss", step): step / 2 for step in range(3)}
@@ -146,17 +80,7 @@ accelerator.end_training()
 
 def test_mlflow(tmp_path: Path) -> None:
     needs("mlflow")
-    script = """
-import mlflow
-mlflow.set_tracking_uri("sqlite:///mlflow.db")
-mlflow.set_experiment("exp")
-with mlflow.start_run():
-    mlflow.log_params({"lr": 0.25})
-    for step in range(3):
-        mlflow.log_metric("loss", step / 2, step=step)
-        mlflow.log_metrics({"acc": 0.5, "b": 1}, step=step)
-"""
-    found = capture(tmp_path, script)
+    found = capture(tmp_path, MLFLOW)
     assert found.code == 0, found.stderr
     assert (found.run.table, found.run.parameters["lr"]) == ("exp", 0.25)
     assert len(found.run.rows) == 3
@@ -165,106 +89,19 @@ with mlflow.start_run():
 
 def test_trackio(tmp_path: Path) -> None:
     needs("trackio")
-    script = """
-import trackio
-trackio.init(project="tracked", config={"lr": 0.125})
-for step in range(3):
-    trackio.log({"loss": step / 2})
-trackio.finish()
-"""
     found = capture(
-        tmp_path, script, environment={"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+        tmp_path, TRACKIO, environment={"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
     )
     assert found.code == 0, found.stderr
     assert (found.run.table, found.run.parameters["lr"]) == ("tracked", 0.125)
     assert found.run.values() == {("loss", step): step / 2 for step in range(3)}
 
 
-WRITE = "\nfrom tensorboardX import SummaryWriter\nSummaryWriter('runs').add_scalar('a', 1.0, 1)\n"
-PARSERS: dict[str, tuple[str, list[str], dict[str, object], str]] = {
-    "tyro": (
-        """
-import tyro
-from dataclasses import dataclass, field
-@dataclass
-class Optim:
-    lr: float = 0.5
-@dataclass
-class Args:
-    seed: int = 1
-    num_envs: int = 4
-    optim: Optim = field(default_factory=Optim)
-args = tyro.cli(Args)
-""",
-        ["--seed", "3", "--optim.lr", "0.25"],
-        {"seed": 3, "num_envs": 4, "optim": {"lr": 0.25}},
-        "seed=3",
-    ),
-    "simple_parsing": (
-        """
-import simple_parsing
-from dataclasses import dataclass
-@dataclass
-class Args:
-    seed: int = 1
-    lr: float = 0.5
-args = simple_parsing.parse(Args)
-""",
-        ["--lr", "0.25"],
-        {"seed": 1, "lr": 0.25},
-        "lr=0.25",
-    ),
-    "absl": (
-        """
-from absl import app, flags
-flags.DEFINE_integer("seed", 1, "seed")
-flags.DEFINE_float("lr", 0.5, "rate")
-def main(argv):
-    WRITE
-app.run(main)
-""",
-        ["--lr", "0.25"],
-        {"seed": 1, "lr": 0.25},
-        "lr=0.25",
-    ),
-    "click": (
-        """
-import click
-@click.command()
-@click.option("--seed", default=1)
-@click.option("--learning-rate", default=0.5)
-def main(seed, learning_rate):
-    WRITE
-main()
-""",
-        ["--learning-rate", "0.25"],
-        {"seed": 1, "learning_rate": 0.25},
-        "learning_rate=0.25",
-    ),
-    "hydra": (
-        """
-import hydra
-@hydra.main(config_path=None, config_name="config", version_base=None)
-def main(cfg):
-    WRITE
-from hydra.core.config_store import ConfigStore
-ConfigStore.instance().store(name="config", node={"seed": 1, "optim": {"lr": 0.5}})
-main()
-""",
-        ["optim.lr=0.25", "hydra.job.chdir=True"],
-        {"seed": 1, "optim": {"lr": 0.25}},
-        "optim.lr=0.25",
-    ),
-}
-
-
 @pytest.mark.parametrize("library", PARSERS)
 def test_parameters_of_command_lines(tmp_path: Path, library: str) -> None:
     needs(library)
-    script, words, parameters, tracked = PARSERS[library]
-    indented = "from tensorboardX import SummaryWriter; SummaryWriter('runs').add_scalar('a', 1.0, 1)"
-    script = script.replace("WRITE", indented) if "WRITE" in script else script + WRITE
-    found = capture(tmp_path, script, *words)
+    _, words, parameters, tracked = PARSERS[library]
+    found = capture(tmp_path, parsing_program(library), *words)
     assert (found.code, found.stderr) == (0, "")
     assert found.run.parameters.items() >= parameters.items()
     assert tracked in found.run.folder.name

@@ -84,7 +84,7 @@ def test_what_is_taken_out(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Pa
     told = json.loads(rla("report", str(page), *where).stdout)
     assert told == {
         "file": str(page), "bytes": page.stat().st_size, "runs": 2, "left_out": 0, "metrics": 1,
-        "metrics_left_out": 0, "pictures": 2,
+        "metrics_left_out": 0, "pictures": 2, "cut": False,
     }  # fmt: skip
     told = json.loads(rla("export", str(rows), *where).stdout)
     assert told == {"file": str(rows), "rows": 2, "runs": 2}

@@ -1,0 +1,1 @@
+"""Change of a training script that makes its logger lines ours (`rla integrate`)."""
