@@ -480,7 +480,8 @@ class ExpManager(RunAttributes):
 
         Raises:
             NotConfiguredError: `configure` was not called.
-            ArgumentError: the data root cannot be written.
+            ArgumentError: the data root cannot be written, or with `all_ranks` nothing tells which job this
+                rank belongs to.
         """
         self._open(all_ranks=all_ranks)
 
