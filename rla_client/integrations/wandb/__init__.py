@@ -271,9 +271,10 @@ def _sweeps(*_: Any, **__: Any) -> Any:
     )
 
 
+_KINDS = ("Audio", "Histogram", "Html", "Image", "Object3D", "Table", "Video")
 _NAMES: dict[str, Any] = {
     **dict.fromkeys(("sweep", "agent", "controller"), _sweeps),
-    **{kind: getattr(values, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
+    **{kind: getattr(values, kind) for kind in _KINDS},
     **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
     **dict.fromkeys(("finish", "join"), _finish),
     "termlog": _says(info),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -466,7 +467,7 @@ def test_no_value_stops_training(scripts: Scripts) -> None:
 import datetime, io
 import numpy as np, pandas as pd, torch
 torch.manual_seed(0)
-run = wandb.init(project="odd", tags="single")
+run = wandb.init(project="odd", tags=["two words", "a, b", "-"])
 model = torch.nn.Linear(2, 2)
 wandb.watch(model, log="all", log_freq=1)
 for wrong in (None, [model, None]):
@@ -476,6 +477,7 @@ for wrong in (None, [model, None]):
         assert "takes a torch.nn.Module, or a list of them, got NoneType" in str(error)
     else:
         raise AssertionError(wrong)
+open("cube.obj", "w").write("v 0 0 0")
 (model(torch.ones(1, 2)).sum() * float("nan")).backward()
 frame = pd.DataFrame({"a": [1, 2]})
 wandb.log({
@@ -488,6 +490,12 @@ wandb.log({
     "batch": wandb.Image(torch.rand(4, 3, 8, 8)), "dark": wandb.Image(torch.randn(3, 8, 8)),
     "sound": wandb.Audio((8000 * np.sin(np.arange(400) / 9)).astype(np.int16), sample_rate=800),
     "mono": wandb.Audio(torch.rand(1, 300)), "film": wandb.Video(io.BytesIO(b"content"), format="mp4"),
+    "cloud": wandb.Object3D(np.array([[0, 0, 0, 1], [1, 2, 3, 2.0]])), "cube": wandb.Object3D("cube.obj"),
+    "lidar": wandb.Object3D({"type": "lidar/beta", "points": np.zeros((4, 6)), "boxes": np.array([{}])}),
+    "gltf": wandb.Object3D.from_file(io.StringIO("{}"), "gltf"),
+    "confusion": wandb.plot.confusion_matrix(y_true=["b", "a", "b"], preds=["b", "b", "b"], title="t"),
+    "scores": wandb.plot.confusion_matrix(np.array([[0.9, 0.1], [0.2, 0.8]]), [1, 1], class_names=["x", "y"]),
+    "unequal": wandb.plot.confusion_matrix(y_true=[1], preds=[1, 2]),
     "pictures": wandb.Table(columns=["i"], data=[[wandb.Image(np.zeros((4, 4), np.uint8))]]),
 })
 assert isinstance(run, wandb.sdk.wandb_run.Run) and not isinstance(3, wandb.data_types.Image)
@@ -514,7 +522,7 @@ except ValueError as error:
     assert {key: row[key] for key in expected} == expected
     assert "eval/bar" not in row
     assert "o" not in row
-    assert json.loads((run.log / "note.json").read_text())["tags"] == ["single"]
+    assert json.loads((run.log / "note.json").read_text())["tags"] == ["two words", "a  b", "-"]
     warned = (run.log / "warn.txt").read_text()
     assert "No such file or directory: 'there/is/none.png'" in warned
     results = run.folder("results")
@@ -522,6 +530,14 @@ except ValueError as error:
         path.name for path in results.iterdir()
     }
     assert (results / "eval" / "0-bar.csv").read_text() == "a\n1\n"
+    assert (results / "0-confusion.csv").read_text() == "actual,predicted a,predicted b\na,0,1\nb,0,2\n"
+    assert (results / "0-scores.csv").read_text() == "actual,predicted x,predicted y\nx,0,0\ny,1,1\n"
+    assert "the confusion matrix was not kept: a confusion matrix has a prediction for each label" in warned
+    assert (results / "0-cube.obj").read_text() == "v 0 0 0"
+    assert (results / "0-gltf.gltf").read_text() == "{}"
+    assert b"element vertex 4" in (results / "0-lidar.ply").read_bytes()
+    cloud = (results / "0-cloud.ply").read_bytes()
+    assert cloud.endswith(struct.pack("<fffBBB", 1, 2, 3, 44, 160, 44))
     (picture,) = (results / "0-pictures.csv").read_text().splitlines()[1:]
     assert (results / picture).exists()
     from PIL import Image
