@@ -974,3 +974,132 @@ wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])
         cells = [json.loads(row["a"]) for row in csv.DictReader(file)]
     odd = {"big": 2**80, "text": "für", "all": "{3}", "tuple": [1, None]}
     assert cells == [odd, [odd], {"1": 2}]
+
+
+FRAMEWORKS = """
+import os, sys
+os.mkdir("in_its_place")
+with open("in_its_place/wandb.py", "w") as file:
+    file.write("import sys, rla_client.integrations.wandb as ours; sys.modules['wandb'] = ours")
+sys.path.insert(0, "in_its_place")  # as by PYTHONPATH
+import wandb
+
+def verl():
+    config = {"trainer": {"n_gpus": 8}, "data": {"seed": 1}}
+    wandb.init(project="verl", name="ppo", config=config, settings=None, id="verl--ppo")
+    table = wandb.Table(columns=["step", "input_1", "output_1", "score_1"])
+    for step in (1, 2):
+        wandb.log(data={"actor/loss": step / 4, "perf/throughput": 7}, step=step)
+        table = wandb.Table(columns=table.columns, data=table.data)
+        table.add_data(step, "p", f"c{step}", 0.5)
+        wandb.log({"val/generations": table}, step=step)
+    wandb.finish(exit_code=0)
+
+def openrlhf():
+    if not wandb.api.api_key:
+        wandb.login(key=None)
+    wandb.init(entity=None, project="openrlhf", group="g", name="ppo", config={"seed": 1}, reinit=True)
+    wandb.define_metric("train/global_step")
+    wandb.define_metric("train/*", step_metric="train/global_step", step_sync=True)
+    wandb.define_metric("eval/epoch")
+    wandb.define_metric("eval/*", step_metric="eval/epoch", step_sync=True)
+    table = wandb.Table(columns=["global_step", "text", "reward"])
+    for step in (1, 2):
+        table = wandb.Table(columns=table.columns, data=table.data)
+        table.add_data(step, "p c", 0.5)
+        wandb.log({"train/generated_samples": table})
+        wandb.log({"train/loss": step / 4, "train/global_step": step})
+    wandb.finish()
+
+def prime_rl():
+    from wandb.errors import CommError
+    from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
+    try:
+        run = wandb.init(
+            id=None, resume=None, project="prime", entity=None, name="n", group=None, tags=["a b"],
+            dir="out", config={"seed": 1}, settings=wandb.Settings(mode="online"),
+        )
+    except (CommError, ServerResponseError):
+        wandb.teardown()
+    wandb.define_metric("*", step_metric="step")
+    table = wandb.Table(columns=["step", "messages", "reward"], log_mode="INCREMENTAL")
+    for step in (1, 2):
+        table.add_data(step, "p c", 0.5)
+        wandb.log({"samples": table, "step": step})
+        wandb.log({"loss": step / 4, "step": step})
+    assert wandb.summary._as_dict()["loss"] == 0.5 and run.entity is None
+    run.finish()
+
+def nemo_rl():
+    run = wandb.init(project="nemo", name="grpo", dir="logs")
+    artifact = wandb.Artifact(name=f"source-code-{run.project}", type="code")
+    artifact.add_file(__file__, name="train.py")
+    run.log_artifact(artifact)
+    run.config.update({"seed": 1}, allow_val_change=True)
+    run.define_metric("ray/*", step_metric="ray/step")
+    for step in (1, 2):
+        run.log({"train/loss": step / 4}, step=step)
+        run.log({"train/ratio": wandb.Histogram([0.5] * 50)}, step=step)
+        run.log({"ray/used": 3, "ray/step": step * 10}, commit=False)
+        run.log({"timing/total": 1.0}, step=step, commit=True)
+    run.finish()
+
+def skyrl():
+    wandb.init(project="skyrl", name="n", config={"seed": 1})
+    for step in (1, 2):
+        wandb.log(data={"loss": step / 4}, step=step, commit=False)
+        wandb.log(data={"reward": 1.0}, step=step, commit=True)
+    wandb.finish(exit_code=0)
+
+def areal():
+    wandb.login()
+    wandb.init(
+        mode="online", entity=None, project="areal", name="t",
+        job_type=None, group="e_t", notes=None, tags=None,
+        config={"seed": 1}, dir="logs", force=True, id="e_t_train", resume="allow",
+    )
+    for step in (1, 2):
+        wandb.log({"loss": step / 4}, step=step)
+    wandb.finish()
+
+def slime():
+    def common():
+        for part in ("train", "rollout"):
+            wandb.define_metric(f"{part}/step")
+            wandb.define_metric(f"{part}/*", step_metric=f"{part}/step")
+    shared = wandb.Settings(mode="shared", x_primary=True)
+    group = "g_" + wandb.util.generate_id()
+    wandb.init(entity=None, project="slime", group=group, name=group, config={"seed": 1}, settings=shared)
+    common()
+    number = wandb.run.id
+    wandb.log({"rollout/reward": 1.0, "rollout/step": 1})
+    wandb.finish()
+    wandb.init(id=number, entity=None, project="slime", resume="allow", reinit=True, settings=shared)
+    common()
+    wandb.log({"train/loss": 0.25, "train/step": 1})
+    wandb.log({"train/loss": 0.5, "train/step": 2})
+    wandb.finish()
+
+for framework in (verl, openrlhf, prime_rl, nemo_rl, skyrl, areal, slime):
+    framework()
+"""
+
+
+@pytest.mark.slow
+def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None:
+    scripts.run(FRAMEWORKS)
+    runs = {run.table: run for run in scripts.runs(8) if run.table != "slime"}
+    assert sorted(runs) == ["areal", "nemo", "openrlhf", "prime", "skyrl", "verl"]
+    loss = {"verl": "actor/loss", "openrlhf": "train/loss", "nemo": "train/loss"}
+    for table, run in runs.items():
+        name = loss.get(table, "loss")
+        found = [(row["time-step"], row[name]) for row in run.rows() if row.get(name)]
+        assert found == [("1", "0.25"), ("2", "0.5")], table
+        assert run.state["state"] == "finished"
+        warned = run.log / "warn.txt"
+        assert not warned.exists() or "no meaning" not in warned.read_text(), (table, warned.read_text())
+    kept = {path.name for run in runs.values() for path in run.folder("results").rglob("*.csv")}
+    assert {"1-generations.csv", "2-generations.csv", "2-generated_samples.csv", "2-samples.csv"} <= kept
+    slime = [run for run in scripts.runs(8) if run.table == "slime"]
+    rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
+    assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]

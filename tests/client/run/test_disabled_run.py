@@ -200,6 +200,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "flush_rows": lambda: [exp_manager.flush_rows(1), logger.flush_rows(1)],
     "sync": lambda: [exp_manager.sync_log_file(), exp_manager.sync_log_file(wait=True, timeout=1)],
     "archive": exp_manager.save_archive,
+    "noted": lambda: exp_manager.note_checkpoint("elsewhere", 1, {"a": 1}),
     "serialize": exp_manager.serialize_object_and_save,
     "archive_content": exp_manager.archive_content,
     "folders": lambda: [exp_manager.folder_of(kind) for kind in ("log", "code", "checkpoint", "results")],
