@@ -65,6 +65,12 @@ class _Items(dict[str, Any]):
         with vars(self)["_joined"].active():
             self.changed(dict(*args, **further))
 
+    def as_dict(self) -> dict[str, Any]:
+        """A plain copy."""
+        return dict(self)
+
+    _as_dict = as_dict  # of the summary in wandb, which prime-rl saves
+
     def changed(self, values: dict[str, Any]) -> None:
         """Several were set."""
         raise NotImplementedError

@@ -977,7 +977,15 @@ wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])
 
 
 FRAMEWORKS = """
-import os, sys
+import os, subprocess, sys
+SECONDARY = '''
+import wandb
+settings = wandb.Settings(mode="shared", x_primary=False, x_update_finish_state=False, x_label="rollout-0")
+wandb.init(id={0!r}, project="slime", config=dict(a=1), resume="allow", reinit=True, settings=settings)
+wandb.define_metric("rollout/step")
+wandb.define_metric("rollout/*", step_metric="rollout/step")
+wandb.log(dict([("rollout/length", 7), ("rollout/step", 1)]))
+'''
 os.mkdir("in_its_place")
 with open("in_its_place/wandb.py", "w") as file:
     file.write("import sys, rla_client.integrations.wandb as ours; sys.modules['wandb'] = ours")
@@ -1027,7 +1035,7 @@ def prime_rl():
         table.add_data(step, "p c", 0.5)
         wandb.log({"samples": table, "step": step})
         wandb.log({"loss": step / 4, "step": step})
-    assert wandb.summary._as_dict()["loss"] == 0.5 and run.entity is None
+    assert wandb.summary._as_dict()["loss"] == 0.5
     run.finish()
 
 def nemo_rl():
@@ -1073,6 +1081,9 @@ def slime():
     common()
     number = wandb.run.id
     wandb.log({"rollout/reward": 1.0, "rollout/step": 1})
+    code = SECONDARY.format(number)
+    free = {name: value for name, value in os.environ.items() if name != "RLA_RUN"}
+    subprocess.run([sys.executable, "-c", code], env={**free, "PYTHONPATH": "in_its_place"}, check=True)
     wandb.finish()
     wandb.init(id=number, entity=None, project="slime", resume="allow", reinit=True, settings=shared)
     common()
@@ -1099,7 +1110,10 @@ def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None
         warned = run.log / "warn.txt"
         assert not warned.exists() or "no meaning" not in warned.read_text(), (table, warned.read_text())
     kept = {path.name for run in runs.values() for path in run.folder("results").rglob("*.csv")}
-    assert {"1-generations.csv", "2-generations.csv", "2-generated_samples.csv", "2-samples.csv"} <= kept
+    assert {"1-generations.csv", "2-generations.csv", "1-generated_samples.csv", "2-samples.csv"} <= kept
     slime = [run for run in scripts.runs(8) if run.table == "slime"]
     rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
     assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]
+    assert [run.parameters["seed"] for run in slime] == [1, 1]
+    (table,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
+    assert (table.name, table.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")
