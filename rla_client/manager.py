@@ -24,6 +24,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.run.attributes import RunAttributes
+from rla_client.run.checkpoint_note import note_checkpoint
 from rla_client.run.close import end_given_up, end_run, give_way
 from rla_client.run.configure import ResumeMode, RunSetup, first_named
 from rla_client.run.failure import EndStatus
@@ -453,6 +454,31 @@ class ExpManager(RunAttributes):
         """What the archive says beside the custom data."""
         return self._data.archive_content()
 
+    def note_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        step: float | None = None,
+        metrics: Mapping[str, object] | None = None,
+        *,
+        marker: str = "",
+    ) -> None:
+        """Note a checkpoint that something else writes: `rla show` and the page list it, with its size.
+
+        It stays where it is: it is never copied, loaded or deleted by the run.
+
+        Args:
+            path: folder or file; it may appear later.
+            step: time-step; default: the run's.
+            metrics: numbers by name, of an evaluation for instance.
+            marker: file in the folder that its writer makes last, such as `.metadata`: the checkpoint is
+                complete once that is there; default: once the path is there.
+
+        Raises:
+            ArgumentError: an argument is none of these.
+        """
+        with self.active():
+            note_checkpoint(self._data, path, step, metrics, marker)
+
     def save_archive(self) -> None:
         """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
         with self.active():
@@ -480,7 +506,8 @@ class ExpManager(RunAttributes):
 
         Raises:
             NotConfiguredError: `configure` was not called.
-            ArgumentError: the data root cannot be written.
+            ArgumentError: the data root cannot be written, or with `all_ranks` nothing tells which job this
+                rank belongs to.
         """
         self._open(all_ranks=all_ranks)
 

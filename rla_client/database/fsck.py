@@ -2,11 +2,12 @@
 
 Each kind has one check and, where that loses nothing, one repair; what is taken away goes to the trash:
 
-    torn-row      progress.csv ends in the middle of a row       cut off, the torn bytes to the trash
+    torn-row      progress.csv or progress.<role>.csv ends in the middle of a row
+                                                                 cut off, the torn bytes to the trash
     torn-json     run.json or note.json unreadable               to the trash
     torn-params   parameter.* of one item unreadable             replaced by the copy in another item
     torn-archive  archive_tester entry unreadable                to the trash
-    short-rows    rows of progress.csv too short or too long     short: filled up, the old to the trash
+    short-rows    rows of one of these too short or too long     short: filled up, the old to the trash
     empty-item    a log folder without anything in it            to the trash
     temp-file     left by a crash, older than an hour            to the trash
     stale-state   running, but nobody wrote it for a day         state becomes `killed`
@@ -48,6 +49,7 @@ from rla_client.database.changes.live_runs import live_runs
 from rla_client.database.changes.trash import move_to_trash
 from rla_client.database.curves.csv_tail import quoted_lines, read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
+from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record_reader import NOTE_FILE
 from rla_client.database.tree.items import (
@@ -208,6 +210,8 @@ class _Run:
             yield self.fault("lost", folder / RUN_FILE, text, repairable=False)
         if os.path.lexists(folder / PROGRESS_FILE):
             yield from self._of_csv(folder / PROGRESS_FILE, about)
+        for role in roles_of(folder):  # of further writers, whose clocks are their own
+            yield from self._of_csv(folder / table_of(PROGRESS_FILE, role), {})
         places = [self.data_root / kind / self.table / self.index for kind in (HYPARAMETER, LOG)]
         if ARCHIVE_TESTER in self.kinds or tracked(self.index) or printed_args(f"{folder}/backup.txt"):
             return

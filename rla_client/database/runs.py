@@ -355,7 +355,7 @@ class Database:
         return session.execute(timeout_s if isinstance(timeout_s, Clock) else Clock(timeout_s))
 
     def lake_files(self, name: str) -> list[str]:
-        """Paths of the lake's Parquet files of `runs`, `params`, `last`, `rows`, `system` or `files`.
+        """Paths of the lake's Parquet files of one of its tables: `runs`, `params`, `samples` and others.
 
         For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
 

@@ -1,4 +1,4 @@
-"""The signatures of runs: whether their log folders changed.
+"""The signatures of runs: whether their log folders changed, or their samples.
 
 A signature is the mtime of the log folder, and inode, size, mtime and ctime of progress.csv; behind it,
 of a run with several streams, the same of each role's table (see `stream_tables`). The ctime makes a CSV that
@@ -6,6 +6,9 @@ was cut and grew back to its old size differ. A folder whose mtime stayed has no
 is listed only where something else differs. A time stamp younger than `RACY_NS` when it was
 looked at proves nothing, because a change in the same clock tick would not show: such entries are noted
 without signature and looked at again next time.
+
+Samples have a signature of their own, of inode, size, mtime and ctime of each of their files: they may come
+(an import) and go (`prune`) while the log stays.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.contract.layout import LOG
+from rla_client.contract.layout import LOG, SAMPLES, is_samples_file
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.curves.stream_tables import roles_in, table_of
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
+MAX_SAMPLES_BYTES = 2 << 30  # of a run; one with more stays out of the lake with them
 _NO_LOG = "no log"
 ROLE = "|"  # before the part of a role in a signature
 _DAY = len("YYYY/MM/DD")
@@ -105,6 +109,34 @@ class Signatures:
                 return ""
             own += f"{ROLE}{role},{csv.st_ino},{csv.st_size},{csv.st_mtime_ns},{csv.st_ctime_ns}"
         return own
+
+
+class SamplesSignatures:
+    """What tells whether the samples of runs changed."""
+
+    def __init__(self, root: Path, now_ns: int) -> None:
+        self._base = f"{root}/{SAMPLES}"
+        self._settled_ns = now_ns - RACY_NS
+        self._tables: dict[str, bool] = {}
+
+    def of(self, table: str, index: str) -> tuple[str, int]:
+        """The signature of one run's samples, and their bytes; empty where it has none or is not settled."""
+        if table not in self._tables:
+            self._tables[table] = os.path.isdir(f"{self._base}/{table}")
+        if not self._tables[table]:
+            return "", 0
+        folder = f"{self._base}/{table}/{index}"
+        found, total = "", 0
+        try:
+            for name in sorted(filter(is_samples_file, os.listdir(folder))):
+                file = os.stat(f"{folder}/{name}")
+                if max(file.st_mtime_ns, file.st_ctime_ns) >= self._settled_ns:
+                    return "", 0
+                found += f"{name},{file.st_ino},{file.st_size},{file.st_mtime_ns},{file.st_ctime_ns}{ROLE}"
+                total += file.st_size
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return "", 0
+        return (found, total) if total <= MAX_SAMPLES_BYTES else ("", 0)
 
 
 def signed_size(signature: str) -> tuple[int, int] | None:

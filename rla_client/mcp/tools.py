@@ -224,14 +224,16 @@ class Tools:
                 characters.
         """
         found = self._database.samples(run)
+        closed = [f"left out, as this user may not read it: {path}" for path in found.index.unread]
         if not len(found):
-            return "the run has no samples"
+            return "\n".join(["the run has no samples", *closed])
         chosen = found.where(where, step=step, group=group, grep=grep)
         if id is not None:
             chosen = found.where(f"id == {id!r}")
         chosen = chosen.sort(sort) if sort else chosen
         shown = chosen.head(min(max(limit, 1), MOST_ROWS))
         note = f"{len(shown)} of {len(chosen)} samples that match, of {len(found)}"
+        note = "\n".join([note, *closed])
         if whole:
             room = max(MAX_CHARS // max(len(shown), 1) - NOTE_CHARS, LEAST_SAMPLE_CHARS)
             texts = [lines_text(sample_text(row)) for row in shown.head(MAX_CHARS // LEAST_SAMPLE_CHARS)]
@@ -343,13 +345,14 @@ class Tools:
         return lines_text("\n".join(shown)) + more
 
     def sql(self, query: str, limit: int = 50) -> str:
-        """Run one SELECT (DuckDB) over runs, params, last, rows, system, files.
+        """Run one SELECT (DuckDB) over runs, params, last, rows, system, files, samples.
 
         runs(run, table, index, host, state, opened, took, step, metric, value, tags, note, name, kinds,
             parent);
         params(run, name, value, number); last(run, metric, value, text);
         rows(run, time_step, metric, value, text); system(run, time, metric, value);
-        files(run, kind, path, bytes, changed). `run` joins them.
+        files(run, kind, path, bytes, changed); samples(run, time_step, logged, name, role, "group", id,
+            reward, prompt, completion, numbers, texts), of language models. `run` joins them.
 
         Args:
             query: the SELECT.

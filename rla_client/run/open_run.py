@@ -24,7 +24,7 @@ from rla_client.run.item import Item, create_item
 from rla_client.run.item_run import new_item_run, tracked_info
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
-from rla_client.run.ranks import publish
+from rla_client.run.ranks import check_job, publish
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, tell_resumed
 from rla_client.run.resume.resume_in_place import continue_at
@@ -35,8 +35,14 @@ if TYPE_CHECKING:
 
 
 def open_run(data: RunData, *, all_ranks: bool = False) -> None:
-    """Open the run that the setup describes; see `ExpManager.log_files_gen`."""
+    """Open the run that the setup describes; see `ExpManager.log_files_gen`.
+
+    Raises:
+        ArgumentError: `all_ranks`, and nothing would ever tell this rank of rank 0's run.
+    """
     data.setup.configured()
+    if all_ranks and environment.rank() > 0 and not environment.disabled():
+        check_job()
     end_left()
     end_run(data, "finished", "")
     with entered(data):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
@@ -53,6 +53,10 @@ JOB_VARIABLES = (
     "PMI_JOBID",
     "PMIX_NAMESPACE",
 )
+_NO_JOB = (
+    "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
+    "them the same MASTER_ADDR and MASTER_PORT"
+)
 FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
@@ -70,6 +74,19 @@ def tell_rank(what: str) -> None:
     logging.getLogger("rla_client").warning("rank %d %s", rank(), what)
 
 
+def check_job() -> None:
+    """Be sure that this rank could meet rank 0: else what it records would be lost when it ends.
+
+    Raises:
+        ArgumentError: nothing tells which job it belongs to.
+    """
+    if not any(name in os.environ for name in JOB_VARIABLES):
+        raise ArgumentError(
+            f"all_ranks=True: rank {rank()} cannot join the run of rank 0, as {_NO_JOB}; "
+            "without all_ranks it stores nothing"
+        )
+
+
 def why_apart(root: str, meeting: Path | None) -> str:
     """Why this rank cannot see the run that rank 0 opens; empty where it may.
 
@@ -78,10 +95,7 @@ def why_apart(root: str, meeting: Path | None) -> str:
         meeting: where rank 0 would tell of its run; None outside of a job.
     """
     if meeting is None:
-        return (
-            "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
-            "them the same MASTER_ADDR and MASTER_PORT"
-        )
+        return _NO_JOB
     elsewhere = _rank_zero_elsewhere()
     if not elsewhere or meeting.exists() or network_file_system(Path(root)) is not None:
         return ""

@@ -14,8 +14,10 @@ from typing import Any
 
 from rla_client.contract.errors import ArgumentError, extra
 
-STEP_IN_NAME = re.compile(r"(\d+)(?=\.\w+$)")  # completions_00042.parquet, 7.jsonl
-_NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL
+STEP_IN_NAME = re.compile(  # completions_00042.parquet, 7.jsonl; 5-samples.csv; samples_7_0a1b.table.json
+    r"(?P<last>\d+)(?=\.\w+$)|^(?P<first>\d+)(?=-.*\.csv$)|(?<=_)(?P<table>\d+)(?=_[0-9a-f]+\.table\.json$)"
+)
+_NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
     "input": "prompt",
     "inputs": "prompt",
     "query": "prompt",
@@ -33,7 +35,11 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL
     "finish_reason": "finish",
     "prompt_id": "group",
     "uid": "group",
+    "text": "completion",
+    "content": "completion",
+    "messages": "completion",
 }
+_NUMBERED = re.compile(r"(input|output|score)_(\d+)")  # a row a step, as verl and SkyRL log their tables
 STEPS = ("step", "global_step", "time-step", "iteration")
 _OWN = frozenset(
     ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
@@ -44,8 +50,31 @@ def known_names(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row under the names of `log_samples`; a name that the row has already is not taken."""
     found: dict[str, Any] = {}
     for name, value in row.items():
-        known = _NAMES.get(name, name)
-        found[name if known != name and known in row else known] = value
+        known = "reward" if name == "rewards" and _is_number(value) else _NAMES.get(name, name)
+        found[name if known != name and (known in row or known in found) else known] = value
+    return found
+
+
+def is_text(name: str) -> bool:
+    """Whether a column holds texts, also where they look like numbers."""
+    match = _NUMBERED.fullmatch(name)
+    base = name if match is None else match[1]
+    return _NAMES.get(base, base) in {"prompt", "completion", "truth", "error", "group"}
+
+
+def single_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of a table that has all samples of a step in one, `input_1, output_1, score_1, input_2, …`."""
+    found: list[Mapping[str, Any]] = []
+    for row in rows:
+        apart: dict[int, dict[str, Any]] = {}
+        rest = {}
+        for name, value in row.items():
+            match = _NUMBERED.fullmatch(name)
+            if match is None:
+                rest[name] = value
+            elif value is not None and value != "":
+                apart.setdefault(int(match[2]), {})[match[1]] = value
+        found += [{**rest, **apart[number]} for number in sorted(apart)] if apart else [row]
     return found
 
 
@@ -97,4 +126,4 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 def step_of_name(path: Path) -> int | None:
     """The time-step that ends a file's name; None without one."""
     found = STEP_IN_NAME.search(path.name)
-    return int(found[1]) if found else None
+    return int(next(filter(None, found.groups()))) if found else None

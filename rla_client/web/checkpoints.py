@@ -10,17 +10,26 @@ from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
 from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
-from rla_client.database.noted_checkpoints import noted_checkpoints
+from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpoints
 from rla_client.database.results_by_name import stepped
+from rla_client.database.text.numbers import plain
 from rla_client.database.tree.items import NO_CHECKPOINTS
 from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
 from rla_client.web.run_registry import Site
 
 
+def _noted(one: NotedCheckpoint) -> str:
+    """What is known of a checkpoint that others wrote."""
+    if not one.by_call:
+        return "noted: as the Trainer wrote it"
+    told = {None: "not looked at from here", True: "complete", False: "not complete"}[one.complete]
+    return ", ".join([f"noted: {told}", *(f"{name} {plain(value)}" for name, value in one.metrics.items())])
+
+
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master.
 
-    Before them what only a note tells of, without bytes and time.
+    Before them what only a note tells of, without time, and without bytes where it was not looked at.
     """
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
@@ -43,7 +52,7 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         for path, row in rows.items()
     ]
     noted = noted_checkpoints(site.database(entry).data_root, entry.record.table, entry.record.index)
-    elsewhere = [[one.path, None, None, one.step, "as the Trainer wrote it"] for one in noted]
+    elsewhere = [[one.path, one.size, None, one.step, _noted(one)] for one in noted]
     listed = [*elsewhere, *(rows[one.name] for one in oldest_first(ages))]
     return {
         "files": listed[-MAX_LISTED:],

@@ -7,6 +7,7 @@ of its items are asked for once.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import DatabaseError
@@ -69,7 +70,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "display_name": record.display_name,
         "problems": list(record.problems),
         "likely": record.likely,
-        "samples": (site.database(entry).data_root / SAMPLES / record.table / record.index).is_dir(),
+        "samples": _may_have_samples(site.database(entry).data_root / SAMPLES / record.table / record.index),
         "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],
         "parameter_count": len(flat),
         "tracked": list(record.tracked),
@@ -81,6 +82,14 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "lost": lost_lines(run),
         **_relatives(site, entry),
     }
+
+
+def _may_have_samples(folder: Path) -> bool:
+    """Whether a run has samples, or a folder of them that may not be looked at, of which the tab tells."""
+    try:
+        return folder.is_dir()
+    except PermissionError:
+        return True
 
 
 def _short(value: object) -> object:

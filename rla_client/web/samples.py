@@ -102,6 +102,7 @@ def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             "count": len(index),
             "matching": len(rows),
             "left_out": sum(index.left_out.values()),
+            "unread": list(map(str, index.unread)),
             "columns": [[name, _is_number(index.columns[name])] for name in names],
             "names": sorted(set(map(str, index.columns.get("name", ())))),
             "steps": _thinned(sorted(set(index.columns.get("step", ())))),

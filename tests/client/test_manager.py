@@ -580,6 +580,7 @@ METHODS = {
     "log_name_formatter": "prefix, record_date",
     "new_saver": "max_to_keep=, var_prefix=, verbose=",
     "of_run": "found",
+    "note_checkpoint": "path, step=, metrics=, marker=",
     "print_args": "",
     "print_custom_data": "key, prefix=",
     "print_large_memory_variable": "",

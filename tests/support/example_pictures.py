@@ -63,6 +63,9 @@ def _run(command: list[str], folder: Path, wanted: int = 0) -> None:
         raise RuntimeError(message)
 
 
+GRPO = Example(
+    "grpo", ("grpo_tiny.py",), "--steps 2", "train/reward -d data", modules=("trl", "datasets", "matplotlib")
+)
 ALL = (
     Example("ppo", ("ppo_cartpole.py --data-root data",), "--timesteps 8192", "perf/return -d data"),
     Example("dqn", ("dqn_cartpole.py",), "--timesteps 3000", "perf/return -d data"),
@@ -96,6 +99,7 @@ ALL = (
     ),
     Example("sweep", ("sweep.yaml --data-root data",), "", "perf/return --group lr -d data"),
     Example("garage", ("garage_style.py",), "", "perf/return perf/best -d data"),
+    GRPO,
 )
 
 

@@ -93,7 +93,7 @@ def samples(
         left_out = sum(every.index.left_out.values())
         more = f"; {left_out} more were left out (SAMPLES in rla_config.yaml)" if left_out else ""
         who = shown_name(found.table, found.index)
-        if away := pruned_files(found.folder(SAMPLES)):
+        if not every.index.unread and (away := pruned_files(found.folder(SAMPLES))):
             say_aside(
                 f"{len(away)} file(s) of its samples are on the master alone; "
                 f"to fetch them: rla-agent transfer fetch '{found.folder(SAMPLES)}'"

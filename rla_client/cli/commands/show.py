@@ -33,6 +33,7 @@ from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
 
 if TYPE_CHECKING:
+    from rla_client.database.noted_checkpoints import NotedCheckpoint
     from rla_client.database.runs import Run
 
 
@@ -86,7 +87,7 @@ def _metric_names(run: Run) -> list[str]:
 def _facts(run: Run) -> dict[str, Any]:
     from rla_client.database.run_history import resumed_with, traceback_end
 
-    record = run.record
+    record, noted = run.record, _noted_checkpoints(run)
     return {
         "table": run.table,
         "index": run.index,
@@ -105,7 +106,18 @@ def _facts(run: Run) -> dict[str, Any]:
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
-        "checkpoints_elsewhere": _noted_checkpoints(run),
+        "checkpoints_elsewhere": [one.path for one in noted if not one.by_call],
+        "checkpoints_noted": [
+            {
+                "path": one.path,
+                "step": one.step,
+                "bytes": one.size,
+                "complete": one.complete,
+                "metrics": one.metrics,
+            }
+            for one in noted
+            if one.by_call
+        ],
         "checkpoints_not_whole": _unfinished_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
@@ -121,10 +133,18 @@ def _pruned_checkpoints(run: Run) -> list[str]:
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 
 
-def _noted_checkpoints(run: Run) -> list[str]:
+def _noted_checkpoints(run: Run) -> list[NotedCheckpoint]:
     from rla_client.database.noted_checkpoints import noted_checkpoints
 
-    return [one.path for one in noted_checkpoints(run.database.data_root, run.table, run.index)]
+    return noted_checkpoints(run.database.data_root, run.table, run.index)
+
+
+def _noted_text(one: NotedCheckpoint) -> str:
+    facts = [f"step {plain(one.step)}"] if one.step is not None else []
+    facts += [bytes_text(one.size)] if one.size is not None else []
+    facts += [] if one.complete is None else ["complete" if one.complete else "not complete"]
+    facts += [f"{name} {plain(value)}" for name, value in one.metrics.items()]
+    return f"{', '.join(facts)}: {one.path}" if facts else one.path
 
 
 def _unfinished_checkpoints(run: Run) -> list[str]:
@@ -181,20 +201,28 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     say(f"items\n{pairs_text(items)}")
     if results := _results(run):
         say(f"results\n{pairs_text(results)}")
-    for title, names in (
-        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
-        ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
-        ("checkpoints of the Trainer's, elsewhere", _noted_checkpoints(run)[-5:]),
-        ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),
-        ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
-    ):
-        if names:
-            say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
+    _print_checkpoints(run)
     _print_charts(run, metrics)
     if traceback := traceback_end(run.folder(LOG), run.state):
         say(lines_text(traceback))
     for problem in record.problems:
         say_aside(f"problem: {problem}")
+
+
+def _print_checkpoints(run: Run) -> None:
+    """Checkpoints and tables, wherever they are."""
+    noted = _noted_checkpoints(run)
+    for title, names in (
+        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
+        ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
+        ("checkpoints of the Trainer's, elsewhere", [one.path for one in noted if not one.by_call][-5:]),
+        ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),
+        ("tables of further writers, whose metrics are called `<metric>@<role>`", _worker_tables(run)),
+    ):
+        if names:
+            say(f"{title}\n  {cut(clean(', '.join(names)), width() - 2)}")
+    if lines := [f"  {cut(clean(_noted_text(one)), width() - 2)}" for one in noted if one.by_call][-5:]:
+        say("\n".join(["checkpoints that others wrote", *lines]))
 
 
 def _about(run: Run) -> dict[str, Any]:

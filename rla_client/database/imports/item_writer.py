@@ -28,7 +28,7 @@ from rla_client.contract.text.csv_lines import write_rows
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.imports.source import Point, Source
 from rla_client.database.records.environment import ENVIRONMENT_FILE
-from rla_client.database.records.notes import MAX_TAG_CHARACTERS, NOTE_FORMAT
+from rla_client.database.records.notes import NOTE_FORMAT, plain_tag
 from rla_client.database.records.record_reader import NOTE_FILE
 
 MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
@@ -137,9 +137,3 @@ def cell(value: object) -> str:
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, default=str)
     return "" if value is None else repr(value)
-
-
-def plain_tag(text: str) -> str:
-    """A tag as `rla tag` takes it; empty where nothing is left."""
-    words = "-".join(text.replace(",", " ").split())
-    return "".join(filter(str.isprintable, words))[:MAX_TAG_CHARACTERS].encode("utf-8", "replace").decode()

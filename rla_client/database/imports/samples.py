@@ -1,14 +1,20 @@
 """Import of samples that a trainer wrote into a run that is there.
 
-Read are Parquet files (TRL's `completions/`) and JSON lines (verl, NeMo-RL, prime-rl, AReaL). They become a
+Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL), tables of wandb
+(`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of the
+wandb module and of `rla import trackio` have in their results. Of a table that was logged again with more
+rows, each row counts once. They become a
 samples file of their own, `samples.import-<hash of the path>.jsonl.gz`, whole or not at all. What was
 imported before stays as it is.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,11 +28,24 @@ from rla_client.contract.filesystem.safe_paths import held_folder, is_there
 from rla_client.contract.layout import SAMPLES, item_path, samples_file
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
 from rla_client.samples.cells import plain_row
-from rla_client.samples.completion_tables import STEPS, known_names, read_parquet, step_of_name, trl_rows
+from rla_client.samples.completion_tables import (
+    STEPS,
+    is_text,
+    known_names,
+    read_parquet,
+    single_rows,
+    step_of_name,
+    trl_rows,
+)
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".ndjson")
+TABLE_ENDING = ".table.json"
+CSV_TABLE = re.compile(r"\d+-.+\.csv")
+_STEP_AND_HASH = re.compile(r"_\d+_[0-9a-f]+\.table\.json$")
 TRL_NAME = "completions_"
+TRL_CSV = "-completions.csv"
 MAX_CHARS = 1_000_000  # of a cell
+MAX_CSV_CELL = 64 << 20  # as it lies in the file
 CHUNK_ROWS = 10_000
 
 
@@ -60,21 +79,23 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         OSError: a file cannot be read or written.
     """
     files = [source] if source.is_file() else sorted(
-        (path for path in source.rglob("*") if path.suffix in ENDINGS and path.is_file()),
+        (path for path in source.rglob("*") if _has_samples(path.name) and path.is_file()),
         key=lambda path: (step_of_name(path) or 0, str(path)),
     )  # fmt: skip
     if not files:
-        raise ArgumentError(f"{source} has no file of samples: it should end in {', '.join(ENDINGS)}")
+        raise ArgumentError(
+            f"{source} has no file of samples: it should end in {', '.join((*ENDINGS, '.csv'))}"
+        )
     role = f"import-{hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()}"
     name = samples_file(role)
     with held_folder(data_root, item_path(SAMPLES, table, index), create=True) as folder:
         final = data_root / SAMPLES / table / index / name
         if is_there(folder / name):
             return Imported(final, 0, there=True)
-        rows = 0
+        rows, tables = 0, Tables()
         with replacing(folder / name) as temp, temp.open("wb") as out:
             for path in files:
-                for at, some in _chunks(path, role, now):
+                for at, some in _chunks(path, tables, role, now):
                     out.writelines(encode_samples(some, at, rows))
                     rows += len(some)
             if not rows:
@@ -82,14 +103,39 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
     return Imported(final, rows)
 
 
-def _chunks(path: Path, role: str, now: float) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
+def _has_samples(name: str) -> bool:
+    return name.endswith(ENDINGS) or CSV_TABLE.fullmatch(name) is not None
+
+
+class Tables:
+    """The tables of an import, of which each is logged again when it has grown."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, list[Mapping[str, Any]]] = {}
+
+    def new_rows(self, path: Path, rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The rows that the same table did not have in the file before."""
+        if not path.name.endswith(TABLE_ENDING):
+            return rows
+        name = _STEP_AND_HASH.sub("", str(path))
+        before = self._last.get(name, [])
+        self._last[name] = rows
+        return rows[len(before) :] if rows[: len(before)] == before else rows
+
+
+def _chunks(
+    path: Path, tables: Tables, role: str, now: float
+) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
     """Rows of a file with the step of each run of them."""
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
+    elif path.suffix == ".csv":
+        rows = list(_csv_rows(path))
     else:
-        rows = list(_json_rows(path))
+        rows = tables.new_rows(path, list(_json_rows(path)))
+    rows = single_rows(rows)
     steps = [_step(row, path) for row in rows]
-    if path.name.startswith(TRL_NAME):
+    if path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV):
         rows = trl_rows(rows)
     for step, numbers in groupby(range(len(rows)), lambda number: steps[number]):
         chosen = list(numbers)
@@ -131,4 +177,47 @@ def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             for row in found if isinstance(found, list) else [found]:
                 if not isinstance(row, dict):
                     raise ArgumentError(f"line {number} of {path} is no JSON object")
-                yield row
+                yield from _table_rows(row)
+
+
+def _table_rows(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table of wandb's or trackio's; an object that is none is a row."""
+    columns, data, value = found.get("columns"), found.get("data"), found.get("_value")
+    if isinstance(columns, list) and isinstance(data, list):
+        yield from (
+            dict(zip(map(str, columns), cells, strict=False)) for cells in data if isinstance(cells, list)
+        )
+    elif str(found.get("_type")).endswith(".table") and isinstance(value, list):
+        yield from (row for row in value if isinstance(row, dict))
+    else:
+        yield found
+
+
+def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Rows of a table; numbers, lists and objects in its cells are JSON.
+
+    Raises:
+        ArgumentError: it is no CSV.
+    """
+    with open_plain(path, links=True) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+        before = csv.field_size_limit(MAX_CSV_CELL)
+        try:
+            rows = list(csv.DictReader(text))
+        except csv.Error as error:
+            raise ArgumentError(f"{path} is no CSV: {error}") from error
+        finally:
+            csv.field_size_limit(before)
+    for row in rows:
+        yield {name: _cell(name, cell) for name, cell in row.items() if name}
+
+
+def _cell(name: str, text: object) -> object:
+    if not isinstance(text, str) or not text:
+        return None
+    if text[0] in "[{" or (text[0] in "-0123456789" and not is_text(name)):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text

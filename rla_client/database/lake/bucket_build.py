@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 from rla_client.contract.errors import BrokenFileError, UnsafeNameError
 from rla_client.database.catalogue import COLUMNS
-from rla_client.database.lake.bucket_lake import THREADS, BucketLake, BusyError, Objects, csv_bytes
+from rla_client.database.lake.bucket_lake import THREADS, BucketLake, BusyError, Objects
 from rla_client.database.lake.build import LakeBuild, Progress, Report
 from rla_client.database.lake.build_plan import Ended
 from rla_client.database.lake.lake_reader import Lake, PartRuns
@@ -78,18 +78,23 @@ def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None)
     """
     begin = time.perf_counter()
     runs, _ = lake.runs(now)
+    lake.add_samples(runs)
     ended: dict[str, list[Ended]] = {}
     for (table, index), objects in sorted(runs.items()):
-        ended.setdefault(table, []).append(Ended(index, objects.signature, csv_bytes(objects)))
-    held = Lake(lake.root).signatures()
-    lake.add_others({run: one for run, one in runs.items() if held.get(run) != one.signature})
+        one = Ended(index, objects.signature, objects.table_bytes, objects.samples_signature)
+        ended.setdefault(table, []).append(one)
+    held = Lake(lake.root).all_signatures()
+    changed = {
+        run: one for run, one in runs.items() if held.get(run) != (one.signature, one.samples_signature)
+    }
+    lake.add_others(changed)
     report = Report()
     builder = BucketBuilder(lake)
     work = LakeBuild(lake.root, ended, partial(_read_runs, lake, runs, report), builder, now, report)
     try:
         while not work.carry_out(Lake(lake.root), progress):
-            runs, _ = lake.runs(now)
-            lake.add_others(runs)
+            lake.add_others({run: one for run, one in runs.items() if run not in changed})
+            changed = runs
         builder.sweep_bucket(now)
     except BusyError:
         return None
@@ -125,6 +130,7 @@ def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None
     """
     found = Findings()
     runs, _ = lake.runs(now)
+    lake.add_samples(runs)
     lake.add_others(runs)
     local = Lake(lake.root)
 
@@ -156,6 +162,8 @@ def _reread(
 ) -> RunData | None:
     objects = runs.get((one.part.table, one.indexes[place]))
     if objects is None or objects.signature != one.signatures[place]:
+        return None
+    if one.samples_signatures[place] not in {"", objects.samples_signature}:
         return None
     data = lake.read(one.part.table, one.indexes[place], objects)
     if data is not None:  # no signature covers the kinds

@@ -31,6 +31,8 @@ from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
     LOG,
+    SAMPLES,
+    is_samples_file,
 )
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.run_index import RunIndex
@@ -38,6 +40,7 @@ from rla_client.contract.safe_names import check_relative
 from rla_client.database.catalogue import catalogue_row
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.lake.build import QUIET_S, fill
+from rla_client.database.lake.build_plan import SAMPLES_SHARE
 from rla_client.database.lake.manifest import LAKE, MANIFEST, Part, read_parts
 from rla_client.database.lake.run_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
 from rla_client.database.records.record_reader import NOTE_FILE
@@ -74,19 +77,30 @@ class BusyError(DatabaseError):
 
 @dataclass(slots=True)
 class Objects:
-    """What the bucket has of one run: path in the item → object, of the log folder and of all other kinds."""
+    """What the bucket has of one run: path in the item → object, of log folder, samples and other kinds."""
 
     log: dict[str, ObjectMeta] = field(default_factory=dict)
+    samples: dict[str, ObjectMeta] = field(default_factory=dict)
     others: list[tuple[str, str, ObjectMeta]] = field(default_factory=list)
     appended: float = 0.0
 
     @property
     def signature(self) -> str:
         """Changes with each of the log objects."""
-        digest = hashlib.sha256()
-        for name, meta in sorted(self.log.items()):
-            digest.update(f"{name}\0{meta['size']}\0{meta['e_tag']}\n".encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()[:32]
+        return _digest(self.log)
+
+    @property
+    def samples_signature(self) -> str:
+        """Changes with each of the objects of samples; empty without any, or with one too large."""
+        files = {name: meta for name, meta in self.samples.items() if is_samples_file(name)}
+        kept = files and all(meta["size"] <= MAX_STAGED_BYTES for meta in files.values())
+        return _digest(files) if kept else ""
+
+    @property
+    def table_bytes(self) -> int:
+        """What the run's tables weigh in a part, see `Ended`."""
+        samples = sum(meta["size"] for meta in self.samples.values()) if self.samples_signature else 0
+        return csv_bytes(self) + samples // SAMPLES_SHARE
 
     def ended(self, now: float) -> bool:
         """Whether its objects are whole and nobody writes to them."""
@@ -95,6 +109,13 @@ class Objects:
             return self.appended <= sums["last_modified"].timestamp()
         newest = max((meta["last_modified"].timestamp() for meta in self.log.values()), default=now)
         return not self.appended and now - newest >= QUIET_S
+
+
+def _digest(objects: dict[str, ObjectMeta]) -> str:
+    digest = hashlib.sha256()
+    for name, meta in sorted(objects.items()):
+        digest.update(f"{name}\0{meta['size']}\0{meta['e_tag']}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:32]
 
 
 class BucketLake:
@@ -212,10 +233,17 @@ class BucketLake:
         whole = {run: one for run, one in found.items() if one.ended(now) and csv_bytes(one) <= MAX_CSV_BYTES}
         return whole, len(found) - len(whole)
 
+    def add_samples(self, runs: dict[RunName, Objects]) -> None:
+        """List the samples of these runs."""
+        for meta in self.list(SAMPLES) if runs else ():
+            item = item_of(meta["path"])
+            if item is not None and item[1] in runs and PARTS not in item[2].split("/"):
+                runs[item[1]].samples[item[2]] = meta
+
     def add_others(self, runs: dict[RunName, Objects]) -> None:
-        """List what these runs have beside their logs."""
+        """List what these runs have beside their logs and samples."""
         for kind in DEFAULT_LOG_TYPES if runs else ():
-            if kind == LOG:
+            if kind in {LOG, SAMPLES}:
                 continue
             for meta in self.list(kind):
                 item = item_of(meta["path"])
@@ -235,6 +263,7 @@ class BucketLake:
             for kind, name, meta in objects.others
             if kind == ARCHIVE_TESTER or (kind in {CODE, HYPARAMETER} and _is_parameter(name))
         ]
+        wanted += objects.samples.values() if objects.samples_signature else ()
         with TemporaryDirectory(dir=self.root) as folder:
             for meta in wanted:
                 if meta["size"] > MAX_STAGED_BYTES:
@@ -245,13 +274,16 @@ class BucketLake:
                 path = Path(folder, *check_relative(_plain(meta["path"])))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(got[1])
-            kinds = (
-                LOG,
-                *(kind for kind in DEFAULT_LOG_TYPES if any(kind == one[0] for one in objects.others)),
-            )
+            found = {kind for kind, _, _ in objects.others} | ({SAMPLES} if objects.samples else set())
+            kinds = (LOG, *(kind for kind in DEFAULT_LOG_TYPES if kind in found))
             data = RunData(catalogue_row(Path(folder), table, index, kinds), objects.signature)
+            data.samples_signature = objects.samples_signature
             fill(Path(folder), data)
-        every = [(LOG, name, meta) for name, meta in objects.log.items()] + objects.others
+        every = [
+            *((LOG, name, meta) for name, meta in objects.log.items()),
+            *((SAMPLES, name, meta) for name, meta in objects.samples.items()),
+            *objects.others,
+        ]
         data.files = [
             (kind, name, meta["size"], meta["last_modified"].timestamp())
             for kind, name, meta in sorted(every, key=lambda one: one[:2])[:MAX_FILES]

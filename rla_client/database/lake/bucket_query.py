@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.database.lake.bucket_lake import BucketLake
-from rla_client.database.lake.lake_reader import Lake
+from rla_client.database.lake.lake_reader import Lake, RunName
 from rla_client.database.lake.sql_session import Session, views_in
 
 if TYPE_CHECKING:
@@ -28,11 +29,17 @@ def query_bucket(
             f"{lake.address} has no lake\nhint: is the prefix right? `rla lake build --bucket` makes one"
         )
     runs, others = lake.runs(now)
-    signed = [(table, index, one.signature, None) for (table, index), one in runs.items()]
     held = Lake(lake.root)
-    inside = held.signatures()
+    inside: Mapping[RunName, object] = held.signatures()
+    if sampled := "samples" in views_in(query):
+        lake.add_samples(runs)
+        inside = held.all_signatures()
     lake.fetch_all((one.part, name) for one in held.parts for name in views_in(query))
-    signed = [one for one in signed if inside.get((one[0], one[1])) == one[2]]
+    signed = [
+        (*run, one.signature, None)
+        for run, one in runs.items()
+        if inside.get(run) == ((one.signature, one.samples_signature) if sampled else one.signature)
+    ]
     session = Session(lake.root, query)
     session.fill(None, signed, now)
     return session.execute(timing), len(runs) - len(signed) + others

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import Catalogue, Signed
-from rla_client.database.lake.build_plan import Ended, PlannedPart, plan
+from rla_client.database.lake.build_plan import SAMPLES_SHARE, Ended, PlannedPart, plan
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import Builder, building
 from rla_client.database.lake.manifest import NAMES, Part, warn
@@ -33,7 +33,8 @@ from rla_client.database.lake.run_tables import (
     read_rows,
     read_system,
 )
-from rla_client.database.signatures import Signatures, signed_size
+from rla_client.database.lake.sample_table import read_samples
+from rla_client.database.signatures import SamplesSignatures, Signatures, signed_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,7 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
         with Catalogue(data_root, seed=lambda wanted: Lake(data_root).rows(wanted)) as catalogue:
             signed = catalogue.refresh(int(now * 1e9))
             read = partial(_read_runs, data_root, catalogue, now, report)
-            work = LakeBuild(data_root, ended_runs(signed, now), read, builder, now, report)
+            work = LakeBuild(data_root, ended_runs(data_root, signed, now), read, builder, now, report)
             try:
                 while not work.carry_out(Lake(data_root), progress):
                     pass  # each turn leaves a damaged part out
@@ -88,19 +89,22 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
     return report
 
 
-def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
+def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
     """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
     found: dict[str, list[Ended]] = {}
+    samples = SamplesSignatures(data_root, int(now * 1e9))
     for table, index, signature, state in signed:
         told = signed_size(signature or "")
         if told is None:
             continue  # without log folder, or too young
-        newest_ns, csv_bytes = told
+        newest_ns, table_bytes = told
         quiet_s = now - newest_ns / 1e9
         if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:
             continue
-        if csv_bytes <= MAX_CSV_BYTES:
-            found.setdefault(table, []).append(Ended(index, signature, csv_bytes))
+        if table_bytes <= MAX_CSV_BYTES:
+            sampled, size = samples.of(table, index)
+            one = Ended(index, signature, table_bytes + size // SAMPLES_SHARE, sampled)
+            found.setdefault(table, []).append(one)
     return {table: sorted(runs, key=lambda one: one.index) for table, runs in sorted(found.items())}
 
 
@@ -113,6 +117,7 @@ def _read_runs(
         if found is None or found[1] != one.signature:
             continue
         data = RunData(*found)
+        data.samples_signature = one.samples
         try:
             fill(root, data)
         except (BrokenFileError, OSError, UnicodeEncodeError) as error:
@@ -120,8 +125,9 @@ def _read_runs(
             continue
         data.files = read_files(root, table, one.index)
         with Signatures(root, int(now * 1e9)) as signatures:
-            if signatures.of(table, one.index, one.signature) == one.signature:
-                yield data
+            same = signatures.of(table, one.index, one.signature) == one.signature
+        if same and SamplesSignatures(root, int(now * 1e9)).of(table, one.index)[0] == one.samples:
+            yield data
 
 
 def fill(root: Path, data: RunData) -> None:
@@ -133,6 +139,8 @@ def fill(root: Path, data: RunData) -> None:
     table = str(data.row[0])
     data.rows = read_rows(root, table, data.index)
     data.system = read_system(root, table, data.index)
+    if data.samples_signature:
+        data.samples = read_samples(root, table, data.index)
     "".join(text for text in data.row if isinstance(text, str)).encode()
 
 
@@ -209,7 +217,7 @@ class LakeBuild:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
             sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
-        return Part(name, table, min(indexes), max(indexes), runs, job.csv_bytes, sizes, footers, self._now)
+        return Part(name, table, min(indexes), max(indexes), runs, job.table_bytes, sizes, footers, self._now)
 
     def _joined(self, file: str, job: PlannedPart, fresh: list[RunData]) -> pa.Table:
         """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""

@@ -13,16 +13,25 @@ from rla_client.database.lake.lake_reader import PartRuns
 from rla_client.database.lake.manifest import MAX_RUNS
 from rla_client.database.lake.run_tables import MAX_CSV_BYTES
 
+SAMPLES_SHARE = 10  # of a file of samples, the index is one part in so many
 FEW = MAX_RUNS // 8  # parts that shrank below are put together with their neighbour
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that belongs into the lake; `csv_bytes` of its progress.csv."""
+    """A run that belongs into the lake.
+
+    Attributes:
+        index: of the run.
+        signature: of its log folder.
+        table_bytes: of its progress.csv, and of the index of its samples: a part of their files.
+        samples: the signature of these; empty where the lake keeps none.
+    """
 
     index: str
     signature: str
-    csv_bytes: int
+    table_bytes: int
+    samples: str = ""
 
 
 @dataclass(slots=True)
@@ -32,22 +41,24 @@ class PlannedPart:
     Attributes:
         old: parts that it takes the place of, each with the places of the runs that stay as they are.
         fresh: runs to read.
-        runs: how many it will hold, with `csv_bytes` of progress.csv.
+        runs: how many it will hold, with `table_bytes` of their tables.
     """
 
     old: list[tuple[PartRuns, list[int]]] = field(default_factory=list)
     fresh: list[Ended] = field(default_factory=list)
     runs: int = 0
-    csv_bytes: int = 0
+    table_bytes: int = 0
 
     def takes(self, one: Ended) -> bool:
         """Whether there is room for a run."""
-        return self.runs == 0 or (self.runs < MAX_RUNS and self.csv_bytes + one.csv_bytes <= MAX_CSV_BYTES)
+        return self.runs == 0 or (
+            self.runs < MAX_RUNS and self.table_bytes + one.table_bytes <= MAX_CSV_BYTES
+        )
 
     def add(self, one: Ended, *, fresh: bool = True) -> None:
         """Count a run in."""
         self.runs += 1
-        self.csv_bytes += one.csv_bytes
+        self.table_bytes += one.table_bytes
         if fresh:
             self.fresh.append(one)
 
@@ -70,11 +81,12 @@ def plan(ended: Sequence[Ended], parts: Sequence[PartRuns]) -> list[PlannedPart]
     for part in parts:
         job = PlannedPart()
         keep = []
-        for place, (index, signature) in enumerate(zip(part.indexes, part.signatures, strict=True)):
+        known = zip(part.indexes, part.signatures, part.samples_signatures, strict=True)
+        for place, (index, signature, samples) in enumerate(known):
             one = now.get(index)
             if one is None or index in placed:
                 continue
-            same = one.signature == signature
+            same = one.signature == signature and one.samples == samples
             if same or job.takes(one):
                 placed.add(index)
                 job.add(one, fresh=not same)
@@ -92,10 +104,14 @@ def plan(ended: Sequence[Ended], parts: Sequence[PartRuns]) -> list[PlannedPart]
 def _append(jobs: list[PlannedPart], job: PlannedPart) -> None:
     """Add a part, or put it together with the one before where both have become small."""
     before = jobs[-1] if jobs else None
-    if before and before.runs + job.runs <= FEW and before.csv_bytes + job.csv_bytes <= MAX_CSV_BYTES // 2:
+    if (
+        before
+        and before.runs + job.runs <= FEW
+        and before.table_bytes + job.table_bytes <= MAX_CSV_BYTES // 2
+    ):
         before.old += job.old
         before.fresh += job.fresh
         before.runs += job.runs
-        before.csv_bytes += job.csv_bytes
+        before.table_bytes += job.table_bytes
     else:
         jobs.append(job)

@@ -41,7 +41,7 @@ def available(data_root: Path) -> bool:
 
 @dataclass(frozen=True)
 class PartRuns:
-    """Which runs a part holds, by place: its columns `idx` and `signature`."""
+    """Which runs a part holds, by place: its columns `idx`, `signature` and `samples`."""
 
     part: Part
     columns: pa.Table
@@ -56,6 +56,11 @@ class PartRuns:
         """Signature that each run had when it was read."""
         return self.columns["signature"].to_pylist()  # type: ignore[no-any-return]
 
+    @cached_property
+    def samples_signatures(self) -> list[str]:
+        """Signature that the samples of each run had; empty where none are kept."""
+        return self.columns["samples"].to_pylist()  # type: ignore[no-any-return]
+
 
 def part_runs(data_root: Path, part: Part) -> PartRuns:
     """Which runs a part holds.
@@ -63,7 +68,7 @@ def part_runs(data_root: Path, part: Part) -> PartRuns:
     Raises:
         BrokenFileError, OSError: it cannot be read.
     """
-    found = read_table(data_root, part, "runs", ["place", "idx", "signature"])
+    found = read_table(data_root, part, "runs", ["place", "idx", "signature", "samples"])
     if found["place"].to_pylist() != list(range(found.num_rows)) or part.runs > MAX_RUNS:
         raise BrokenFileError(part.name, "its runs are not numbered")
     return PartRuns(part, found)
@@ -105,6 +110,16 @@ class Lake:
             (one.part.table, index): signature
             for one in self.parts
             for index, signature in zip(one.indexes, one.signatures, strict=True)
+        }
+
+    def all_signatures(self) -> dict[RunName, tuple[str, str]]:
+        """All runs of the lake with the signatures of their logs and of their samples."""
+        return {
+            (one.part.table, index): (signature, samples)
+            for one in self.parts
+            for index, signature, samples in zip(
+                one.indexes, one.signatures, one.samples_signatures, strict=True
+            )
         }
 
     def rows(self, wanted: Sequence[tuple[str, str, str]]) -> dict[RunName, tuple[object, ...]]:

@@ -29,9 +29,9 @@ from rla_client.database.catalogue import VERSION
 LAKE = ".rla/lake"
 TABLES = "tables"
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 MAX_MANIFEST_BYTES = 16 << 20  # 30,000 parts of 500 bytes
-NAMES = ("runs", "params", "last", "rows", "system", "files")  # of a part's files
+NAMES = ("runs", "params", "last", "rows", "system", "files", "samples")  # of a part's files
 MAX_RUNS = 2048  # of a part
 
 
@@ -45,7 +45,7 @@ class Part:
         first: the least index of its runs.
         last: the greatest.
         runs: how many.
-        csv_bytes: of their progress.csv.
+        table_bytes: of their tables, see `build_plan.Ended`.
         sizes: file name without ending → its bytes.
         footers: file name without ending → checksum of its footer, which Parquet itself does not protect.
         written: Unix seconds.
@@ -56,7 +56,7 @@ class Part:
     first: str
     last: str
     runs: int
-    csv_bytes: int
+    table_bytes: int
     sizes: dict[str, int] = field(hash=False)
     footers: dict[str, int] = field(hash=False)
     written: float
@@ -86,7 +86,7 @@ def _parts(found: Any) -> list[Part]:  # noqa: ANN401
             str(one["first"]),
             str(one["last"]),
             int(one["runs"]),
-            int(one["csv_bytes"]),
+            int(one["table_bytes"]),
             {str(name): int(size) for name, size in one["sizes"].items()},
             {str(name): int(check) for name, check in one["footers"].items()},
             float(one["written"]),

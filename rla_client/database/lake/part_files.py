@@ -1,11 +1,13 @@
 """The Parquet files of a part.
 
-    runs      a row a run: the row of the catalogue, its signature, and `place`, its number in this part
+    runs      a row a run: the row of the catalogue, its signature, that of its samples (`samples`), and
+              `place`, its number in this part
     params    run, name, value (text), number (null where it is none)
     last      run, metric, value, text: the last value of each column of progress.csv
     rows      a row for each run and column of progress.csv: lists `step`, `value`, `text`, an entry a row
     system    the same of system.csv; `step` is the time
     files     run, kind, path, bytes, changed: every file of the run when the part was written
+    samples   run and the index of its samples, a sample a row, see `sample_table`
 
 `value` is null where a cell was empty or text, NaN where NaN was recorded; `run` is `<table>/<index>`. `rows`
 is ordered by metric and run, in row groups of some 100 runs, so that one metric is read alone.
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 1 << 30  # of a part's file, packed or not; ours have a tenth of it
 FOOTER_END = 8  # bytes: the footer's length, "PAR1"
 MAX_FOOTER_BYTES = 64 << 20
+SAMPLE_TEXTS = ("id", "name", "role", "group", "prompt", "completion")  # columns of their own
+SAMPLE_NUMBERS = ("step", "time", "reward")
 _NUMBERS = frozenset({"opened", "updated", "time_step", "duration_s"})
 
 
@@ -131,11 +135,21 @@ def schemas() -> dict[str, pa.Schema]:
         ("text", pa.list_(text)),
     ]
     fields = {
-        "runs": [("signature", text), *((name, number if name in _NUMBERS else text) for name in COLUMNS)],
+        "runs": [
+            ("signature", text),
+            *((name, number if name in _NUMBERS else text) for name in COLUMNS),
+            ("samples", text),
+        ],
         "params": [("name", text), ("value", text), ("number", number)],
         "last": [("metric", text), ("value", number), ("text", text)],
         "rows": curves,
         "system": curves,
         "files": [("kind", text), ("path", text), ("bytes", pa.int64()), ("changed", number)],
+        "samples": [
+            *((name, text) for name in SAMPLE_TEXTS),
+            *((name, number) for name in SAMPLE_NUMBERS),
+            ("numbers", pa.map_(text, number)),
+            ("texts", pa.map_(text, text)),
+        ],
     }
     return {name: pa.schema([("place", pa.int32()), ("run", text), *found]) for name, found in fields.items()}

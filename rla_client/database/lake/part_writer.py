@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+GROUP_SAMPLES = 1 << 17
 GROUP_CELLS = 1 << 15  # of a row group: 160 runs of 200 rows
+_MAP_KEYS = ("numbers.key_value.key", "texts.key_value.key")
 
 
 def kept(table: pa.Table, places: Sequence[int], base: int) -> pa.Table:
@@ -35,7 +37,7 @@ def write_parquet(name: str, table: pa.Table, sink: BinaryIO) -> None:
         table.schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=["run", "metric", "name", "step.list.element", "kind"],
+        use_dictionary=["run", "metric", "name", "step.list.element", "kind", "role", "group", *_MAP_KEYS],
         write_page_checksum=True,
     ) as writer:
         for group in in_groups(name, table):
@@ -47,6 +49,10 @@ def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:
     import numpy as np
     import pyarrow.compute as pc
 
+    if name == "samples":
+        for begin in range(0, max(table.num_rows, 1), GROUP_SAMPLES):
+            yield table.slice(begin, GROUP_SAMPLES)
+        return
     if name not in {"rows", "system"}:
         by = {"params": "name", "last": "metric"}.get(name)
         yield table if by is None else table.sort_by([(by, "ascending"), ("place", "ascending")])

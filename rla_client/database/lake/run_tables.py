@@ -48,6 +48,8 @@ class RunData:
         rows: progress.csv, as `read_all` gives it; None where there is none.
         system: system.csv likewise.
         files: (kind, path in the item, bytes, mtime).
+        samples: as `read_samples` gives them; None where there are none.
+        samples_signature: of their files.
     """
 
     row: tuple[Any, ...]
@@ -55,6 +57,8 @@ class RunData:
     rows: Content | None = None
     system: Content | None = None
     files: list[tuple[str, str, int, float]] = field(default_factory=list)
+    samples: pa.Table | None = None
+    samples_signature: str = ""
 
     @property
     def index(self) -> str:
@@ -119,7 +123,7 @@ def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, 
 
 def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
     """Tables of some runs by the names of files; see `schemas`."""
-    return {name: _table(name, runs) if name in _ROWS else _curves_table(name, runs) for name in names}
+    return {name: _MAKERS.get(name, _table)(name, runs) for name in names}
 
 
 def _table(name: str, runs: Sequence[RunData]) -> pa.Table:
@@ -148,7 +152,7 @@ def _last(one: RunData) -> Iterator[tuple[Any, ...]]:
 
 
 _ROWS: dict[str, Callable[[RunData], Iterable[tuple[Any, ...]]]] = {  # behind place and run
-    "runs": lambda one: [(one.signature, *one.row)],
+    "runs": lambda one: [(one.signature, *one.row, one.samples_signature)],
     "params": _params,
     "last": _last,
     "files": lambda one: one.files,
@@ -190,6 +194,29 @@ def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
         ],
         schema=schema,
     )
+
+
+def _samples_table(name: str, runs: Sequence[RunData]) -> pa.Table:
+    import pyarrow as pa
+
+    tables = [schemas()[name].empty_table()]
+    for place, one in enumerate(runs):
+        if one.samples is not None:
+            count = one.samples.num_rows
+            columns = [
+                pa.array([place] * count, pa.int32()),
+                pa.array([one.run] * count, pa.string()),
+                *one.samples.columns,
+            ]
+            tables.append(pa.table(columns, schema=tables[0].schema))
+    return pa.concat_tables(tables)
+
+
+_MAKERS: dict[str, Callable[[str, Sequence[RunData]], pa.Table]] = {
+    "rows": _curves_table,
+    "system": _curves_table,
+    "samples": _samples_table,
+}
 
 
 def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:

@@ -5,82 +5,94 @@ One row a sample: what its index has (`database.samples.sample_index`), so of lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.layout import SAMPLES
+from rla_client.database.lake.part_files import SAMPLE_NUMBERS, SAMPLE_TEXTS, schemas
 from rla_client.database.samples.sample_index import SampleIndex
-from rla_client.database.tree.chains import chain_of
+from rla_client.database.tree.chains import Link, chain_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ROWS = 2_000_000  # some 1 kB each
-_TEXTS = ("id", "name", "role", "group", "prompt", "completion")  # columns of their own
-_NUMBERS = ("step", "time", "reward")
 
 
-def sample_table(data_root: Path, runs: Iterable[tuple[str, str]]) -> pa.Table:
+def sample_table(
+    data_root: Path, runs: Iterable[tuple[str, str]], told: Callable[[str], None] = lambda _: None
+) -> pa.Table:
     """The samples of some runs; those that cannot be read have none.
 
     Args:
         data_root: of the database.
         runs: task table and index.
+        told: gets what cannot be read, and why.
 
     Raises:
         DatabaseError: there are too many.
     """
     import pyarrow as pa
 
-    tables = []
+    tables = [_schema().empty_table()]
     total = 0
     for table, run in runs if (data_root / SAMPLES).is_dir() else ():
-        index = SampleIndex(data_root, table, chain_of(data_root, table, run))
         try:
-            index.refresh()
-        except (BrokenFileError, OSError):
+            index = _read(data_root, table, chain_of(data_root, table, run))
+        except (BrokenFileError, OSError) as error:
+            told(f"{table}/{run}: {error}")
             continue
+        for path in index.unread:
+            told(f"left out, as you may not read it: {path}")
         total += len(index)
         if total > MAX_ROWS:
             raise DatabaseError(
-                f"the runs have more than {MAX_ROWS} samples, too many for a query\n"
-                "hint: rla export --samples FILE.parquet -r RUN writes those of one run"
+                f"the runs have more than {MAX_ROWS} samples that are not in the lake, too many for a query\n"
+                "hint: rla lake build; rla export --samples FILE.parquet -r RUN writes those of one run"
             )
         if len(index):
-            tables.append(_table(f"{table}/{run}", index))
-    return pa.concat_tables(tables) if tables else _schema().empty_table()
+            names = pa.array([f"{table}/{run}"] * len(index), pa.string())
+            tables.append(_table(index).add_column(0, "run", names))
+    return pa.concat_tables(tables)
+
+
+def read_samples(data_root: Path, table: str, run: str) -> pa.Table:
+    """The samples of one run without those that it continues.
+
+    Raises:
+        BrokenFileError, OSError: they cannot be read.
+    """
+    return _table(_read(data_root, table, [Link(run)]))
+
+
+def _read(data_root: Path, table: str, chain: Sequence[Link]) -> SampleIndex:
+    index = SampleIndex(data_root, table, chain)
+    index.refresh()
+    return index
 
 
 def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    text, number = pa.string(), pa.float64()
-    return pa.schema(
-        [
-            ("run", text),
-            *((name, text) for name in _TEXTS),
-            *((name, number) for name in _NUMBERS),
-            ("numbers", pa.map_(text, number)),
-            ("texts", pa.map_(text, text)),
-        ]
-    )
+    schema = schemas()["samples"]
+    return schema.remove(schema.get_field_index("place"))
 
 
-def _table(run: str, index: SampleIndex) -> pa.Table:
+def _table(index: SampleIndex) -> pa.Table:
     import pyarrow as pa
 
     count = len(index)
-    columns: dict[str, Any] = {"run": [run] * count}
-    for name in _TEXTS:
+    columns: dict[str, Any] = {}
+    for name in SAMPLE_TEXTS:
         columns[name] = [_text(value) for value in index.columns.get(name, [None] * count)]
-    for name in _NUMBERS:
+    for name in SAMPLE_NUMBERS:
         columns[name] = [_number(value) for value in index.columns.get(name, [None] * count)]
-    others = {name: column for name, column in index.columns.items() if name not in {*_TEXTS, *_NUMBERS}}
+    others = {
+        name: column for name, column in index.columns.items() if name not in {*SAMPLE_TEXTS, *SAMPLE_NUMBERS}
+    }
     columns["numbers"] = _maps(others, count, _number)
     columns["texts"] = _maps(others, count, lambda value: value if isinstance(value, str) else None)
-    return pa.table(columns, schema=_schema())
+    return pa.table(columns, schema=_schema().remove(0))
 
 
 def _maps(columns: dict[str, list[Any]], count: int, kept: Any) -> list[list[tuple[str, Any]]]:  # noqa: ANN401

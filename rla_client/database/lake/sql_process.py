@@ -70,7 +70,6 @@ VIEWS = {
         make_timestamp(TRY_CAST("time" * 1e6 AS BIGINT)) AS logged, name, role, "group", reward, prompt,
         completion, numbers, texts FROM ({source})""",
 }  # fmt: skip
-IN_NO_LAKE = frozenset({"samples"})  # views that are read from the runs' own files
 
 
 # -- frames ------------------------------------------------------------------------------------------
@@ -211,9 +210,10 @@ def make_views(
 ) -> None:
     """Make the views that the query names, then lock what it may reach."""
     run, files = connection.execute, request["files"]
-    connection.register("lake_stale", tables["lake_stale"])
-    without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if tables["lake_stale"].num_rows else ""
     for name in request["views"]:
+        stale = "lake_stale_samples" if name == "samples" else "lake_stale"
+        connection.register(stale, tables[stale])
+        without = f"WHERE run NOT IN (SELECT run FROM {stale})" if tables[stale].num_rows else ""  # noqa: S608
         fresh = tables[f"fresh_{name}"]
         connection.register(f"fresh_{name}", fresh)
         columns = ", ".join(f'"{column}"' for column in fresh.schema.names)

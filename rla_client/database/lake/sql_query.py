@@ -131,7 +131,8 @@ class Query:
             query: one SELECT.
             clock: how long it may take.
             files: view → paths of its Parquet files.
-            tables: what else the views hold: `lake_stale`, and `fresh_<view>` of each view of the query.
+            tables: what else the views hold: `lake_stale`, `lake_stale_samples`, and `fresh_<view>` of each
+                view of the query.
             heard: runs that were not heard of since then are not live.
 
         Raises:

@@ -2,7 +2,7 @@
 
 The tables are the views `runs`, `params`, `last`, `rows`, `system`, `files` and `samples`. What the lake
 holds as it is now comes from its Parquet files, everything else (live runs, those that changed since the
-last build, chains; samples) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only
+last build, chains) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only
 views that the query names are filled. A chain is one run, as everywhere.
 
 One SELECT is taken and nothing else, in a process of its own (`sql_process`). DuckDB may open the lake's
@@ -13,7 +13,8 @@ query that somebody else wrote may be run.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -30,10 +31,11 @@ from rla_client.database.lake.lake_reader import Lake, RunName, available
 from rla_client.database.lake.part_files import check_file, plain_path
 from rla_client.database.lake.run_tables import RunData, make_tables, read_files, read_rows, read_system
 from rla_client.database.lake.sample_table import sample_table
-from rla_client.database.lake.sql_process import IN_NO_LAKE, VIEWS
+from rla_client.database.lake.sql_process import VIEWS
 from rla_client.database.lake.sql_query import Clock, Query
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import LIVE_S
+from rla_client.database.signatures import SamplesSignatures
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
@@ -110,9 +112,7 @@ class Session:
         check_query(query)
         self._root = data_root
         self._query = query
-        views = views_in(query)
-        self._used = [name for name in views if name not in IN_NO_LAKE]
-        self._samples = "samples" in views
+        self._used = views_in(query)
         self._tables: dict[str, pa.Table] = {}
         self._heard = 0.0
         self._process = Query()
@@ -135,12 +135,31 @@ class Session:
         fresh = self._fresh(catalogue, unread, now) if catalogue is not None else []
         tables = make_tables(fresh, self._used)
         self._tables = {f"fresh_{name}": tables[name] for name in self._used}
-        if self._samples:
-            later = {(table, parent) for (table, _), parent in links.items()}
-            runs = [one[:2] for one in signed if one[:2] not in later] if catalogue is not None else []
-            self._tables["fresh_samples"] = sample_table(self._root, runs)
         self._tables["lake_stale"] = pa.table({"run": stale})
+        self._tables["lake_stale_samples"] = self._tables["lake_stale"]
+        if "samples" in self._used and catalogue is not None:
+            self._fill_samples(signed, links, now)
         self._heard = now - LIVE_S
+
+    def _fill_samples(self, signed: Sequence[Signed], links: Mapping[RunName, str], now: float) -> None:
+        """Samples have signatures of their own, whatever the run's is."""
+        import pyarrow as pa
+
+        held = self._lake.all_signatures() if self._lake is not None else {}
+        signatures = SamplesSignatures(self._root, int(now * 1e9))
+        later = {(table, parent) for (table, _), parent in links.items()}
+        stale = {run for run, (_, samples) in held.items() if samples}
+        fresh = []
+        for table, index, *_ in signed:
+            run = (table, index)
+            alone = run not in later and run not in links
+            if run in stale and alone and signatures.of(*run)[0] == held[run][1]:
+                stale.remove(run)
+            elif run not in later:
+                fresh.append(run)
+        self._tables["fresh_samples"] = sample_table(self._root, fresh, warnings.warn)
+        names = pa.array([f"{table}/{index}" for table, index in sorted(stale)], pa.string())
+        self._tables["lake_stale_samples"] = pa.table({"run": names})
 
     def _lake_files(self, lake: Lake) -> dict[str, list[str]]:
         """View → paths of its files; a part of which one cannot be read is left out."""

@@ -38,10 +38,12 @@ def status(data_root: Path, now: float) -> Status:
     with Catalogue(data_root, seed=lake.rows) as catalogue:
         signed = catalogue.refresh(int(now * 1e9))
     ended = {
-        (table, one.index): one.signature for table, runs in ended_runs(signed, now).items() for one in runs
+        (table, one.index): (one.signature, one.samples)
+        for table, runs in ended_runs(data_root, signed, now).items()
+        for one in runs
     }
-    held = lake.signatures()
-    inside = sum(ended.get(run) == signature for run, signature in held.items())
+    held = lake.all_signatures()
+    inside = sum(ended.get(run) == signatures for run, signatures in held.items())
     return Status(
         len(lake.parts),
         sum(sum(one.part.sizes.values()) for one in lake.parts),

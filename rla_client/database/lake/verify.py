@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.catalogue import COLUMNS, catalogue_row
-from rla_client.database.lake.build import Progress
+from rla_client.database.lake.build import Progress, fill
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import building
 from rla_client.database.lake.part_files import read_table
-from rla_client.database.lake.run_tables import RunData, make_tables, read_rows, read_system
-from rla_client.database.signatures import Signatures
+from rla_client.database.lake.run_tables import RunData, make_tables
+from rla_client.database.signatures import SamplesSignatures, Signatures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_COMPARED = ("runs", "params", "last", "rows", "system")  # `files` are as they were when the part was written
+_COMPARED = (
+    "runs",
+    "params",
+    "last",
+    "rows",
+    "system",
+    "samples",
+)  # `files` are as they were when the part was written
 Reread = Callable[[int, Sequence[Any]], RunData | None]
 
 
@@ -61,9 +68,12 @@ def verify(data_root: Path, now: float, progress: Progress | None = None) -> Fin
             done += len(one.indexes)
             yield one
 
+    samples = SamplesSignatures(data_root, int(now * 1e9))
+
     def check(one: PartRuns) -> list[str]:
         with Signatures(data_root, int(now * 1e9)) as signatures:
-            return wrong_runs(data_root, one, partial(_read_same, data_root, signatures, one), found)
+            reread = partial(_read_same, data_root, signatures, samples, one)
+            return wrong_runs(data_root, one, reread, found)
 
     bad = bad_parts(lake, told(), check, found)
     if bad:
@@ -116,16 +126,28 @@ def wrong_runs(data_root: Path, one: PartRuns, read: Reread, found: Findings) ->
 
 
 def _read_same(
-    data_root: Path, signatures: Signatures, one: PartRuns, place: int, stored: Sequence[Any]
+    data_root: Path,
+    signatures: Signatures,
+    samples: SamplesSignatures,
+    one: PartRuns,
+    place: int,
+    stored: Sequence[Any],
 ) -> RunData | None:
     """A run from its files, None where they changed; its kinds, which no signature covers, as stored."""
     table, index, signature = one.part.table, one.indexes[place], one.signatures[place]
-    if signatures.of(table, index, signature) != signature:
+
+    def samples_same() -> bool:
+        held = one.samples_signatures[place]
+        return not held or samples.of(table, index)[0] == held
+
+    if signatures.of(table, index, signature) != signature or not samples_same():
         return None
     kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
     data = RunData(catalogue_row(data_root, table, index, kinds), signature)
-    data.rows, data.system = read_rows(data_root, table, index), read_system(data_root, table, index)
-    return data if signatures.of(table, index, signature) == signature else None
+    data.samples_signature = one.samples_signatures[place]
+    fill(data_root, data)
+    same = signatures.of(table, index, signature) == signature and samples_same()
+    return data if same else None
 
 
 def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
@@ -150,4 +172,4 @@ def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
                 )
         for place, *rest in zip(batch.column(0).to_pylist(), *columns, strict=True):
             found.setdefault(place, []).append(tuple(rest))
-    return {place: sorted(rows, key=lambda row: row[:2]) for place, rows in found.items()}
+    return {place: sorted(rows, key=lambda row: (str(row[0]), str(row[1]))) for place, rows in found.items()}

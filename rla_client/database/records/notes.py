@@ -66,6 +66,12 @@ def _is_tag(text: str) -> bool:
     return short and text.isprintable() and "," not in text and text == text.strip()
 
 
+def plain_tag(text: str) -> str:
+    """A tag like another tool's: blanks within stay, what a tag may not hold becomes one; may be empty."""
+    text = "".join(letter if letter.isprintable() and letter != "," else " " for letter in text)
+    return text.strip()[:MAX_TAG_CHARACTERS].strip()
+
+
 def _checked_name(text: str) -> str:
     name = text.strip()
     if len(name) <= MAX_NAME_CHARACTERS and (name.isprintable() or not name):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,6 +70,7 @@ class SampleIndex:
         columns: name to one value a row, None where a row has none; `step`, `time`, `name` and `role` are of
             each row.
         left_out: step to the number of samples that the limits left out.
+        unread: folders and files that may not be read, as of the last `refresh`; others are read.
     """
 
     data_root: Path
@@ -78,6 +78,7 @@ class SampleIndex:
     chain: Sequence[Link]
     columns: Columns = field(default_factory=dict)
     left_out: dict[float, int] = field(default_factory=dict)
+    unread: list[Path] = field(default_factory=list)
     _files: dict[Path, _File] = field(default_factory=dict)
     _members: list[tuple[int, Path, int]] = field(default_factory=list)  # first row, file, offset
     _rows: int = 0
@@ -92,6 +93,7 @@ class SampleIndex:
             BrokenFileError: a file is none of samples. OSError: it cannot be read.
         """
         before = self._rows, len(self._members)
+        self.unread = []
         found = dict(self._found())
         for path, known in self._files.items():
             try:
@@ -136,15 +138,22 @@ class SampleIndex:
     def _found(self) -> Iterator[tuple[Path, Link]]:
         for link in self.chain:
             folder = self.data_root / SAMPLES / self.table / link.index
-            with suppress(FileNotFoundError, NotADirectoryError):
+            try:
                 names = sorted(name for name in os.listdir(folder) if is_samples_file(name))
                 names.sort(key=lambda name: name != _SAMPLED_FILE)
                 yield from ((folder / name, link) for name in names if ".old-" not in name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError:
+                self.unread.append(folder)
 
     def _read_file(self, known: _File) -> None:
         try:
             file = open_plain(known.path)
         except FileNotFoundError:
+            return
+        except PermissionError:
+            self.unread.append(known.path)
             return
         with file:
             stat = os.fstat(file.fileno())

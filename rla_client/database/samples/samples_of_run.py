@@ -11,6 +11,7 @@ from rla_client.contract.errors import ArgumentError, extra
 from rla_client.database.samples.sample_index import SampleIndex
 from rla_client.database.samples.sample_query import containing, matching, ordered, parse_steps
 from rla_client.database.tree.chains import chain_of
+from rla_client.database.tree.items import tell_closed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +33,15 @@ class Samples:
     def of_run(cls, data_root: Path, table: str, run: str) -> Samples:
         """All samples of a run; of one that was continued on another machine those of all its items.
 
+        What may not be read is left out, with a warning.
+
         Raises:
             BrokenFileError: a file is damaged. OSError: it cannot be read.
         """
         index = SampleIndex(data_root, table, chain_of(data_root, table, run))
         index.refresh()
+        for path in index.unread:
+            tell_closed(path)
         return cls(index)
 
     def __len__(self) -> int:

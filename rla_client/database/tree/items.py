@@ -65,9 +65,9 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _tell_closed(error: PermissionError) -> None:
-    """Warn of a folder that is left out, because somebody else made it for himself alone."""
-    warnings.warn(f"left out, as you may not read it: {error.filename}", stacklevel=3)
+def tell_closed(path: object) -> None:
+    """Warn of what is left out, because somebody else made it for himself alone."""
+    warnings.warn(f"left out, as you may not read it: {path}", stacklevel=3)
 
 
 def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> list[str]:
@@ -84,7 +84,7 @@ def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
     except PermissionError as error:
         if not table:
             raise
-        _tell_closed(error)
+        tell_closed(error.filename)
         return
     for name in names:
         child = folder / name
@@ -109,7 +109,7 @@ def _names_within(folder: str | Path, closed: list[str] | None = None) -> list[s
     try:
         return list_names(folder)
     except PermissionError as error:
-        _tell_closed(error)
+        tell_closed(error.filename)
         if closed is not None:
             closed.append(os.fspath(folder))
         return []

@@ -29,6 +29,7 @@ from rla_client.adapter import join_or_open, open_for_adapter, script_name, tell
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
 from rla_client.integrations.wandb.values import Artifact, Error, Unknown, UsageError
@@ -125,8 +126,10 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
             *(key for key in ("name", "run_name") if name and key in told),
         ]
         opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
-        # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold
-        own: dict[str, Any] = {} if known is None else {"run_id": known, "resume": "never"}
+        # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold, else
+        # the run has an id like wandb's, by which other processes may join it
+        named = known or ("" if environment("RLA_RUN_ID") else generate_id())
+        own: dict[str, Any] = {"run_id": named, "resume": "never"} if named else {}
         handle = opens(table, {**parameters, **told}, tracked, **own)
     except (RlaError, OSError) as error:
         raise UsageError(str(error)) from error
@@ -271,9 +274,10 @@ def _sweeps(*_: Any, **__: Any) -> Any:
     )
 
 
+_KINDS = ("Audio", "Histogram", "Html", "Image", "Object3D", "Table", "Video")
 _NAMES: dict[str, Any] = {
     **dict.fromkeys(("sweep", "agent", "controller"), _sweeps),
-    **{kind: getattr(values, kind) for kind in ("Audio", "Histogram", "Html", "Image", "Table", "Video")},
+    **{kind: getattr(values, kind) for kind in _KINDS},
     **dict.fromkeys(("login", "require", "setup", "ensure_configured"), _nothing),
     **dict.fromkeys(("finish", "join"), _finish),
     "termlog": _says(info),

@@ -7,13 +7,14 @@ from rla_client.integrations.wandb.values import (
     Histogram,
     Html,
     Image,
+    Object3D,
     Table,
     Unknown,
     Video,
     unknown_part,
 )
 
-__all__ = ["Audio", "Histogram", "Html", "Image", "Table", "Video"]
+__all__ = ["Audio", "Histogram", "Html", "Image", "Object3D", "Table", "Video"]
 
 
 def __getattr__(name: str) -> Unknown:

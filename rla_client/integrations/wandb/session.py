@@ -65,6 +65,12 @@ class _Items(dict[str, Any]):
         with vars(self)["_joined"].active():
             self.changed(dict(*args, **further))
 
+    def as_dict(self) -> dict[str, Any]:
+        """A plain copy."""
+        return dict(self)
+
+    _as_dict = as_dict  # of the summary in wandb, which prime-rl saves
+
     def changed(self, values: dict[str, Any]) -> None:
         """Several were set."""
         raise NotImplementedError
@@ -230,11 +236,11 @@ class Run(Lenient):
         """Write tags and note."""
         if self.disabled or exp_manager.log_dir is None or not (self.tags or self.notes):
             return
-        from rla_client.database.records.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
+        from rla_client.database.records.notes import change_note, plain_tag  # noqa: PLC0415 - the reading side is slow to import
 
         hidden = get_current().secrets
         shown = str if hidden is None else hidden.text
-        plain = ["-".join(shown(str(tag)).replace(",", " ").split())[:80] for tag in self.tags]
+        plain = [plain_tag(shown(str(tag))) for tag in self.tags]
         note = None if self.notes is None else shown(str(self.notes))
         root = Path(str(exp_manager.data_root))
         change_note(root, self.path, add=[tag for tag in plain if tag], note=note)

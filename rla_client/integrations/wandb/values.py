@@ -25,8 +25,9 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
+from rla_client.media.result_file import keep_bytes, keep_copy
 from rla_client.media.row_media import is_media, safe_name
-from rla_client.media.values import audio, histogram, html, image, table, video
+from rla_client.media.values import audio, histogram, html, image, point_cloud, table, video
 from rla_client.media.values.logged_value import LoggedValue, Where, is_frame, to_array
 from rla_client.run.current_logger import warn
 from rla_client.run.record.media_events import send_media_event
@@ -37,6 +38,10 @@ from rla_client.stream.summary_scalars import summary_scalars
 from rla_client.stream.values import to_plain
 
 _warned: set[str] = set()
+_CATEGORIES = (  # colours, Tableau's ten
+    (31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189),
+    (140, 86, 75), (227, 119, 194), (127, 127, 127), (188, 189, 34), (23, 190, 207),
+)  # fmt: skip
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
 PLAIN_TYPES = frozenset({float, int, bool, str})
 
@@ -189,6 +194,55 @@ class Html(html.Html):
     def __init__(self, data: Any, inject: bool = True, data_is_not_path: bool = False) -> None:
         del inject, data_is_not_path
         super().__init__(data)
+
+
+class Object3D(LoggedValue):
+    """Points, see `rla_client.PointCloud`, or a file with an object, of which a copy is kept.
+
+    Points are an array of (n, 3), (n, 4) with a category each, or (n, 6) with colours; or, as lidars give
+    them, the `points` of a mapping, whose boxes and vectors are left out.
+    """
+
+    def __init__(self, data_or_path: Any, **_: Any) -> None:
+        self.data = data_or_path
+        self.format = "obj"
+
+    @classmethod
+    def from_numpy(cls, data: Any, **_: Any) -> Object3D:
+        """Of an array."""
+        return cls(data)
+
+    @classmethod
+    def from_file(cls, data_or_path: Any, file_type: str | None = None, **_: Any) -> Object3D:
+        """Of a path, or something to read from whose content is a `file_type`."""
+        made = cls(data_or_path)
+        made.format = file_type or made.format
+        return made
+
+    @classmethod
+    def from_point_cloud(cls, points: Any, *_: Any, **__: Any) -> Object3D:
+        """Of the points of a lidar."""
+        return cls(points)
+
+    def save(self, name: str, where: Where) -> None:
+        """See `LoggedValue.save`."""
+        data = self.data.get("points") if isinstance(self.data, dict) else self.data
+        if isinstance(data, str | os.PathLike):
+            keep_copy(name, os.fspath(data), where)
+        elif hasattr(data, "read"):
+            content = data.read()
+            ending = safe_name(str(self.format))
+            keep_bytes(f"{name}.{ending}", content.encode() if isinstance(content, str) else content, where)
+        else:
+            point_cloud.PointCloud(_coloured(to_array(data))).save(name, where)
+
+
+def _coloured(points: Any) -> Any:
+    """Points whose fourth column is a category, each category in a colour of its own."""
+    if points.ndim != 2 or points.shape[1] != 4:  # noqa: PLR2004 - x, y, z, category
+        return points
+    colours = np.array(_CATEGORIES, dtype=points.dtype)[points[:, 3].astype(int) % len(_CATEGORIES)]
+    return np.concatenate([points[:, :3], colours], axis=1)
 
 
 class Table(table.Table, Lenient):

@@ -87,8 +87,9 @@ export function samplesTab({ path, body, signal, run, query, save }) {
 
   function show() {
     const nothing = !found.count;
-    fill(said, nothing ? "no samples: a training script keeps them by rla_client.log_samples(rows, step=…)"
-      : `${found.matching} of ${found.count} samples${among ? " with the text" : ""}${found.left_out ? `; ${found.left_out} more were left out by the limits of SAMPLES` : ""}`);
+    const closed = found.unread.length ? `left out, as this page's user may not read it: ${found.unread.join(", ")}` : "";
+    fill(said, nothing ? closed || "no samples: a training script keeps them by rla_client.log_samples(rows, step=…)"
+      : `${found.matching} of ${found.count} samples${among ? " with the text" : ""}${found.left_out ? `; ${found.left_out} more were left out by the limits of SAMPLES` : ""}${closed && `; ${closed}`}`);
     tools.hidden = nothing;
     histogram();
     const names = shown();

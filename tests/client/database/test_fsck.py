@@ -26,6 +26,15 @@ def torn_row(log: Path) -> None:
         file.write("1.5,12")
 
 
+def torn_row_of_a_role(log: Path) -> None:
+    (log / "progress.rollout-1.csv").write_text("a,time-step\n1,1\n2,")
+
+
+def short_rows_of_a_role(log: Path) -> None:
+    """Its last time-step is not that of the run."""
+    (log / "progress.rollout-1.csv").write_text("a,b,time-step\n1\n1,2,7\n")
+
+
 def torn_json(log: Path) -> None:
     (log / "note.json").write_text('{"tags": [')
 
@@ -109,6 +118,8 @@ def step_differs(log: Path) -> None:
     ("damage", "kind", "repaired"),
     [
         (torn_row, "torn-row", True),
+        (torn_row_of_a_role, "torn-row", True),
+        (short_rows_of_a_role, "short-rows", True),
         (torn_json, "torn-json", True),
         (torn_parameters, "torn-params", True),
         (torn_parameters_everywhere, "torn-params", False),

@@ -90,3 +90,25 @@ accelerator = Accelerator(cpu=True, log_with=RLATracker("x"))
 accelerator.init_trackers("x", config={"lr": 1})""",
         """accelerator.log({"loss": step}, step=step)""",
     )
+
+
+def test_its_own_tracker_with_our_module_in_wandbs_place(scripts: Scripts) -> None:
+    """`log_with="wandb"` asks for the installed package; the tracker itself does not."""
+    scripts.run(
+        """
+import sys
+import rla_client.integrations.wandb
+sys.modules["wandb"] = rla_client.integrations.wandb
+from accelerate import Accelerator
+from accelerate.tracking import WandBTracker
+
+accelerator = Accelerator(log_with=WandBTracker("table"), cpu=True)
+accelerator.init_trackers("table", config={"lr": 0.1})
+for step in (1, 2):
+    accelerator.log({"loss": step / 4}, step=step)
+accelerator.end_training()
+"""
+    )
+    (run,) = scripts.runs()
+    assert [(row["time-step"], row["loss"]) for row in run.rows()] == [("1", "0.25"), ("2", "0.5")]
+    assert run.parameters["lr"] == 0.1

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.beside import check_it_keeps_to_its_run
+from support.example_pictures import GRPO as EXAMPLE
 from support.user_scripts import RunFolder, Scripts
+
+import rla_client.database
 
 pytest.importorskip("transformers", reason="transformers is not installed: make test-integrations")
 pytest.importorskip("accelerate", reason="accelerate is not installed: make test-integrations")
@@ -222,3 +226,14 @@ def test_trls_grpo_by_our_callback_and_by_report_to_wandb(scripts: Scripts) -> N
         mean = sum(float(row[named[0]]) for row in table) / 4
         assert mean == expected["train/reward"][step]
     assert "no meaning here" not in (theirs.log / "warn.txt").read_text()
+
+
+@pytest.mark.usefixtures("agent")
+def test_the_example_of_grpo_has_its_curve_and_all_its_samples(tmp_path: Path) -> None:
+    for module in EXAMPLE.modules:
+        pytest.importorskip(module, reason=f"{module} is not installed: make test-integrations")
+    assert EXAMPLE.play(tmp_path, short=True).read_bytes().startswith(b"\x89PNG")
+    samples = rla_client.database.open(tmp_path / "data").samples()
+    assert {row["step"] for row in samples} == {1, 2}
+    assert len(samples) == 64
+    assert {row["rewards"].keys() >= {"colour_reward", "variety_reward"} for row in samples} == {True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -466,7 +467,7 @@ def test_no_value_stops_training(scripts: Scripts) -> None:
 import datetime, io
 import numpy as np, pandas as pd, torch
 torch.manual_seed(0)
-run = wandb.init(project="odd", tags="single")
+run = wandb.init(project="odd", tags=["two words", "a, b", "-"])
 model = torch.nn.Linear(2, 2)
 wandb.watch(model, log="all", log_freq=1)
 for wrong in (None, [model, None]):
@@ -476,6 +477,7 @@ for wrong in (None, [model, None]):
         assert "takes a torch.nn.Module, or a list of them, got NoneType" in str(error)
     else:
         raise AssertionError(wrong)
+open("cube.obj", "w").write("v 0 0 0")
 (model(torch.ones(1, 2)).sum() * float("nan")).backward()
 frame = pd.DataFrame({"a": [1, 2]})
 wandb.log({
@@ -488,6 +490,12 @@ wandb.log({
     "batch": wandb.Image(torch.rand(4, 3, 8, 8)), "dark": wandb.Image(torch.randn(3, 8, 8)),
     "sound": wandb.Audio((8000 * np.sin(np.arange(400) / 9)).astype(np.int16), sample_rate=800),
     "mono": wandb.Audio(torch.rand(1, 300)), "film": wandb.Video(io.BytesIO(b"content"), format="mp4"),
+    "cloud": wandb.Object3D(np.array([[0, 0, 0, 1], [1, 2, 3, 2.0]])), "cube": wandb.Object3D("cube.obj"),
+    "lidar": wandb.Object3D({"type": "lidar/beta", "points": np.zeros((4, 6)), "boxes": np.array([{}])}),
+    "gltf": wandb.Object3D.from_file(io.StringIO("{}"), "gltf"),
+    "confusion": wandb.plot.confusion_matrix(y_true=["b", "a", "b"], preds=["b", "b", "b"], title="t"),
+    "scores": wandb.plot.confusion_matrix(np.array([[0.9, 0.1], [0.2, 0.8]]), [1, 1], class_names=["x", "y"]),
+    "unequal": wandb.plot.confusion_matrix(y_true=[1], preds=[1, 2]),
     "pictures": wandb.Table(columns=["i"], data=[[wandb.Image(np.zeros((4, 4), np.uint8))]]),
 })
 assert isinstance(run, wandb.sdk.wandb_run.Run) and not isinstance(3, wandb.data_types.Image)
@@ -514,7 +522,7 @@ except ValueError as error:
     assert {key: row[key] for key in expected} == expected
     assert "eval/bar" not in row
     assert "o" not in row
-    assert json.loads((run.log / "note.json").read_text())["tags"] == ["single"]
+    assert json.loads((run.log / "note.json").read_text())["tags"] == ["two words", "a  b", "-"]
     warned = (run.log / "warn.txt").read_text()
     assert "No such file or directory: 'there/is/none.png'" in warned
     results = run.folder("results")
@@ -522,6 +530,14 @@ except ValueError as error:
         path.name for path in results.iterdir()
     }
     assert (results / "eval" / "0-bar.csv").read_text() == "a\n1\n"
+    assert (results / "0-confusion.csv").read_text() == "actual,predicted a,predicted b\na,0,1\nb,0,2\n"
+    assert (results / "0-scores.csv").read_text() == "actual,predicted x,predicted y\nx,0,0\ny,1,1\n"
+    assert "the confusion matrix was not kept: a confusion matrix has a prediction for each label" in warned
+    assert (results / "0-cube.obj").read_text() == "v 0 0 0"
+    assert (results / "0-gltf.gltf").read_text() == "{}"
+    assert b"element vertex 4" in (results / "0-lidar.ply").read_bytes()
+    cloud = (results / "0-cloud.ply").read_bytes()
+    assert cloud.endswith(struct.pack("<fffBBB", 1, 2, 3, 44, 160, 44))
     (picture,) = (results / "0-pictures.csv").read_text().splitlines()[1:]
     assert (results / picture).exists()
     from PIL import Image
@@ -958,3 +974,146 @@ wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])
         cells = [json.loads(row["a"]) for row in csv.DictReader(file)]
     odd = {"big": 2**80, "text": "für", "all": "{3}", "tuple": [1, None]}
     assert cells == [odd, [odd], {"1": 2}]
+
+
+FRAMEWORKS = """
+import os, subprocess, sys
+SECONDARY = '''
+import wandb
+settings = wandb.Settings(mode="shared", x_primary=False, x_update_finish_state=False, x_label="rollout-0")
+wandb.init(id={0!r}, project="slime", config=dict(a=1), resume="allow", reinit=True, settings=settings)
+wandb.define_metric("rollout/step")
+wandb.define_metric("rollout/*", step_metric="rollout/step")
+wandb.log(dict([("rollout/length", 7), ("rollout/step", 1)]))
+'''
+os.mkdir("in_its_place")
+with open("in_its_place/wandb.py", "w") as file:
+    file.write("import sys, rla_client.integrations.wandb as ours; sys.modules['wandb'] = ours")
+sys.path.insert(0, "in_its_place")  # as by PYTHONPATH
+import wandb
+
+def verl():
+    config = {"trainer": {"n_gpus": 8}, "data": {"seed": 1}}
+    wandb.init(project="verl", name="ppo", config=config, settings=None, id="verl--ppo")
+    table = wandb.Table(columns=["step", "input_1", "output_1", "score_1"])
+    for step in (1, 2):
+        wandb.log(data={"actor/loss": step / 4, "perf/throughput": 7}, step=step)
+        table = wandb.Table(columns=table.columns, data=table.data)
+        table.add_data(step, "p", f"c{step}", 0.5)
+        wandb.log({"val/generations": table}, step=step)
+    wandb.finish(exit_code=0)
+
+def openrlhf():
+    if not wandb.api.api_key:
+        wandb.login(key=None)
+    wandb.init(entity=None, project="openrlhf", group="g", name="ppo", config={"seed": 1}, reinit=True)
+    wandb.define_metric("train/global_step")
+    wandb.define_metric("train/*", step_metric="train/global_step", step_sync=True)
+    wandb.define_metric("eval/epoch")
+    wandb.define_metric("eval/*", step_metric="eval/epoch", step_sync=True)
+    table = wandb.Table(columns=["global_step", "text", "reward"])
+    for step in (1, 2):
+        table = wandb.Table(columns=table.columns, data=table.data)
+        table.add_data(step, "p c", 0.5)
+        wandb.log({"train/generated_samples": table})
+        wandb.log({"train/loss": step / 4, "train/global_step": step})
+    wandb.finish()
+
+def prime_rl():
+    from wandb.errors import CommError
+    from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
+    try:
+        run = wandb.init(
+            id=None, resume=None, project="prime", entity=None, name="n", group=None, tags=["a b"],
+            dir="out", config={"seed": 1}, settings=wandb.Settings(mode="online"),
+        )
+    except (CommError, ServerResponseError):
+        wandb.teardown()
+    wandb.define_metric("*", step_metric="step")
+    table = wandb.Table(columns=["step", "messages", "reward"], log_mode="INCREMENTAL")
+    for step in (1, 2):
+        table.add_data(step, "p c", 0.5)
+        wandb.log({"samples": table, "step": step})
+        wandb.log({"loss": step / 4, "step": step})
+    assert wandb.summary._as_dict()["loss"] == 0.5
+    run.finish()
+
+def nemo_rl():
+    run = wandb.init(project="nemo", name="grpo", dir="logs")
+    artifact = wandb.Artifact(name=f"source-code-{run.project}", type="code")
+    artifact.add_file(__file__, name="train.py")
+    run.log_artifact(artifact)
+    run.config.update({"seed": 1}, allow_val_change=True)
+    run.define_metric("ray/*", step_metric="ray/step")
+    for step in (1, 2):
+        run.log({"train/loss": step / 4}, step=step)
+        run.log({"train/ratio": wandb.Histogram([0.5] * 50)}, step=step)
+        run.log({"ray/used": 3, "ray/step": step * 10}, commit=False)
+        run.log({"timing/total": 1.0}, step=step, commit=True)
+    run.finish()
+
+def skyrl():
+    wandb.init(project="skyrl", name="n", config={"seed": 1})
+    for step in (1, 2):
+        wandb.log(data={"loss": step / 4}, step=step, commit=False)
+        wandb.log(data={"reward": 1.0}, step=step, commit=True)
+    wandb.finish(exit_code=0)
+
+def areal():
+    wandb.login()
+    wandb.init(
+        mode="online", entity=None, project="areal", name="t",
+        job_type=None, group="e_t", notes=None, tags=None,
+        config={"seed": 1}, dir="logs", force=True, id="e_t_train", resume="allow",
+    )
+    for step in (1, 2):
+        wandb.log({"loss": step / 4}, step=step)
+    wandb.finish()
+
+def slime():
+    def common():
+        for part in ("train", "rollout"):
+            wandb.define_metric(f"{part}/step")
+            wandb.define_metric(f"{part}/*", step_metric=f"{part}/step")
+    shared = wandb.Settings(mode="shared", x_primary=True)
+    group = "g_" + wandb.util.generate_id()
+    wandb.init(entity=None, project="slime", group=group, name=group, config={"seed": 1}, settings=shared)
+    common()
+    number = wandb.run.id
+    wandb.log({"rollout/reward": 1.0, "rollout/step": 1})
+    code = SECONDARY.format(number)
+    free = {name: value for name, value in os.environ.items() if name != "RLA_RUN"}
+    subprocess.run([sys.executable, "-c", code], env={**free, "PYTHONPATH": "in_its_place"}, check=True)
+    wandb.finish()
+    wandb.init(id=number, entity=None, project="slime", resume="allow", reinit=True, settings=shared)
+    common()
+    wandb.log({"train/loss": 0.25, "train/step": 1})
+    wandb.log({"train/loss": 0.5, "train/step": 2})
+    wandb.finish()
+
+for framework in (verl, openrlhf, prime_rl, nemo_rl, skyrl, areal, slime):
+    framework()
+"""
+
+
+@pytest.mark.slow
+def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None:
+    scripts.run(FRAMEWORKS)
+    runs = {run.table: run for run in scripts.runs(8) if run.table != "slime"}
+    assert sorted(runs) == ["areal", "nemo", "openrlhf", "prime", "skyrl", "verl"]
+    loss = {"verl": "actor/loss", "openrlhf": "train/loss", "nemo": "train/loss"}
+    for table, run in runs.items():
+        name = loss.get(table, "loss")
+        found = [(row["time-step"], row[name]) for row in run.rows() if row.get(name)]
+        assert found == [("1", "0.25"), ("2", "0.5")], table
+        assert run.state["state"] == "finished"
+        warned = run.log / "warn.txt"
+        assert not warned.exists() or "no meaning" not in warned.read_text(), (table, warned.read_text())
+    kept = {path.name for run in runs.values() for path in run.folder("results").rglob("*.csv")}
+    assert {"1-generations.csv", "2-generations.csv", "1-generated_samples.csv", "2-samples.csv"} <= kept
+    slime = [run for run in scripts.runs(8) if run.table == "slime"]
+    rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
+    assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]
+    assert [run.parameters["seed"] for run in slime] == [1, 1]
+    (table,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
+    assert (table.name, table.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")

@@ -200,6 +200,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "flush_rows": lambda: [exp_manager.flush_rows(1), logger.flush_rows(1)],
     "sync": lambda: [exp_manager.sync_log_file(), exp_manager.sync_log_file(wait=True, timeout=1)],
     "archive": exp_manager.save_archive,
+    "noted": lambda: exp_manager.note_checkpoint("elsewhere", 1, {"a": 1}),
     "serialize": exp_manager.serialize_object_and_save,
     "archive_content": exp_manager.archive_content,
     "folders": lambda: [exp_manager.folder_of(kind) for kind in ("log", "code", "checkpoint", "results")],
@@ -236,6 +237,7 @@ def opened(
 ) -> Iterator[None]:
     """A run that stores nothing; at the end nothing is stored."""
     monkeypatch.setenv(*request.param)
+    monkeypatch.setenv("MASTER_PORT", "29500")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     config = {"LOG_USED": SINKS, "AGENT": {"autostart": False}, "SEND_LOG_FILE": True}
@@ -308,6 +310,9 @@ def test_resume_ends_the_run_that_was_open(
     day = "/".join(Path(str(exp_manager.log_dir)).parts[-4:-1])
     exp_manager.close()
     monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ArgumentError, match=r"rank 1 cannot join .* torchrun"):
+        exp_manager.log_files_gen(all_ranks=True)
+    monkeypatch.setenv("MASTER_PORT", "29500")
     exp_manager.log_files_gen(all_ranks=True)
     joined = exp_manager.run
     assert joined is not None
@@ -321,6 +326,7 @@ def test_a_rank_that_joins_draws_what_goes_elsewhere(
     fresh_manager: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     config: dict[str, Any] = {"AGENT": {"autostart": False}}
     exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path / "code")
     exp_manager.log_files_gen(all_ranks=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rla_client.integrations.wandb.values import unknown_part
 
-_MODULES = frozenset({"data_types", "lib", "wandb_run", "wandb_settings"})
+_MODULES = frozenset({"data_types", "lib", "mailbox", "wandb_run", "wandb_settings"})
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.written_runs import MakeRun
@@ -54,3 +55,54 @@ def test_what_is_not_understood_writes_nothing(
     assert not list((root / "samples").rglob("*.gz"))
     with pytest.raises(ArgumentError, match="no file of samples"):
         import_samples(root, "task", index, root / "code", 5.0)
+
+
+def imported(root: Path, index: str, source: Path) -> list[dict[str, Any]]:
+    import_samples(root, "task", index, source, 5.0)
+    return list(rla_client.database.open(root).samples())
+
+
+def test_tables_of_wandb_count_each_row_once(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    columns = ["step", "input_1", "output_1", "score_1", "input_2", "output_2", "score_2"]
+    rows = [[1, "p", "12", 0.5, "q", "b", 1], [2, "p", "c", 0.0, None, None, None]]
+    folder = tmp_path / "media" / "table"
+    folder.mkdir(parents=True)
+    for number, step in enumerate((1, 2), 1):
+        content = {"columns": columns, "data": rows[:number], "ncols": 7, "nrows": number}
+        (folder / f"generations_{step}_0af{step}.table.json").write_text(json.dumps(content))
+    other = {"columns": ["global_step", "text", "reward"], "data": [[7, "p c", 1.0]]}
+    (folder / "samples_3_0b.table.json").write_text(json.dumps(other))
+    found = imported(root, make_run(), tmp_path / "media")
+    assert [(row["step"], row.get("prompt"), row["completion"], row["reward"]) for row in found] == [
+        (1, "p", "12", 0.5), (1, "q", "b", 1), (2, "p", "c", 0.0), (7, None, "p c", 1.0),
+    ]  # fmt: skip
+
+
+def test_tables_as_csv(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "metrics.csv").write_text("a\n1\n")
+    long = "x" * 200_000
+    (dump / "5-completions.csv").write_text(
+        f"step,prompt,completion,accuracy,advantage\n5,1,{long},0.5,-1.0\n"
+    )
+    messages = json.dumps([{"role": "user", "content": "4"}]).replace('"', '""')
+    (dump / "9-samples.csv").write_text(f'messages,reward,task\n"{messages}",2,t\n7,,\n')
+    first, second, third = imported(root, make_run(), dump)
+    assert (first["step"], first["prompt"], first["completion"], first["rewards"]) == (
+        5,
+        "1",
+        long,
+        {"accuracy": 0.5},
+    )
+    assert (second["step"], second["completion"][0]["content"], second["reward"]) == (9, "4", 2)
+    assert (third["completion"], third.get("reward")) == ("7", None)
+
+
+def test_tables_of_trackio(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    table = {"_type": "trackio.table", "_value": [{"prompt": "p", "completion": "c", "rewards": 0.5}]}
+    (dump / "table_4.json").write_text(json.dumps(table))
+    (row,) = imported(root, make_run(), dump)
+    assert (row["step"], row["prompt"], row["reward"]) == (4, "p", 0.5)

@@ -178,7 +178,13 @@ def ended(count: int, start: int = 0, size: int = 10) -> list[Ended]:
 def part_of(runs: list[Ended], name: str) -> PartRuns:
     return PartRuns(
         Part(name, "t", runs[0].index, runs[-1].index, len(runs), 0, {}, {}, 0.0),
-        pa.table({"idx": [one.index for one in runs], "signature": [one.signature for one in runs]}),
+        pa.table(
+            {
+                "idx": [one.index for one in runs],
+                "signature": [one.signature for one in runs],
+                "samples": [one.samples for one in runs],
+            }
+        ),
     )
 
 

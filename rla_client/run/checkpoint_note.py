@@ -1,0 +1,48 @@
+"""Notes of checkpoints that others write.
+
+A framework saves where it likes, often many gigabytes and for minutes. The run keeps the path with what is
+known of it, as custom data: readers look at the folder, and nothing of ours copies, loads or deletes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError, UnsafeNameError
+from rla_client.contract.safe_names import check_relative
+from rla_client.run.run_data import RunData
+from rla_client.stream.values import to_plain
+
+NOTED = "noted_checkpoints"  # key of the custom data: a list of what `note_checkpoint` makes
+
+
+def note_checkpoint(
+    data: RunData,
+    path: str | os.PathLike[str],
+    step: float | None,
+    metrics: Mapping[str, object] | None,
+    marker: str,
+) -> None:
+    """See `ExpManager.note_checkpoint`."""
+    try:
+        where = os.path.abspath(os.fspath(path))
+        found = {str(name): float(to_plain(value)) for name, value in (metrics or {}).items()}
+        when = float(data.clock.get_time() if step is None else to_plain(step))
+        if marker:
+            check_relative(marker)
+    except (TypeError, ValueError, AttributeError, UnsafeNameError) as error:
+        raise ArgumentError(
+            "note_checkpoint takes a path, a time-step, metrics as {name: number} and the name of a file: "
+            f"{error}"
+        ) from error
+    note: dict[str, Any] = {"path": where, "step": when, "metrics": found, "marker": marker}
+    held = data.custom_data.get(NOTED)
+    earlier = (
+        [one for one in held if isinstance(one, dict) and one.get("path") != where]
+        if isinstance(held, list)
+        else []
+    )
+    data.add_custom_data(NOTED, [*earlier, {**note, "host": os.uname().nodename}], mode="replace")
+    data.save_archive()
