@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
+    MAX_NOTE_BYTES,
     OWN_FOLDER,
     PlanNote,
     folder_name,
@@ -18,8 +19,6 @@ from rla_client.contract.checkpoint.sharded_publish import finals_of, look, part
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PARTS_FOLDER
-
-MAX_NOTE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def test_saved_and_loaded(folder: Path) -> None:
         time_step_holder.set_time(step)
         save({"w": torch.full((3,), float(step)), "n": step}, storage_writer=writer, no_dist=True)
     assert sorted(os.listdir(folder)) == [".rla-parts", "checkpoint_3.dcp", "checkpoint_4.dcp"]
-    assert os.listdir(folder / ".rla-parts") == []
+    assert os.listdir(folder / ".rla-parts") == ["publish.lock"]
     for step, reader in ((4, RLAStorageReader()), (3, RLAStorageReader(step=3, folder=folder))):
         into: dict[str, Any] = {"w": torch.zeros(3), "n": 0}
         load(into, storage_reader=reader, no_dist=True)
