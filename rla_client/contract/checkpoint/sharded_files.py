@@ -43,7 +43,8 @@ from rla_client.contract.job.job_fields import (
 FORMAT: Final = 1
 FOLDER_ENDING: Final = ".dcp"
 OWN_FOLDER: Final = ".rla"
-WHOLE_FILE: Final = f"{OWN_FOLDER}/whole.json"
+WHOLE_NAME: Final = "whole.json"
+WHOLE_FILE: Final = f"{OWN_FOLDER}/{WHOLE_NAME}"
 METADATA: Final = ".metadata"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"

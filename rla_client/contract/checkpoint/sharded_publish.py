@@ -38,6 +38,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     OWN_FOLDER,
     STAGED_METADATA,
     WHOLE_FILE,
+    WHOLE_NAME,
     Fence,
     KeptFile,
     Receipt,
@@ -217,7 +218,7 @@ def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
         _put_metadata(here)
     elif step is Step.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
         with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
-            write_atomic(own / os.path.basename(WHOLE_FILE), whole_of(found.receipts).encode())
+            write_atomic(own / WHOLE_NAME, whole_of(found.receipts).encode())
     elif step is Step.DISCARD:
         os.rename(here, _going(above))
         _remove_replaced(above)
