@@ -302,8 +302,7 @@ class Database:
         if not known and not folder.files and folder.mode is None:
             return
         number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
-        if folder.kind == CHECKPOINT and folder.path == folder.item:
-            self._see_dropped(folder.item)
+        self._see_dropped(folder)
         self._see_mode(number, folder)
         for name, local in folder.files.items():
             row = known.pop(name, None)
@@ -379,8 +378,11 @@ class Database:
         )
         return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
 
-    def _see_dropped(self, item: bytes) -> None:
+    def _see_dropped(self, above: Folder) -> None:
         """Sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
+        item = above.item
+        if above.kind != CHECKPOINT or above.path != item:
+            return
         folder = Path(os.fsdecode(os.path.join(self.scanner.root, item)))
         try:
             seen = (os.lstat(folder / DROPPED_NOTE).st_mtime_ns, os.lstat(folder).st_mtime_ns)
@@ -435,7 +437,9 @@ class Database:
             jobs = self._jobs(due, now)
         status = self._fleet_due(now)
         dropped = self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
-        drops = [drop for drop in sharded_order.in_order(dropped, self._states) if drop.key not in self._going]
+        drops = [
+            drop for drop in sharded_order.in_order(dropped, self._states) if drop.key not in self._going
+        ]
         remove = self._leftovers.take_orphans(now)
         works = any((jobs, remove, status, self._modes, drops, checks, syncs))
         moved = self._take_moved(now, connects=not works and not self.link.is_open(number))

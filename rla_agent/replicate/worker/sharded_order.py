@@ -55,9 +55,7 @@ def sort_of(below: bytes) -> int:
     return RECEIPT if folder == OWN_FOLDER and receipt_rank(file) is not None else DATA
 
 
-def waits_for_others(
-    root: bytes, folder: bytes, below: bytes, states: States
-) -> bool:
+def waits_for_others(root: bytes, folder: bytes, below: bytes, states: States) -> bool:
     """Whether a file is to wait, because the master has not all that comes before it.
 
     Args:

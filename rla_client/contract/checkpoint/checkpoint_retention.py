@@ -140,7 +140,12 @@ def _saved_as(state: Path) -> int | None:
 def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
     """Note that `max_to_keep` is about to drop files of a checkpoint folder.
 
-    `last`: what is dropped are folders, in which this file was written last. Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+    Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+
+    Args:
+        folder: of the checkpoints.
+        names: of what is dropped there.
+        last: these are folders, in each of which this file was written last.
     """
     lines = []
     for name in names:

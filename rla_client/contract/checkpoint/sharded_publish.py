@@ -29,6 +29,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from rla_client.contract.checkpoint.prune_notes import PrunedFile
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
     LOCK_FILE,
@@ -48,6 +49,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_parts_name,
     receipt_rank,
 )
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folder, write_atomic
 from rla_client.contract.filesystem.modes import file_mode
@@ -314,8 +316,8 @@ def look(folder: Path, parts: str) -> Found:
     final = folder / folder_name(name, step)
     holder = None
     if os.path.lexists(final):
-        there = read_whole(final)
-        holder = NO_CHECKPOINT if there is None else there.order
+        there: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
+        holder = NO_CHECKPOINT if there is None or there.order is None else there.order
     return Found(token, receipts, sizes, whole, holder, read_fence(folder))
 
 
@@ -340,7 +342,7 @@ def remove(folder: Path, parts: str) -> None:
 
 
 def remove_final(folder: Path, final: str, token: str) -> None:
-    """Delete the checkpoint that has a name, if it is still that of a save; it is gone at once, or not at all.
+    """Delete the checkpoint that has a name, if it is that of a save; it is gone at once, or not at all.
 
     A newer one of its time-step, which took the name meanwhile, stays.
 

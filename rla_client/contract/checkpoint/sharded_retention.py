@@ -118,6 +118,6 @@ def remove_overtaken(folder: Path, current: PlanNote) -> None:
         with suppress(*UNREADABLE):
             path = folder / PARTS_FOLDER / parts / plan_note_name(current.rank)
             note = PlanNote.decode(read_small(path, MAX_NOTE_BYTES))
-            if note.token != current.token and note.number < current.number:
-                if publish(folder, parts) is None:
-                    remove(folder, parts)
+            earlier = note.token != current.token and note.number < current.number
+            if earlier and publish(folder, parts) is None:
+                remove(folder, parts)

@@ -37,9 +37,7 @@ class Ledger:
         return self.known.get(folder, {})
 
     def waits(self, below: str) -> bool:
-        return waits_for_others(
-            os.fsencode(self.root), FOLDER, below.encode(), self.states
-        )
+        return waits_for_others(os.fsencode(self.root), FOLDER, below.encode(), self.states)
 
 
 @pytest.fixture

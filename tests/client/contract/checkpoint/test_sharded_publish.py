@@ -153,12 +153,13 @@ def test_a_raised_fence_publishes_what_is_ready_and_abandons_the_rest(tmp_path: 
     raise_fence(tmp_path, RUN, 6)
     check_whole(tmp_path / "checkpoint_1.dcp")
     assert parts_of(tmp_path) == []
-    assert (tmp_path / ".rla-parts" / "abandoned-1" / parts_path(tmp_path, cut).name / shard_name(0)).is_file()
+    aside = tmp_path / ".rla-parts"
+    assert (aside / "abandoned-1" / parts_path(tmp_path, cut).name / shard_name(0)).is_file()
     for rank in (0, 1):  # a process that did not notice
         write_part(tmp_path, cut, rank)
     assert publish_all(tmp_path) == []
     assert finals_of(tmp_path) == ["checkpoint_1.dcp"]
-    assert (tmp_path / ".rla-parts" / "abandoned-2" / parts_path(tmp_path, cut).name).is_dir()
+    assert (aside / "abandoned-2" / parts_path(tmp_path, cut).name).is_dir()
     raise_fence(tmp_path, RUN, 5)  # never down again
     assert read_fence(tmp_path) == Fence(RUN, 6)
 
