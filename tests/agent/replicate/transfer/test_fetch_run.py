@@ -130,9 +130,10 @@ def test_what_was_written_into_the_copy_here_stays(master: Path, tmp_path: Path)
 def test_a_sharded_checkpoint_comes_if_it_is_the_newest_that_is_whole(master: Path, tmp_path: Path) -> None:
     write(master, NEWER, "killed", (9,))
     folder = master / "checkpoint" / TABLE / NEWER
+    later = time.time_ns() + 10**12
     for step in (10, 30):
         for rank in range(2):
-            write_part(folder, identity(step), rank, order=time.time_ns())
+            write_part(folder, identity(step), rank, order=later + step)
     publish_all(folder)
     (folder / "checkpoint_30.dcp" / ".rla" / "whole.json").unlink()  # not all of it is there yet
     (folder / ".resume" / "checkpoint_10.state").write_bytes(b"state")
