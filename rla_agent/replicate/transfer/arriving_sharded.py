@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import partial
 
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.worker import sharded_order
-from rla_agent.replicate.worker.source_file import fingerprint_of
+from rla_client.contract.checkpoint.sharded_check import shard_problems
 from rla_client.contract.checkpoint.sharded_files import (
     MAX_WHOLE_BYTES,
     OWN_FOLDER,
     WHOLE_NAME,
     Whole,
 )
-from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
-from rla_client.contract.filesystem.plain_files import open_plain
+from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import ARCHIVED_TABLE
 
@@ -67,16 +65,8 @@ def check(root: str, path: bytes, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
         whole = Whole.decode(os.pread(descriptor, min(size, MAX_WHOLE_BYTES), 0))
         with held_folder(root, os.fsdecode(found[0])) as here:
-            for entry in (*whole.files, whole.metadata):
-                with open_plain(here / entry.file) as file:
-                    held = file.fileno()
-                    came = fingerprint_of(partial(_read, held), entry.size)
-                    larger = os.fstat(held).st_size > entry.size
-                if larger or came.sha256.hex() != entry.sha256:
-                    raise TransientError("fetch", path, f"{entry.file} is not the one that it speaks of")
-    except (OSError, BrokenFileError, RemoteProtocolError) as error:
-        raise TransientError("fetch", path, f"the checkpoint is not whole here: {error}") from error
-
-
-def _read(descriptor: int, at: int, count: int) -> bytes:
-    return os.pread(descriptor, count, at)
+            problem = next(shard_problems(here, whole, hashes=True), "")
+    except (OSError, RemoteProtocolError) as error:
+        problem = str(error)
+    if problem:
+        raise TransientError("fetch", path, f"the checkpoint is not whole here: {problem}")

@@ -144,6 +144,6 @@ def test_a_sharded_checkpoint_comes_if_it_is_the_newest_that_is_whole(master: Pa
     assert sorted(os.listdir(here)) == sorted(names)
     shard = folder / "checkpoint_10.dcp" / "__1_0.distcp"
     shard.write_bytes(b"x" * shard.stat().st_size)
-    with pytest.raises(TransientError, match="not the one that it speaks of"):
+    with pytest.raises(TransientError, match="is not what was saved"):
         ask(master, tmp_path / "other")
     assert read_whole(tmp_path / "other" / here.relative_to(tmp_path / "data") / "checkpoint_10.dcp") is None
