@@ -166,7 +166,7 @@ def _one(one: _PrunedDatabase, *, sha256: bool, apply: bool, as_json: bool) -> d
         "data_root": one.root,
         "target": one.target.name,
         "kept": dict(plan.kept),
-        "planned": [{"path": os.fsdecode(file.path), "bytes": file.local.size} for file in plan.chosen],
+        "planned": [{"path": os.fsdecode(file.path), "bytes": file.size} for file in plan.chosen],
         "freed_bytes": sum(entry.size for entry in gone),
         "gone": [entry.path for entry in gone],
         "stayed": {entry.path: entry.stays for entry in done if entry.stays},
@@ -180,7 +180,7 @@ def _say(one: _PrunedDatabase, plan: PrunePlan, done: list[Done], *, apply: bool
     )
     if not apply:
         for file in plan.chosen[:SHOWN]:
-            typer.echo(f"  {size_text(file.local.size):>10}  {printable(os.fsdecode(file.path))}")
+            typer.echo(f"  {size_text(file.size):>10}  {printable(os.fsdecode(file.path))}")
         if len(plan.chosen) > SHOWN:
             typer.echo(f"  … and {len(plan.chosen) - SHOWN} more")
         then = "; nothing was done: add --apply" if plan.chosen else ""

@@ -39,6 +39,7 @@ from rla_agent.replicate.ledger_rows import (
     record_of,
 )
 from rla_agent.replicate.ledger_schema import OF_MOVED, open_ledger
+from rla_client.contract.checkpoint.sharded_files import WHOLE_NAME
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
 
@@ -294,11 +295,12 @@ class Ledger:
         self._write(statement, state, reason or None, fix or None, *key)
 
     def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
-        """Files whose copies are to go, as they were left on the master."""
+        """Files whose copies are to go, as they were left on the master; first what calls others whole."""
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime FROM files f "
-            "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? LIMIT ?",
-            (db, now, limit),
+            "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? "
+            "ORDER BY f.name != ? LIMIT ?",
+            (db, now, os.fsencode(WHOLE_NAME), limit),
         )
         return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4])) for r in rows]
 

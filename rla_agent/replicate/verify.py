@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.backend.errors import UnreadableError
@@ -23,6 +24,7 @@ from rla_agent.replicate.backend.remote_stat import RemoteStat, same
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.replicate.worker.source_file import (
     Fingerprint,
     Source,
@@ -30,8 +32,10 @@ from rla_agent.replicate.worker.source_file import (
     folder_copy_mode,
     local_state,
 )
+from rla_client.contract.checkpoint.sharded_files import folder_name
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.filesystem.safe_paths import open_root
-from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT
 from rla_client.contract.process.descriptors import closing_fd
 
 if TYPE_CHECKING:
@@ -218,6 +222,21 @@ def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
         count += cursor.rowcount
     db.commit()
     return count
+
+
+def publish_complete(data_root: Path) -> list[str]:
+    """Give sharded saves their names of which all parts are here; paths below the data root of what got one.
+
+    Raises:
+        OSError: one could not be published.
+    """
+    root, found = os.fsencode(os.path.abspath(data_root)), []
+    for folder in Scanner(root, Scope(host="", kinds=(CHECKPOINT,))).everything():
+        if folder.item and folder.path == folder.item:
+            here = os.fsdecode(folder.path)
+            done = [whole.save for whole in publish_all(Path(os.fsdecode(root), here))]
+            found += [f"{here}/{folder_name(save.name, save.step)}" for save in done]
+    return found
 
 
 def _send_mode(db: sqlite3.Connection, key: Key) -> int:

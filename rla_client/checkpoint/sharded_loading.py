@@ -13,8 +13,8 @@ from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import RankGroup
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, rank_file_name
 from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
-from rla_client.contract.checkpoint.sharded_status import sharded_status
-from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.checkpoint.sharded_status import ShardedStatus, sharded_status
+from rla_client.contract.errors import ArgumentError, FetchError, RlaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,10 @@ class Found:
 
 
 def find_whole(folder: Path, name: str, step: int | None) -> Found:
-    """The whole checkpoint of a time-step, or the one saved last. What is ready is published first."""
+    """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched.
+
+    What is ready is published first.
+    """
     with suppress(OSError):  # a folder that may only be read
         publish_all(folder)
     try:
@@ -37,11 +40,22 @@ def find_whole(folder: Path, name: str, step: int | None) -> Found:
     whole = sorted((one for one in found if one.whole), key=lambda one: one.order)
     for one in reversed(whole):
         if step in {None, one.step}:
-            return Found(one.step, one.path)
+            return _here(one)
     wanted = f"{name!r}" if step is None else f"{name!r} at time-step {step}"
     steps = ", ".join(str(one.step) for one in whole) or "none"
     text = f"no whole sharded checkpoint {wanted} in {folder}; time-steps there: {steps}"
     return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
+
+
+def _here(one: ShardedStatus) -> Found:
+    if one.pruned:
+        from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
+
+        try:
+            bring_sharded_back(one.path)
+        except FetchError as error:
+            return Found(0, None, str(error))  # all ranks are to raise, and not rank 0 alone
+    return Found(one.step, one.path)
 
 
 def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, trust: bool) -> Any:  # noqa: ANN401 - what was saved

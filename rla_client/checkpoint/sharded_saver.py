@@ -43,15 +43,9 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_publish import parts_of, publish, read_fence
-from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
-from rla_client.contract.errors import (
-    ArgumentError,
-    BrokenFileError,
-    NotAFileError,
-    RemoteProtocolError,
-    UnsafeNameError,
-)
+from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, parts_of, publish, read_fence
+from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
@@ -67,7 +61,6 @@ EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
 FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
 MAX_LAYOUT_BYTES: Final = 256 << 20
-_UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
 
 
 class _GivenUpError(Exception):
@@ -304,7 +297,11 @@ class ShardedSaver:
             with held_folder(self._place.folder, f"{parts}/{OWN_FOLDER}", create=True):
                 pass
             with held_folder(self._place.folder, parts) as here:
-                self._write_into(here, job)
+                try:
+                    self._write_into(here, job)
+                except BaseException:
+                    self._take_back(here)
+                    raise
         except (_GivenUpError, OSError, ValueError, UnsafeNameError) as error:
             self._left_out(save, str(error))
             return
@@ -312,8 +309,18 @@ class ShardedSaver:
         with suppress(OSError):  # the next one that looks does it
             publish(self._place.folder, parts_name(save.name, save.step, identity.token))
 
+    def _take_back(self, here: Path) -> None:
+        """Free the space that this rank's part of a save took which cannot become whole."""
+        if not os.path.lexists(here / receipt_name(self._rank)):  # else somebody may be publishing it
+            for name in (shard_name(self._rank), rank_file_name(self._rank)):
+                with suppress(OSError):
+                    os.unlink(here / name)
+
     def _write_into(self, here: Path, job: _Job) -> None:
         notes, shared = self._planned_with_others(here, job)
+        if self._rank == 0:
+            assert self._place is not None
+            remove_overtaken(self._place.folder, notes[0])
         if shared.problem:
             raise _GivenUpError(shared.problem)
         self._writes = job.plan.layout, frozenset(piece.identity for piece in shared.pieces[self._rank])
@@ -353,7 +360,7 @@ class ShardedSaver:
         while len(notes) < self._world:
             for rank in range(self._world):
                 if rank not in notes:
-                    with suppress(*_UNREADABLE):
+                    with suppress(*UNREADABLE):
                         notes[rank] = self._note(here, rank, own.token, above)
             absent = [rank for rank in range(self._world) if rank not in notes]
             if absent:
@@ -374,7 +381,7 @@ class ShardedSaver:
             raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
         for parts in parts_of(self._place.folder):
             for rank in absent:
-                with suppress(*_UNREADABLE):
+                with suppress(*UNREADABLE):
                     path = self._place.folder / PARTS_FOLDER / parts / plan_note_name(rank)
                     note = PlanNote.decode(read_small(path, MAX_LAYOUT_BYTES))
                     if note.number > job.number and note.token != job.identity.token:

@@ -12,6 +12,9 @@ Each kind has one check and, where that loses nothing, one repair; what is taken
     temp-file     left by a crash, older than an hour            to the trash
     stale-state   running, but nobody wrote it for a day         state becomes `killed`
     step-differs  last time-step of run.json not that of the CSV   run.json corrected
+    unpublished   all parts of a sharded checkpoint, without its name   it gets its name
+    half-save     parts of a sharded checkpoint, not of all ranks       to the trash
+    bad-shard     a sharded checkpoint whose files are not as saved     none
     orphan        items of a run that has no log                 to the trash, but only when named
     stray         something in a day folder that is not an item  to the trash, but only when named
     no-params     a run that has hyper-parameters in no file     none
@@ -30,16 +33,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.contract.checkpoint.sharded_check import shard_problems
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_FILE
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import finals_of, publish, read_whole
+from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX, write_atomic
 from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
+    CHECKPOINT,
     DEFAULT_LOG_TYPES,
     HYPARAM_FILE_NAME,
     HYPARAMETER,
     LOG,
+    PARTS_FOLDER,
     TIME_STEP,
 )
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
@@ -93,8 +103,10 @@ class Fault:
     repairable: bool = False
 
 
-def find_faults(data_root: Path, now: float, table: str | None = None) -> list[Fault]:
-    """All faults of a database, or of one table."""
+def find_faults(
+    data_root: Path, now: float, table: str | None = None, *, hashes: bool = False
+) -> list[Fault]:
+    """All faults of a database, or of one table; `hashes`: the content of shards is compared, too."""
     found: list[Fault] = []
     for name in [table] if table is not None else find_tables(data_root):
         indices: dict[str, set[str]] = {}
@@ -104,7 +116,7 @@ def find_faults(data_root: Path, now: float, table: str | None = None) -> list[F
                 for item in day_items(data_root, kind, name, day):
                     indices.setdefault(item.index, set()).add(kind)
         for index, kinds in sorted(indices.items()):
-            found += _Run(data_root, name, index, kinds, now).faults()
+            found += _Run(data_root, name, index, kinds, now, hashes).faults()
     return found
 
 
@@ -140,6 +152,7 @@ class _Run:
     index: str
     kinds: set[str]
     now: float
+    hashes: bool
 
     def fault(
         self, kind: str, path: str | os.PathLike[str], text: object, *, repairable: bool = True
@@ -167,6 +180,36 @@ class _Run:
             )
         if LOG in self.kinds:
             yield from self._of_log(self.data_root / LOG / self.table / self.index)
+        if CHECKPOINT in self.kinds:
+            folder = self.data_root / CHECKPOINT / self.table / self.index
+            yield from self._of_sharded(folder)
+            yield from self._of_finals(folder)
+
+    def _of_sharded(self, folder: Path) -> Iterator[Fault]:
+        for one in sharded_status(folder):
+            if one.path.parent == folder:
+                continue
+            if one.whole or (one.world and not one.missing):
+                yield self.fault("unpublished", one.path, "all its parts are there")
+            else:
+                yield self.fault("half-save", one.path, one)
+        for above in (folder, folder / PARTS_FOLDER):
+            left = [above / name for name in list_names(str(above)) if name.startswith(TEMP_PREFIX)]
+            for path in left:
+                if path.is_dir() and _is_left(path, self.now):
+                    yield self.fault("temp-file", path, "left by a crash")
+
+    def _of_finals(self, folder: Path) -> Iterator[Fault]:
+        for name in finals_of(folder):
+            path = folder / name
+            if (path / OWN_FOLDER).is_dir() and note_of_whole(path) is None:  # ours, and here
+                whole = read_whole(path)
+                problems = [f"no readable {WHOLE_FILE}, so it is not whole"]
+                if whole is not None:
+                    problems = list(shard_problems(path, whole, hashes=self.hashes))
+                if problems:
+                    more = f"; {len(problems) - 3} more" if problems[3:] else ""
+                    yield self.fault("bad-shard", path, "; ".join(problems[:3]) + more, repairable=False)
 
     def _of_archive(self, item: Item) -> Iterator[Fault]:
         try:
@@ -325,6 +368,11 @@ def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
         write_atomic(path, header + text.encode() + torn)
 
 
+def _publish(data_root: Path, fault: Fault, _: float) -> None:
+    path = data_root / fault.where
+    publish(path.parent.parent, path.name)
+
+
 def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
     folder = data_root / fault.where
     good = good_parameters(data_root, fault.table, fault.index)
@@ -370,6 +418,8 @@ _REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
     "short-rows": _fill_rows,
     "empty-item": _to_trash,
     "temp-file": _to_trash,
+    "unpublished": _publish,
+    "half-save": _to_trash,
     "orphan": _run_to_trash,
     "stray": _to_trash,
     "stale-state": _end_state,

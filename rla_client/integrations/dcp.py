@@ -16,7 +16,7 @@ import hashlib
 import io
 import os
 import re
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import rank_group
 from rla_client.checkpoint.sharded_loading import Found, find_whole
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
     OWN_FOLDER,
@@ -41,12 +42,14 @@ from rla_client.contract.checkpoint.sharded_files import (
     receipt_name,
     save_token,
 )
-from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_publish import publish, remove
+from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.manager import exp_manager
+from rla_client.run.current_logger import warn
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.storage import WriteResult
     from torch.futures import Future
 
+_unfinished: dict[tuple[Path, str], str] = {}  # checkpoint folder, series → save that rank 0 began last
 _NUMBERED = re.compile(r"(?:.*[_-])?([0-9]{1,18})(?:\.dcp)?")
 
 
@@ -81,6 +85,7 @@ class RLAStorageWriter(FileSystemWriter):
         self._name, self._step = name, step
         self._asked: int | None = step
         self._told: _Told | None = None
+        self._retention = Retention()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Take the time-step from a name such as `step-200`; where it lies is the run's business."""
@@ -109,10 +114,14 @@ class RLAStorageWriter(FileSystemWriter):
         run, item = exp_manager.run, exp_manager.checkpoint_dir
         if run is None or run.opening is None or item is None:
             raise NotConfiguredError("open a run on rank 0 first: exp_manager.log_files_gen()")
-        folder, step, order = Path(item), self._step_now(), time.time_ns()
-        opening = run.opening
+        folder, step, opening = Path(item), self._step_now(), run.opening
+        order, self._retention = exp_manager._data.next_sharded()  # noqa: SLF001 - the manager is ours
         token = save_token(opening.run, opening.epoch, self._name, step, order)
         parts = parts_name(self._name, step, token)
+        former = _unfinished.pop((folder, self._name), None)
+        if former is not None:  # all ranks are at this save now
+            remove(folder, former)
+        _unfinished[folder, self._name] = parts
         with held_folder(folder, f"{PARTS_FOLDER}/{parts}/{OWN_FOLDER}", create=True):
             pass
         save = SaveIdentity(opening.run, opening.epoch, token, self._name, step, len(plans), "torch")
@@ -127,12 +136,23 @@ class RLAStorageWriter(FileSystemWriter):
         assert isinstance(told, _Told)
         self.path = self._parts(told)
         plain = dataclasses.replace(plan, storage_data=_StoragePrefix(told.prefix))
-        written: Future[list[WriteResult]] = super().write_data(plain, planner)
-        written.wait()
+        try:
+            written: Future[list[WriteResult]] = super().write_data(plain, planner)
+            written.wait()
+        except BaseException:
+            self._take_back(told)
+            raise
         if self.rank:
             self._write_receipt(told, self.rank, None)
             publish(told.folder, self.path.name)
         return written
+
+    def _take_back(self, told: _Told) -> None:
+        """Free the space that this rank's part of a save took which cannot become whole."""
+        with suppress(OSError):
+            for name in os.listdir(self.path):
+                if name.startswith(told.prefix):
+                    os.unlink(self.path / name)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write `.metadata`, on rank 0, then its receipt; the checkpoint is whole then.
@@ -149,6 +169,11 @@ class RLAStorageWriter(FileSystemWriter):
             raise NoCheckpointError(f"{final} did not become whole: not all of its parts are there any more")
         self.path = final
         self._asked = self._step
+        _unfinished.pop((told.folder, told.save.name), None)
+        try:
+            remove_superseded_sharded(told.folder, told.save.name, told.save.run, self._retention)
+        except OSError as error:
+            warn(f"older sharded checkpoints in {told.folder} stay: {error.strerror or error}")
 
     def _write_receipt(self, told: _Told, rank: int, metadata: KeptFile | None) -> None:
         names = sorted(name for name in os.listdir(self.path) if name.startswith(told.prefix))

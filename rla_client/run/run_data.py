@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from rla_client.checkpoint.saver import CheckpointSaver
     from rla_client.checkpoint.sharded_saver import ShardedSave
-    from rla_client.contract.checkpoint.checkpoint_retention import Mode
+    from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
     from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.run.configure import RunSetup
     from rla_client.run.item import Item
@@ -468,6 +468,15 @@ class RunData:
         save = sharded.saver.save(state, name, step, per_rank=per_rank, order=order, metrics=told)
         self._save_archive((plain, arrays, written))
         return save
+
+    def next_sharded(self) -> tuple[int, Retention]:
+        """The order of a sharded save that comes now, and which checkpoints stay after it."""
+        saver = self._open_saver()
+        if saver is None:
+            from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: PLC0415
+
+            return time.time_ns(), Retention()
+        return saver.next_order(), saver.retention
 
     def load_sharded(
         self,

@@ -57,6 +57,20 @@ def bring_back(path: Path) -> None:
     ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
 
 
+def bring_sharded_back(path: Path) -> None:
+    """Fetch what is pruned of a sharded checkpoint; on return it is here, whole.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        FetchError: see `bring_back`.
+    """
+    question = {"sharded": os.path.abspath(path), "config": None}
+    what = f"{path.name} was pruned here and must come from the master"
+    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+
+
 def ask_for_fetch(
     question: dict[str, Any], what: str, timeout_s: float, *, start: Callable[[], bool] | None
 ) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import sys
 from pathlib import Path
 
 import pytest
+from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
+from rla_client.contract.checkpoint.sharded_files import LOCK_FILE
 from rla_client.contract.checkpoint.sharded_publish import (
     finals_of,
     parts_of,
@@ -26,31 +26,18 @@ from rla_client.contract.layout import PARTS_FOLDER
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "8"))
 STEPS = 40
-SEEN = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "open")
 
 
 def killed_publisher(folder: Path, calls: int, fence: int | None) -> bool:
     """A child that publishes, or raises the fence, is killed at that call; False where it came to its end."""
-    child = os.fork()
-    if child == 0:
-        left = calls
 
-        def count(event: str, _arguments: object) -> None:
-            nonlocal left
-            if event in SEEN:
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
+    def work() -> None:
+        if fence is None:
+            publish_all(folder)
+        else:
+            raise_fence(folder, RUN, fence)
 
-        sys.addaudithook(count)
-        try:
-            if fence is None:
-                publish_all(folder)
-            else:
-                raise_fence(folder, RUN, fence)
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    return killed_at(calls, work)
 
 
 def complete(folder: Path) -> dict[int, int]:
@@ -119,6 +106,6 @@ def test_a_kill_at_each_call(tmp_path: Path, older: bool) -> None:
         assert complete(folder) == {1: 2}
         assert finals_of(folder) == ["checkpoint_1.dcp"]
         assert not parts_path(folder, later).exists()
-        assert [name for name in os.listdir(folder / PARTS_FOLDER) if not killed] == []
+        assert killed or os.listdir(folder / PARTS_FOLDER) == [LOCK_FILE]
         calls += 1
     assert calls > 20

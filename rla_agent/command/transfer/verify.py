@@ -15,7 +15,7 @@ from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ProjectOption, RootOption
 from rla_agent.replicate import ledger_schema, registry, status_text, targets
-from rla_agent.replicate.verify import Fault, repair, verify_ledger
+from rla_agent.replicate.verify import Fault, publish_complete, repair, verify_ledger
 from rla_client.config.schema import Config, load_config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
@@ -35,19 +35,24 @@ def verify(
     data_root: RootOption,
     sizes: Annotated[bool, typer.Option("--sizes", help="presence and size only")] = False,
     sample: Annotated[float, typer.Option(help="fraction of the files to read, 0 to 1")] = 1.0,
-    fix: Annotated[bool, typer.Option("--fix", help="send faulty files again")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="publish complete saves, send faulty files again")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the master with what was sent: every file is read and hashed, unless --sizes or --sample."""
     state = find_places().state
     with target_failures():
         loaded = load_config(config)
+        published = publish_complete(data_root) if fix else []
         count, faults = verify_database(state, loaded, data_root, sizes=sizes, sample=sample, fix=fix)
     lines = [f"{fault.what}: {printable(fault.path)}" for fault in faults]
+    lines += [f"published: {printable(path)}" for path in published]
     again = "; the agent sends them again" if fix and faults else ""
     lines.append(f"{count} file(s) checked, {len(faults)} fault(s){again}")
     listed = [{"fault": fault.what, "path": printable(fault.path)} for fault in faults]
-    typer.echo(json.dumps({"checked": count, "faults": listed}) if as_json else "\n".join(lines))
+    told = {"checked": count, "faults": listed, "published": [printable(path) for path in published]}
+    typer.echo(json.dumps(told) if as_json else "\n".join(lines))
     if faults:
         raise typer.Exit(1)
 

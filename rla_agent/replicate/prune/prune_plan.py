@@ -2,9 +2,9 @@
 
 Pure. Only kinds that nothing here reads by itself: `checkpoint`, and if asked for `results` and `tmp_data`.
 Rows, parameters, code and archives always stay: the database's queries, plots and resume need them, and
-they are small. Of `checkpoint` only files that `load_checkpoint` can ask for, `<name>_<time-step>.pt`. A
-run that lives is left alone, and of each ended run the newest checkpoints of each name stay. Oldest first,
-checkpoints before other kinds, `MAX_AT_ONCE` in one pass.
+they are small. Of `checkpoint` only files that `load_checkpoint` can ask for, `<name>_<time-step>.pt`, and
+whole sharded checkpoints: all of one, or nothing. A run that lives is left alone, and of each ended run the
+newest checkpoints of each name stay. Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from rla_client.contract.layout import CHECKPOINT, PRUNABLE
 MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
 MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
 _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
+_NUMBERED: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.(?:pt|dcp)", re.DOTALL)
+NOT_WHOLE: Final = "of a sharded checkpoint that is not whole"
 OTHER_NAME: Final = "not named NAME_STEP.pt"
 
 
@@ -54,18 +56,27 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that is on the master as it lies here. `path`, `item`: below the data root."""
+    """A file that is on the master as it lies here. `path`, `item`: below the data root.
+
+    `others`: of the `whole.json` of a sharded checkpoint: what goes after it.
+    """
 
     key: Key
     path: bytes
     kind: str
     item: bytes
     record: SentRecord
+    others: tuple[Candidate, ...] = ()
 
     @property
     def local(self) -> Local:
         """The file here."""
         return self.record.local
+
+    @property
+    def size(self) -> int:
+        """Bytes that its going frees."""
+        return self.local.size + sum(one.local.size for one in self.others)
 
 
 def unfit(kind: str, name: str, size: int) -> str:
@@ -78,10 +89,10 @@ def unfit(kind: str, name: str, size: int) -> str:
 
 
 def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
-    """Of a checkpoint folder's files the `count` that were saved last of each name."""
+    """Of a checkpoint folder's entries the `count` of each name that were saved last."""
     series: dict[str, list[tuple[str, int]]] = {}
     for name in names:
-        match = _CHECKPOINT.fullmatch(name)
+        match = _NUMBERED.fullmatch(name)
         if match is not None:
             series.setdefault(match[1], []).append((name, int(match[2])))
     stay: set[str] = set()
@@ -116,8 +127,8 @@ def choose(
         full = free_bytes < rules.free_bytes
         if old or much or full:
             chosen.append(one)
-            used_bytes -= one.local.size
-            free_bytes += one.local.size
+            used_bytes -= one.size
+            free_bytes += one.size
     return chosen
 
 
@@ -133,4 +144,4 @@ class PrunePlan:
     @property
     def bytes(self) -> int:
         """What it frees."""
-        return sum(one.local.size for one in self.chosen)
+        return sum(one.size for one in self.chosen)

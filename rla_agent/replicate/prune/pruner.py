@@ -7,6 +7,9 @@
 4. The note must not show on the master: else its root is this very folder (NFS). Both files as in 1.
 5. The file is unlinked by `safe_unlink`, and the folder fsynced.
 
+A sharded checkpoint goes as one: its `whole.json` first, so that what is left is not taken for all of it,
+then its other files, but small ones. A later pass goes on with one that was begun.
+
 Killed before 5, the file is here and the next rescan puts the row back; after it, note and row tell of it;
 within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a deletion by the user.
 """
@@ -15,11 +18,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +36,8 @@ from rla_agent.replicate.ledger import database_number
 from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, RECORD_COLUMNS, Key, record_of
 from rla_agent.replicate.ledger_schema import ledger_path, upgrade
 from rla_agent.replicate.prune.prune_plan import (
+    MIN_FILE_BYTES,
+    NOT_WHOLE,
     OTHER_NAME,
     Candidate,
     PrunePlan,
@@ -41,11 +48,16 @@ from rla_agent.replicate.prune.prune_plan import (
     unfit,
 )
 from rla_agent.replicate.prune.safe_unlink import MAX_NAME_BYTES, finish_prune, take_away
+from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.source_file import fingerprint, fingerprint_of, local_state
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, note_path, write_note
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
+from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.filesystem.safe_paths import open_root, walk_root
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
 from rla_client.contract.process.descriptors import closing_fd
@@ -54,6 +66,9 @@ UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended aft
 LEDGER_WAIT_S: Final = 30.0
 _UNCONFIRMED: Final = "not yet confirmed to be on the master's disk"
 _SPARED: Final = "within the limits given"
+NEWEST: Final = "newest of its run and name"
+NOT_THERE: Final = "not wholly on the master yet"
+CHANGED: Final = "changed since it was sent"
 _CHANGED_HERE: Final = "it has changed here meanwhile"
 
 
@@ -142,28 +157,71 @@ class Pruner:
             yield folder
 
     def _of_folder(self, folder: Folder, rules: Rules) -> Iterator[Candidate | str]:
-        """For each file: itself if it may go, else why it stays."""
+        """For each file: itself if it may go, else why it stays. Of a sharded checkpoint the first to go."""
         kept: set[str] = set()
+        sharded = sharded_order.split(folder.kind, folder.path + b"/.")
+        if sharded is not None:
+            if sharded[1] == b".":
+                yield self._of_sharded(folder, rules)
+            return
         if folder.kind == CHECKPOINT and folder.path == folder.item:
             try:
                 with self._folder(folder.path + b"/.") as (here, _):
                     held = Path(f"/proc/self/fd/{here}")
-                    kept = newest(held, map(os.fsdecode, folder.files), rules.keep_newest)
+                    kept = newest(held, os.listdir(held), rules.keep_newest)
             except OSError:
                 return  # it went meanwhile
         rows = self._rows(folder.path)
         for name, local in folder.files.items():
             text = os.fsdecode(name)
-            always = "newest of its run and name" if text in kept else unfit(folder.kind, text, local.size)
+            always = NEWEST if text in kept else unfit(folder.kind, text, local.size)
             candidate, confirmed = rows.get(name, (None, False))
             if always or len(name) > MAX_NAME_BYTES:
                 yield always or OTHER_NAME
             elif candidate is None:
-                yield "not wholly on the master yet"
+                yield NOT_THERE
             elif candidate.local != local:
-                yield "changed since it was sent"
+                yield CHANGED
             else:
                 yield candidate if confirmed else _UNCONFIRMED
+
+    def _of_sharded(self, folder: Folder, rules: Rules) -> Candidate | str:
+        """The `whole.json` of a sharded checkpoint, with what goes after it; else why all of it stays."""
+        own = sharded_order.own_folder(folder.path)
+        try:
+            with self._folder(folder.path) as (above, name):
+                here = Path(f"/proc/self/fd/{above}")
+                text, is_last = os.fsdecode(name), folder.path.rpartition(b"/")[0] == folder.item
+                if read_whole(here / text) is None and note_of_whole(here / text) is None:
+                    return NOT_WHOLE
+                if is_last and text in newest(here, os.listdir(here), rules.keep_newest):
+                    return NEWEST
+                found = [*self._parts(own, here / text / OWN_FOLDER), *self._parts(folder.path, here / text)]
+        except OSError:
+            return CHANGED  # it went meanwhile
+        why = next((one for one in found if isinstance(one, str)), "")
+        parts = [one for one in found if isinstance(one, Candidate)]
+        parts.sort(key=lambda one: one.key.name != sharded_order.MARK)
+        if why or not parts:
+            return why or _SPARED
+        return replace(parts[0], others=tuple(parts[1:]))
+
+    def _parts(self, path: bytes, here: Path) -> Iterator[Candidate | str]:
+        """The files of a folder of a sharded checkpoint that are worth it, and why others keep it here."""
+        rows = self._rows(path)
+        for name in sorted(os.listdir(here)):
+            local = os.lstat(here / name)
+            if not stat.S_ISREG(local.st_mode) or name.startswith(TEMP_PREFIX):
+                continue
+            candidate, confirmed = rows.get(os.fsencode(name), (None, False))
+            if candidate is None:
+                yield NOT_THERE
+            elif candidate.local != local_state(local):
+                yield CHANGED
+            elif not confirmed:
+                yield _UNCONFIRMED
+            elif local.st_size >= MIN_FILE_BYTES or name == WHOLE_NAME:
+                yield candidate
 
     def _ended(self, scanner: Scanner, item: bytes, now: float) -> bool:
         name = os.fsdecode(item.partition(b"/")[2])
@@ -198,24 +256,47 @@ class Pruner:
             LinkError: the master is away; what was not said to be done stays.
             PruneError: the ledger cannot be written; the same.
         """
-        for one in plan.chosen:
-            stays = ""
-            try:
-                with _ledger_errors():
-                    self._take(one, session, deep=deep)
-            except LinkError:
-                raise
-            except (StaysError, TargetError) as error:
-                stays = str(error)
-            except OSError as error:
-                stays = error.strerror or str(error)
-            yield Done(os.fsdecode(one.path), one.local.size, stays)
+        for chosen in plan.chosen:
+            parts = (chosen, *chosen.others)
+            if chosen.others:
+                done = self._tried(chosen, chosen.size, partial(self._check_all, parts, session, deep=deep))
+                if done.stays:
+                    yield done
+                    continue
+            for one in parts:  # of several the content was compared just now
+                take = partial(self._take, one, session, deep=deep and not chosen.others)
+                done = self._tried(one, one.local.size, take)
+                yield done
+                if done.stays:
+                    break  # what is called whole is not to lack something
 
-    def _take(self, one: Candidate, session: Session, *, deep: bool) -> None:
+    def _tried(self, one: Candidate, size: int, how: Callable[[], None]) -> Done:
+        stays = ""
+        try:
+            with _ledger_errors():
+                how()
+        except LinkError:
+            raise
+        except (StaysError, TargetError) as error:
+            stays = str(error)
+        except OSError as error:
+            stays = error.strerror or str(error)
+        return Done(os.fsdecode(one.path), size, stays)
+
+    def _check_all(self, parts: Sequence[Candidate], session: Session, *, deep: bool) -> None:
+        for one in parts:
+            self._check_there(one, session, deep=deep)
+
+    def _check_there(self, one: Candidate, session: Session, *, deep: bool) -> bytes:
+        """SHA-256 of a file that the master has as it was sent."""
         _on_master(session, one)
         sha = self._sha(one)
         if deep and _read_back(session, one) != sha:
             raise StaysError("the master's content is not what was sent; see: rla verify --fix")
+        return sha
+
+    def _take(self, one: Candidate, session: Session, *, deep: bool) -> None:
+        sha = self._check_there(one, session, deep=deep)
         with self._folder(one.path) as (folder, name):
             _check_here(folder, name, one.local)
             if not self._claim(one):
@@ -265,8 +346,10 @@ class Pruner:
     def _note(self, one: Candidate, sha: bytes, folder: int) -> None:
         local = one.local
         mode = copy_mode(os.stat(one.key.name, dir_fd=folder, follow_symlinks=False).st_mode)
-        stamp = read_stamp(Path(f"/proc/self/fd/{folder}") / os.fsdecode(one.key.name))
-        order = None if stamp is None else stamp.order
+        path = Path(f"/proc/self/fd/{folder}") / os.fsdecode(one.key.name)
+        is_mark = one.key.name == sharded_order.MARK and sharded_order.split(one.kind, one.path) is not None
+        told = read_whole(path.parent / "..") if is_mark else read_stamp(path)
+        order = None if told is None else told.order
         note = PrunedFile(
             os.fsdecode(one.path),
             local.size,

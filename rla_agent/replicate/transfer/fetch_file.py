@@ -2,7 +2,7 @@
 
 Sizes are bounded by what was announced, and nothing is written through a link. A file goes to a temp name,
 its partial content is kept for the next try, and it takes its name once its size is the announced one and
-the master's file has not changed meanwhile.
+the master's file has not changed meanwhile. Of a sharded checkpoint see `arriving_sharded`.
 
 A local copy of a file that grows on the master grows too, in place (`grow`): a reader that has it open
 (TensorBoard) sees the new rows, which it would not in a file that replaced it. Whether the local file is a
@@ -19,6 +19,7 @@ from typing import Final
 from rla_agent.replicate.backend.errors import TargetError, TransientError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode, make_below, tighten
 from rla_agent.replicate.transfer.room import NoRoomError, Room
 from rla_agent.replicate.transfer.selection import item_of_file
@@ -72,6 +73,7 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
         if found is not None and found[1] > state.mtime_s:
             raise NewerHereError(path)
         _mark_fetched(root, text)
+        arriving_sharded.prepare(root, path)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with closing_fd(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
@@ -87,6 +89,11 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
                 os.unlink(partial, dir_fd=folder)
                 what = "the file changed on the master meanwhile"
                 raise TransientError("fetch", path, what, "run it again")
+            try:
+                arriving_sharded.check(root, path, descriptor)
+            except TransientError:
+                os.unlink(partial, dir_fd=folder)
+                raise
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
             give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
             os.fsync(descriptor)

@@ -2,7 +2,8 @@
 
     python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
 
-`{"state", "resume"}` asks for a run instead of a pruned file.
+`{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "sharded", "config"}` for a sharded
+checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.transfer.fetch_pruned import fetch_back
+from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
 from rla_client.contract.errors import RlaError, StillWrittenError
 
@@ -23,6 +24,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])
+        if "sharded" in request:
+            path = Path(str(request["sharded"]))
+            return {"bytes": fetch_sharded_back(Path(request["state"]), path, request.get("config"))}
         folder, name = str(request["folder"]), str(request["name"])
         size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
     except TargetError as error:

@@ -27,6 +27,8 @@ from rla_agent.replicate.transfer.room import NoRoomError
 from rla_agent.replicate.worker.source_file import fingerprint_of
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note
+from rla_client.contract.checkpoint.sharded_pruned import pruned_parts
+from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.errors import FetchError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode
@@ -62,6 +64,26 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
     check_relative(note.path, what="the note's path")
     with closing(_target(state, folder, note, config).open()) as session:
         return fetch_noted(session, folder, note)
+
+
+def fetch_sharded_back(state: Path, path: Path, config: str | None) -> int:
+    """Bring what is pruned of a sharded checkpoint back into its folder (absolute), `whole.json` last.
+
+    Returns:
+        Bytes that came; 0 where all of it is here already.
+
+    Raises:
+        FetchError, TargetError, OSError: as `fetch_back`; it is not whole here then.
+    """
+    parts = pruned_parts(path)
+    if not parts:
+        if read_whole(path) is not None:
+            return 0
+        raise FetchError(f"{path} is neither here nor noted as being on the master")
+    for _, note in parts:
+        check_relative(note.path, what="the note's path")
+    with closing(_target(state, str(path), parts[-1][1], config).open()) as session:
+        return sum(fetch_noted(session, str(folder), note) for folder, note in parts)
 
 
 def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> targets.Target:

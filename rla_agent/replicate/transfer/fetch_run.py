@@ -25,16 +25,19 @@ from rla_agent.replicate import registry, targets
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session, listing_or_empty, read_json
 from rla_agent.replicate.checksums import damaged
+from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import NewerHereError, fetch
 from rla_agent.replicate.transfer.fetched_modes import make_below
 from rla_agent.replicate.transfer.remote_items import item_files
 from rla_agent.replicate.transfer.room import NoRoomError, Room
 from rla_agent.replicate.transfer.tally import Tally
+from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
+from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING, MAX_WHOLE_BYTES, Whole
 from rla_client.contract.checkpoint.stamp import stamp_in
-from rla_client.contract.errors import FetchError, StillWrittenError
+from rla_client.contract.errors import FetchError, RemoteProtocolError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, discard, held_folder
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FETCHED_MARK, HYPARAMETER, LOG
@@ -45,6 +48,7 @@ from rla_client.contract.safe_names import check_table_name
 MAX_LOOKED_AT: Final = 20_000
 MAX_STAMPS: Final = 200  # checkpoints of a run on the master that are looked into, two reads each
 SEARCH_S: Final = 60.0
+ENDING: Final = os.fsencode(FOLDER_ENDING)
 RESUME_FOLDER: Final = b".resume"
 SHOWN_KINDS: Final = (LOG, HYPARAMETER)
 FINISHED: Final = "finished"
@@ -100,6 +104,9 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
     shown = [*_shown(session, item)]
     needed = [(folder + name, state)]
+    if state.kind == "folder":
+        files = list(item_files(session, folder + name, Tally()))
+        needed = sorted(files, key=lambda one: arriving_sharded.is_mark(one[0]))
     stem = os.fsencode(f"{question.series}_{step}.")
     for below, beside in listing_or_empty(session, folder + RESUME_FOLDER):
         if below.startswith(stem) and beside.kind == "file":
@@ -186,22 +193,39 @@ def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, b
 
     Of more than MAX_STAMPS files, those that the master had last are looked into.
     """
-    pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.pt", re.DOTALL)
+    pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.(?:pt|dcp)", re.DOTALL)
     folder = os.fsencode(f"{CHECKPOINT}/{item}")
     found = {
         os.fsdecode(name): (int(match[1]), name, state)
         for name, state in listing_or_empty(session, folder)
-        if state.kind == "file" and (match := pattern.fullmatch(os.fsdecode(name))) is not None
+        if (match := pattern.fullmatch(os.fsdecode(name))) is not None
+        and state.kind == ("folder" if name.endswith(ENDING) else "file")
     }
-    if len(found) < 2:  # noqa: PLR2004 - one is the newest whatever its stamp says
-        return next(iter(found.values()), None)
     last = sorted(found.items(), key=lambda one: (one[1][2].mtime_s, one[1][0]))[-MAX_STAMPS:]
     times = []
     for name, (step, remote_name, state) in last:
-        stamp = stamp_in(RemoteFile(session, folder + b"/" + remote_name, state.size))
+        path = folder + b"/" + remote_name
+        if state.kind == "folder":
+            whole = _whole_on_master(session, path)
+            if whole is not None:
+                times.append(SaveTime(name, step, 0, whole.order))
+            continue
+        stamp = stamp_in(RemoteFile(session, path, state.size)) if len(found) > 1 else None
         order = None if stamp is None else stamp.order
         times.append(SaveTime(name, step, state.mtime_s * 10**9, order))
-    return found[oldest_first(times)[-1].name]
+    return found[oldest_first(times)[-1].name] if times else None
+
+
+def _whole_on_master(session: Session, path: bytes) -> Whole | None:
+    """What a sharded checkpoint on the master says of itself; None where it is not complete."""
+    mark = sharded_order.own_folder(path) + b"/" + sharded_order.MARK
+    state = session.stat(mark)
+    if state is None or state.kind != "file" or state.size > MAX_WHOLE_BYTES:
+        return None
+    try:
+        return Whole.decode(session.read(mark, 0, state.size))
+    except RemoteProtocolError:
+        return None
 
 
 class RemoteFile(io.RawIOBase):
@@ -252,7 +276,7 @@ def _check_sum(root: str, item: str, name: bytes) -> None:
         FetchError: they differ; the file is removed.
     """
     path = f"{CHECKPOINT}/{item}/{os.fsdecode(name)}"
-    if damaged(root, item, [path]):
+    if not name.endswith(ENDING) and damaged(root, item, [path]):  # else it was compared as it came
         discard(root, *os.path.split(path))
         raise FetchError(
             f"{os.fsdecode(name)} on the master is not what its SHA256SUMS says; see: rla verify"

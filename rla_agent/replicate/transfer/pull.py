@@ -3,22 +3,24 @@
 From any machine that may log in to the master. What is newer here, or of a run that this machine made,
 stays (`own_items`). Several files come at a time (`readers`), each with a place promised to it on the disk
 here (`room`): nothing is begun that does not fit, and what does not fit after all is taken away again. What
-came of an ended run is checked against its `checksums`.
+came of an ended run is checked against its `checksums`. Sharded checkpoints are called whole at the end,
+where nothing of them failed (`arriving_sharded`).
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.checksums import damaged
+from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, fetch
 from rla_agent.replicate.transfer.own_items import OwnItems
 from rla_agent.replicate.transfer.readers import Readers
@@ -46,8 +48,6 @@ def pull(source: Session | Readers, root: str, selection: ItemSelection, say: Sa
         LinkError: the link broke; what came stays, and the next try goes on from there.
     """
     tally, room = Tally(), Room()
-    new: dict[str, list[str]] = {}
-    fetched, failed = set[str](), set[str]()  # folders
     readers = source if isinstance(source, Readers) else Readers(source)
 
     def told(path: str, done: int, total: int) -> None:
@@ -63,27 +63,18 @@ def pull(source: Session | Readers, root: str, selection: ItemSelection, say: Sa
         except (TargetError, UnsafeNameError, OSError) as error:
             return error
 
-    with closing(readers.each(_all_wanted(readers, root, selection, tally), bring)) as results:
-        for wanted, done in results:
-            path = os.fsdecode(wanted.path)
-            folder = path.rpartition("/")[0]
-            if isinstance(done, Exception):
-                failed.add(folder)
-                tally.failed.append(f"{path}: {done}")
-                continue
-            if done:
-                fetched.add(folder)
-            tally.files += done
-            tally.same += not done
-            tally.bytes += wanted.state.size if done else 0
-            if done and wanted.item is not None:
-                new.setdefault(wanted.item, []).append(path)
+    came, marks = _Came(tally), list[_Wanted]()
+    others = _others(_all_wanted(readers, root, selection, tally), marks)
+    for jobs in (others, _complete(marks, came.failed)):  # the marks are known once the others are through
+        with closing(readers.each(jobs, bring)) as results:
+            for wanted, done in results:
+                came.take(wanted, done)
     tally.left_out += readers.first.left_out()
-    for folder in fetched - failed:
+    for folder in came.fetched - came.failed:
         _clear_partials(root, folder)
     tally.failed += [
         f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
-        for item, paths in new.items()
+        for item, paths in came.new.items()
         for path in damaged(root, item, paths)
     ]
     return tally
@@ -99,6 +90,32 @@ class _Wanted:
     ours: bool
 
 
+@dataclass
+class _Came:
+    """What has come of a pull. `fetched`, `failed`: folders of such files; `new`: files by item."""
+
+    tally: Tally
+    fetched: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    new: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, wanted: _Wanted, done: bool | Exception) -> None:
+        """Count a file that came, was here, or failed."""
+        path = os.fsdecode(wanted.path)
+        folder = path.rpartition("/")[0]
+        if isinstance(done, Exception):
+            self.failed.add(folder)
+            self.tally.failed.append(f"{path}: {done}")
+            return
+        self.tally.same += not done
+        if done:
+            self.fetched.add(folder)
+            self.tally.files += 1
+            self.tally.bytes += wanted.state.size
+            if wanted.item is not None:
+                self.new.setdefault(wanted.item, []).append(path)
+
+
 def _all_wanted(session: Lists, root: str, selection: ItemSelection, tally: Tally) -> Iterator[_Wanted]:
     ours = OwnItems(root)
     for count, (path, state) in enumerate(remote_files(session, selection, tally)):
@@ -107,6 +124,23 @@ def _all_wanted(session: Lists, root: str, selection: ItemSelection, tally: Tall
             return
         item = item_of_file(os.fsdecode(path))
         yield _Wanted(path, state, item, item is not None and ours.made(item))
+
+
+def _others(wanted: Iterable[_Wanted], marks: list[_Wanted]) -> Iterator[_Wanted]:
+    """All but what calls a sharded checkpoint whole, which goes to `marks`."""
+    for one in wanted:
+        if arriving_sharded.is_mark(one.path):
+            marks.append(one)
+        else:
+            yield one
+
+
+def _complete(marks: list[_Wanted], failed: set[str]) -> Iterator[_Wanted]:
+    """The marks of checkpoints of which nothing failed."""
+    for one in marks:
+        own = os.fsdecode(one.path).rpartition("/")[0]
+        if not {own, own.rpartition("/")[0]} & failed:
+            yield one
 
 
 def _clear_partials(root: str, folder: str) -> None:

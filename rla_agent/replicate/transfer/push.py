@@ -3,7 +3,8 @@
 It is the replicator's `Sender`. A folder of the master is listed once: what has the same size and time
 there stays, and gets the permissions that it has here. A large file goes to a temp name that says which
 version it is, so an interrupted push continues where it stopped, less what was in flight then. Temp files
-that other pushes left are removed once nobody can be writing them any more.
+that other pushes left are removed once nobody can be writing them any more. What calls a sharded checkpoint
+whole goes before anything of it is replaced, and comes when nothing of it failed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
 from rla_agent.replicate.backend.target import Session, listing_or_empty
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger_rows import Due, Key
+from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.selection import ItemSelection, chosen
 from rla_agent.replicate.transfer.tally import Say, Tally
+from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.plan import SMALL_BYTES, ReplaceFile
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
+from rla_agent.replicate.worker.source_file import local_state
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.contract.process.descriptors import closing_fd
@@ -47,17 +51,42 @@ def push(session: Session, root: str, selection: ItemSelection, say: Say = lambd
             session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
         )
         batch: list[SendJob] = []
-        for job in _jobs(session, root, selection, tally):
+        marks: list[SendJob] = []
+        failed: set[bytes] = set()
+        uncalled: set[bytes] = set()
+        seen: dict[bytes | None, list[tuple[bytes, Local]]] = {}
+        for job in _jobs(session, root, selection, tally, seen):
+            if arriving_sharded.is_mark(job.due.path):
+                marks.append(job)
+                continue
+            _uncall(session, job.due.path, uncalled)
             batch.append(job)
             if len(batch) == PUSH_BATCH:
-                _send(session, sender, batch, tally)
+                failed |= _send(session, sender, batch, tally)
                 batch = []
-        _send(session, sender, batch, tally)
+        failed |= _send(session, sender, batch, tally)
+        for job in marks:
+            checkpoint = _checkpoint(job.due.path)
+            if checkpoint in failed:
+                continue
+            if _is_as_seen(root, seen.get(checkpoint, [])):
+                _send(session, sender, [job], tally)
+            else:
+                tally.failed.append(
+                    f"{os.fsdecode(job.due.path)}: another save has taken its place; run it again"
+                )
     tally.left_out += session.left_out()
     return tally
 
 
-def _jobs(session: Session, root: str, selection: ItemSelection, tally: Tally) -> Iterator[SendJob]:
+def _jobs(
+    session: Session,
+    root: str,
+    selection: ItemSelection,
+    tally: Tally,
+    seen: dict[bytes | None, list[tuple[bytes, Local]]],
+) -> Iterator[SendJob]:
+    """What is to be sent; `seen` takes the files of each sharded checkpoint as they are at this look."""
     scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
     for folder in scanner.everything():
         wanted = {
@@ -71,6 +100,11 @@ def _jobs(session: Session, root: str, selection: ItemSelection, tally: Tally) -
             continue
         there = _there(session, folder.path)
         modes = []
+        checkpoint = _checkpoint(folder.path + b"/.")
+        if checkpoint is not None:
+            seen.setdefault(checkpoint, []).extend(
+                (folder.path + b"/" + name, local) for name, local in wanted.items()
+            )
         for name, local in wanted.items():
             found = there.get(name)
             if found is not None and (found.size, found.mtime_s) == (local.size, local.mtime_ns // 10**9):
@@ -99,9 +133,9 @@ def _job(folder: Folder, name: bytes, local: Local, there: Mapping[bytes, Remote
     path = folder.path + b"/" + name
     due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)
     if local.size <= SMALL_BYTES:
-        return SendJob(
-            due, ReplaceFile(local.size), folder.path + b"/" + PUSH_PREFIX + secrets.token_hex(8).encode()
-        )
+        temp = folder.path + b"/" + PUSH_PREFIX + secrets.token_hex(8).encode()
+        only_this = local if arriving_sharded.is_mark(path) else None
+        return SendJob(due, ReplaceFile(local.size), temp, local=only_this)
     version = b"%d %d %d" % (local.size, local.mtime_ns, local.ino)
     temp = PUSH_PREFIX + hashlib.sha256(path + version).hexdigest()[:24].encode()
     begun = there.get(temp)
@@ -113,7 +147,33 @@ def _job(folder: Folder, name: bytes, local: Local, there: Mapping[bytes, Remote
     return SendJob(due, ReplaceFile(local.size), folder.path + b"/" + temp, start)
 
 
-def _send(session: Session, sender: Sender, batch: list[SendJob], tally: Tally) -> None:
+def _checkpoint(path: bytes) -> bytes | None:
+    """Folder of the sharded checkpoint that a file is of."""
+    found = arriving_sharded.split(path)
+    return None if found is None else found[0]
+
+
+def _is_as_seen(root: str, files: list[tuple[bytes, Local]]) -> bool:
+    """Whether files are as they were: what was sent of them, or was there, is of one save."""
+    try:
+        return all(
+            local_state(os.lstat(os.path.join(os.fsencode(root), path))) == local for path, local in files
+        )
+    except OSError:
+        return False
+
+
+def _uncall(session: Session, path: bytes, done: set[bytes]) -> None:
+    """Before a shard or `.metadata` is replaced there: its checkpoint is whole no more."""
+    checkpoint = path.rpartition(b"/")[0]
+    if _checkpoint(path) == checkpoint and checkpoint not in done:
+        session.remove(sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK)
+        done.add(checkpoint)
+
+
+def _send(session: Session, sender: Sender, batch: list[SendJob], tally: Tally) -> set[bytes]:
+    """Send a batch; returns the sharded checkpoints of which a file failed."""
+    failed: set[bytes] = set()
     results: list[Sent | Failed] = []
     if batch:
         sender.send_all(batch, results)
@@ -123,5 +183,9 @@ def _send(session: Session, sender: Sender, batch: list[SendJob], tally: Tally) 
             tally.bytes += result.record.acked
             continue
         tally.failed.append(f"{os.fsdecode(result.job.due.path)}: {result.error}")
+        checkpoint = _checkpoint(result.job.due.path)
+        if checkpoint is not None:
+            failed.add(checkpoint)
         with suppress(TargetError):  # after a write that failed, what is there is no beginning
             session.remove(result.job.temp)
+    return failed

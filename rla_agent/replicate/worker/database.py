@@ -66,6 +66,7 @@ from rla_client.contract.layout import (
     ARCHIVED_TABLE,
     CHECKPOINT,
     CODE,
+    DROPPED_NOTE,
     FOLDER_KINDS,
     LOG,
 )
@@ -144,6 +145,7 @@ class Database:
         self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._modes: dict[int, FolderMode] = {}
+        self._drops_seen: dict[bytes, tuple[int, int]] = {}  # item → times of the note and of its folder
         self._scan: Iterator[object] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
@@ -300,6 +302,7 @@ class Database:
         if not known and not folder.files and folder.mode is None:
             return
         number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
+        self._see_dropped(folder)
         self._see_mode(number, folder)
         for name, local in folder.files.items():
             row = known.pop(name, None)
@@ -339,7 +342,7 @@ class Database:
         self._settled(key)
         if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
             self.ledger.set_state(key, PRUNED)
-        elif sent and self.mirror and self._was_dropped(key, path):
+        elif sent and self._was_dropped(key, path):
             self.ledger.set_state(key, DROPPED)
         elif sent:
             self.ledger.set_state(key, GONE)
@@ -352,12 +355,55 @@ class Database:
         self._left_behind.discard(key)
 
     def _was_dropped(self, key: Key, path: bytes) -> bool:
-        """Whether `max_to_keep`, and nobody else, took the version that was sent, or a later one, away."""
+        """Whether the master is to drop what `max_to_keep`, and nobody else, took away here.
+
+        It was the version that was sent, or a later one. Of a sharded checkpoint that the master has not
+        all of, the rest goes there, too: nobody could load it.
+        """
         if not path.startswith(_CHECKPOINTS):
             return False
-        folder, _, name = os.fsdecode(os.path.join(self.scanner.root, path)).rpartition("/")
+        sharded = sharded_order.split(CHECKPOINT, path)
+        if not self.mirror and (sharded is None or self._may_be_whole(sharded[0])):
+            return False
+        which = path if sharded is None else sharded[0]
+        folder, _, name = os.fsdecode(os.path.join(self.scanner.root, which)).rpartition("/")
         noted, record = dropped(Path(folder)).get(name), self.ledger.record(key)
         return noted is not None and record is not None and noted >= record.local.mtime_ns
+
+    def _may_be_whole(self, checkpoint: bytes) -> bool:
+        """Whether the master has a sharded checkpoint, or will have with what is on its way."""
+        on_its_way = any(
+            job.due.path == sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK
+            for job in self._flying.values()
+        )
+        return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
+
+    def _see_dropped(self, above: Folder) -> None:
+        """Sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
+        item = above.item
+        if above.kind != CHECKPOINT or above.path != item:
+            return
+        folder = Path(os.fsdecode(os.path.join(self.scanner.root, item)))
+        try:
+            seen = (os.lstat(folder / DROPPED_NOTE).st_mtime_ns, os.lstat(folder).st_mtime_ns)
+        except OSError:
+            return
+        if self._drops_seen.get(item) == seen:
+            return
+        busy = False
+        for name in dropped(folder):
+            gone = item + b"/" + os.fsencode(name)
+            if sharded_order.split(CHECKPOINT, gone + b"/x") is None or os.path.lexists(folder / name):
+                continue
+            if any(job.due.path.startswith(gone + b"/") for job in self._flying.values()):
+                busy = True
+                continue
+            for inner in (sharded_order.own_folder(gone), gone):
+                for below, row in self._states(inner).items():
+                    key = Key(self.ledger.folder(self.number, inner, CHECKPOINT, item), below)
+                    self._vanished(key, inner + b"/" + below, sent=row[5] is not None, state=row[0])
+        if not busy:
+            self._drops_seen[item] = seen
 
     def _open_root(self) -> bool:
         if self.descriptor < 0:
@@ -390,10 +436,9 @@ class Database:
             due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying))
             jobs = self._jobs(due, now)
         status = self._fleet_due(now)
+        dropped = self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
         drops = [
-            drop
-            for drop in self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
-            if drop.key not in self._going
+            drop for drop in sharded_order.in_order(dropped, self._states) if drop.key not in self._going
         ]
         remove = self._leftovers.take_orphans(now)
         works = any((jobs, remove, status, self._modes, drops, checks, syncs))
@@ -517,11 +562,31 @@ class Database:
         rest = plan.OVERDUE_S if due.key in self._ready else time.time() - local.mtime_ns / 1e9
         action = plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
         sharded = None if isinstance(action, UpToDate) else sharded_order.split(due.kind, due.path)
-        if sharded is not None and sharded_order.waits_for_others(
-            self.scanner.root, *sharded, lambda folder: self.ledger.states(self.number, folder)
-        ):
+        if sharded is not None and not self._goes_in_order(due, *sharded):
             return Wait(sharded_order.LOOK_AGAIN_S)
         return action
+
+    def _states(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
+        return self.ledger.states(self.number, folder)
+
+    def _goes_in_order(self, due: Due, checkpoint: bytes, below: bytes) -> bool:
+        """Whether a file of a sharded checkpoint may go now; what calls another save whole goes before it."""
+        if sharded_order.waits_for_others(self.scanner.root, checkpoint, below, self._states):
+            return False
+        mark = self._mark_of(checkpoint, due.item)
+        if due.key == mark:
+            return True
+        if mark in self._flying:
+            return False
+        if sharded_order.is_of_another_save(self.scanner.root, checkpoint, self._states):
+            self.ledger.set_state(mark, DROPPED)
+            return False
+        return True
+
+    def _mark_of(self, checkpoint: bytes, item: bytes) -> Key:
+        """The file that calls a sharded checkpoint whole."""
+        own = sharded_order.own_folder(checkpoint)
+        return Key(self.ledger.folder(self.number, own, CHECKPOINT, item), sharded_order.MARK)
 
     def _fleet_due(self, now: float) -> bytes:
         """This machine's status file, when it is time to leave it on the master."""
@@ -558,6 +623,8 @@ class Database:
         for drop in outcome.batch.drops:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
+            if drop in outcome.dropped and drop.key.name == sharded_order.MARK:
+                self.hint(drop.path, now)  # that of a later save may be here
         self.confirmations.synced(outcome.synced)
         self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)

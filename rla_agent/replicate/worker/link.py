@@ -31,6 +31,7 @@ from rla_agent.replicate.backend.errors import (
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
+from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result
 from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
 from rla_agent.replicate.worker.health import Health
@@ -38,6 +39,7 @@ from rla_agent.replicate.worker.send import Sender, check_mounted
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.filesystem.modes import file_mode
+from rla_client.contract.layout import CHECKPOINT
 
 IDLE_CLOSE_S: Final = 60.0
 ALIVE_S: Final = 5.0  # between two looks whether an idle session's connection is still there
@@ -188,6 +190,7 @@ class Link:
             before = session.written_bytes
             removed = tuple(temp for temp in batch.remove if _remove(session, temp))
             dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
+            _remove_folders(session, dropped)
             used = batch.used and batch.mounts
             if batch.fleet:
                 if used:
@@ -326,6 +329,19 @@ def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bo
         log.debug("not removed: %s", error)
         return False
     return True
+
+
+def _remove_folders(session: Session, dropped: Sequence[Drop]) -> None:
+    """Clear folders of sharded checkpoints away of which nothing is left."""
+    found = [sharded_order.split(CHECKPOINT, drop.path) for drop in dropped]
+    for folder in dict.fromkeys(sharded[0] for sharded in found if sharded is not None):
+        for path in (sharded_order.own_folder(folder), folder):
+            try:
+                session.remove_folder(path)
+            except LinkError:
+                raise
+            except TargetError as error:
+                log.debug("not removed: %s", error)  # something is in it
 
 
 def health_after(health: Health, error: TargetError, now: float) -> Health:

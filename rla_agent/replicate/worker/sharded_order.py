@@ -1,23 +1,26 @@
 """Order in which the files of a sharded checkpoint go to the master.
 
 A file waits until the master has all of the earlier sorts: data, receipts, `.metadata`, `.rla/whole.json`. So
-nobody who looks there takes a part of a checkpoint for the whole.
+nobody who looks there takes a part of a checkpoint for the whole. For the same reason `whole.json` is the
+first that goes from there: where a later save of a time-step takes the place of an earlier one, and where
+retention has dropped a checkpoint.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from rla_agent.replicate.ledger_rows import CLEAN
+from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, Drop
 from rla_agent.replicate.worker.source_file import local_state
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
     METADATA,
     OWN_FOLDER,
     WHOLE_FILE,
+    WHOLE_NAME,
     receipt_rank,
 )
 from rla_client.contract.layout import CHECKPOINT
@@ -26,6 +29,8 @@ LOOK_AGAIN_S: Final = 0.5
 DATA, RECEIPT, INDEX, WHOLE = range(4)
 _ENDING: Final = os.fsencode(FOLDER_ENDING)
 _OWN: Final = os.fsencode(OWN_FOLDER)
+MARK: Final = os.fsencode(WHOLE_NAME)
+States = Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
 
 
 def split(kind: str, path: bytes) -> tuple[bytes, bytes] | None:
@@ -50,9 +55,7 @@ def sort_of(below: bytes) -> int:
     return RECEIPT if folder == OWN_FOLDER and receipt_rank(file) is not None else DATA
 
 
-def waits_for_others(
-    root: bytes, folder: bytes, below: bytes, states: Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
-) -> bool:
+def waits_for_others(root: bytes, folder: bytes, below: bytes, states: States) -> bool:
     """Whether a file is to wait, because the master has not all that comes before it.
 
     Args:
@@ -76,3 +79,39 @@ def waits_for_others(
                 if known.get(entry.name, ())[:-1] != (CLEAN, *local.version, local.size):
                     return True
     return False
+
+
+def own_folder(folder: bytes) -> bytes:
+    """OWN_FOLDER of a sharded checkpoint."""
+    return folder + b"/" + _OWN
+
+
+def is_called_whole(folder: bytes, states: States) -> bool:
+    """Whether `whole.json` of a checkpoint is on the master, or may be."""
+    row = states(own_folder(folder)).get(MARK)
+    return row is not None and row[5] is not None
+
+
+def is_of_another_save(root: bytes, folder: bytes, states: States) -> bool:
+    """Whether the master's `whole.json` speaks of an earlier save than the one that is here.
+
+    One that was pruned, or fetched back, is the same: it keeps its size and time.
+    """
+    row = states(own_folder(folder)).get(MARK)
+    if row is None or row[5] is None:
+        return False
+    try:
+        here = os.lstat(os.path.join(root, own_folder(folder), MARK))
+    except FileNotFoundError:
+        return row[0] != PRUNED
+    return (here.st_size, here.st_mtime_ns) != (row[2], row[3])
+
+
+def in_order(drops: Iterable[Drop], states: States) -> list[Drop]:
+    """Of the files that are to go from the master those that may go now: no other before `whole.json`."""
+    found = []
+    for drop in drops:
+        sharded = split(CHECKPOINT, drop.path)
+        if sharded is None or sort_of(sharded[1]) == WHOLE or not is_called_whole(sharded[0], states):
+            found.append(drop)
+    return found

@@ -32,6 +32,9 @@ def fsck(
         ),
     ] = None,
     table: TableOption = None,
+    hashes: Annotated[
+        bool, typer.Option("--hashes", help="Read sharded checkpoints whole, and compare their SHA-256.")
+    ] = False,
     yes: Yes = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -42,7 +45,8 @@ def fsck(
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root
-    faults = [fault for fault in find_faults(root, clock(), table) if named is None or fault.kind in named]
+    found = find_faults(root, clock(), table, hashes=hashes)
+    faults = [fault for fault in found if named is None or fault.kind in named]
     repairable = [f for f in faults if f.repairable and (named is not None or f.kind not in ON_REQUEST)]
     if as_json or as_csv or faults:
         rows = [[fault.kind, _how_to_fix(fault), fault.where, fault.text] for fault in faults]

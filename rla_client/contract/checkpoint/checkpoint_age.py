@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
 from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 
@@ -52,7 +53,7 @@ def save_time(folder: Path, name: str, time_step: int) -> SaveTime:
     told = read_whole(folder / name) if name.endswith(FOLDER_ENDING) else read_stamp(folder / name)
     if told is not None:
         return SaveTime(name, time_step, 0, told.order)
-    note = read_note(folder, name)
+    note = note_of_whole(folder / name) if name.endswith(FOLDER_ENDING) else read_note(folder, name)
     if note is not None:
         return SaveTime(name, time_step, note.mtime_ns, note.order)
     try:

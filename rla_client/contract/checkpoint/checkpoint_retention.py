@@ -137,15 +137,20 @@ def _saved_as(state: Path) -> int | None:
     return order if isinstance(order, int) else None
 
 
-def note_dropped(folder: Path, names: Iterable[str]) -> None:
+def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
     """Note that `max_to_keep` is about to drop files of a checkpoint folder.
 
     Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+
+    Args:
+        folder: of the checkpoints.
+        names: of what is dropped there.
+        last: these are folders, in each of which this file was written last.
     """
     lines = []
     for name in names:
         with suppress(OSError):
-            lines.append(json.dumps([name, os.lstat(folder / name).st_mtime_ns]).encode() + b"\n")
+            lines.append(json.dumps([name, os.lstat(folder / name / last).st_mtime_ns]).encode() + b"\n")
     if not lines:
         return
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

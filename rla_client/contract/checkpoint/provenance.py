@@ -13,7 +13,7 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.layout import CHECKPOINT, FETCHED_MARK, FOREIGN_MARK, LOG, OTHER_RESULTS, TMP_DATA
 
 MARKED_KINDS: Final = (LOG, CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds in which pickles may lie
-PICKLE_ENDINGS: Final = (".pkl", ".pt")  # of files that may be unpickled in full
+PICKLE_ENDINGS: Final = (".pkl", ".pt", ".distcp")  # of files that may be unpickled in full
 
 
 def mark_foreign(folder: Path) -> None:

@@ -13,6 +13,8 @@
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
         .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
         .rla-parts/fence.json                run and epoch whose saves may still be published here
+        .rla-parts/publish.lock              held by who publishes or removes
+        .rla-parts/abandoned-N/              what earlier openings of the run had not completed
 
 The token names one save: all ranks compute it without asking each other, from what all of them know. So parts
 of two saves never lie in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
@@ -41,13 +43,16 @@ from rla_client.contract.job.job_fields import (
 FORMAT: Final = 1
 FOLDER_ENDING: Final = ".dcp"
 OWN_FOLDER: Final = ".rla"
-WHOLE_FILE: Final = f"{OWN_FOLDER}/whole.json"
+WHOLE_NAME: Final = "whole.json"
+WHOLE_FILE: Final = f"{OWN_FOLDER}/{WHOLE_NAME}"
 METADATA: Final = ".metadata"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"
+LOCK_FILE: Final = "publish.lock"
 MAX_WORLD: Final = 1 << 20  # ranks; more cannot be meant
 MAX_FILES: Final = 64  # of one rank in one save
 MAX_RECEIPT_BYTES: Final = 1 << 20
+MAX_NOTE_BYTES: Final = 256 << 20  # the lengths of all pickled objects
 MAX_WHOLE_BYTES: Final = 256 << 20  # a kilobyte for each of a quarter of a million files
 _FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
 _PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)

@@ -9,18 +9,19 @@ done follows from the files alone (`next_step`), each step is atomic, and doing 
 4. the folder takes its final name. An older one of that name moves into `.rla-parts` first, and goes then.
 
 Each step is durable before the next one. A kill between any two leaves the former checkpoints as they were,
-and the next publisher goes on. Saves that the fence keeps out move to `abandoned-N/`: who still writes into
-such a folder finds that it is gone.
+and the next publisher goes on. Saves that the fence keeps out move to `.rla-parts/abandoned-N/`: who still
+writes into such a folder finds that it is gone.
+
+Who publishes, removes or raises the fence holds LOCK_FILE meanwhile. With a look of before another one did
+that, it would put a newer checkpoint away for an older one.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,14 +29,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from rla_client.contract.checkpoint.prune_notes import PrunedFile
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
+    LOCK_FILE,
     MAX_RECEIPT_BYTES,
     MAX_WHOLE_BYTES,
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
     WHOLE_FILE,
+    WHOLE_NAME,
     Fence,
     KeptFile,
     Receipt,
@@ -45,16 +49,21 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_parts_name,
     receipt_rank,
 )
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folder, write_atomic
+from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.process.descriptors import closing_fd, open_high
+from rla_client.contract.process.locks import try_lock
 
 REPLACED_PREFIX: Final = f"{TEMP_PREFIX}replaced-"  # of folders of PARTS_FOLDER that are about to be deleted
 NO_CHECKPOINT: Final = -1
 PUBLISHER_S: Final = 30.0  # one may delete a large checkpoint, or be suspended
-_UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
+_NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})  # of the file system
+UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
 
 
 class Step(Enum):
@@ -184,46 +193,44 @@ def publish(folder: Path, parts: str) -> Whole | None:
 
 @contextmanager
 def _alone(above: Path) -> Iterator[None]:
-    """Keep other publishers out: with a look of before, one would put a newer checkpoint away as an older.
+    """Hold the lock of PARTS_FOLDER; on a file system that has none, go on without.
+
+    The lock is of a file, and not of the folder: over NFS only that holds on other machines, too.
 
     Raises:
-        BlockingIOError: another one is at it for PUBLISHER_S.
+        BlockingIOError: another one has it for PUBLISHER_S.
     """
-    until = time.monotonic() + PUBLISHER_S
-    descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing_fd(open_high(above / LOCK_FILE, flags, file_mode(above))) as descriptor:
+        try:
+            if not try_lock(descriptor, timeout_s=PUBLISHER_S):
+                raise BlockingIOError(errno.EAGAIN, "another process has been at it for long")
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
     """Do one step, durably; `here` is the folder of the save in the making."""
     above, whole = here.parent, found.whole
     if step is Step.ABANDON:
-        abandon(folder, above, here.name)
+        abandon(above, above, here.name)
     elif step is Step.PUT_METADATA:
         _put_metadata(here)
     elif step is Step.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
         with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
-            write_atomic(own / os.path.basename(WHOLE_FILE), whole_of(found.receipts).encode())
+            write_atomic(own / WHOLE_NAME, whole_of(found.receipts).encode())
     elif step is Step.DISCARD:
-        remove(folder, here.name)
+        os.rename(here, _going(above))
+        _remove_replaced(above)
     else:
         assert whole is not None, step
         final = folder_name(whole.save.name, whole.save.step)
         if step is Step.SET_ASIDE:
             abandon(folder, folder, final)
         elif step is Step.PUT_AWAY_OLDER:
-            os.rename(folder / final, above / f"{REPLACED_PREFIX}{os.urandom(8).hex()}")
+            os.rename(folder / final, _going(above))
         elif _take_name(here, folder / final):
             fsync_folder(folder)
             fsync_folder(above)
@@ -249,7 +256,7 @@ def raise_fence(folder: Path, run: str, epoch: int) -> None:
         OSError: that could not be done.
     """
     publish_all(folder)
-    with held_folder(folder, PARTS_FOLDER, create=True) as above:
+    with held_folder(folder, PARTS_FOLDER, create=True) as above, _alone(above):
         former = read_fence(folder)
         if former is not None and former.run == run and former.epoch >= epoch:
             return
@@ -259,14 +266,14 @@ def raise_fence(folder: Path, run: str, epoch: int) -> None:
             found = look(folder, name)
             saves = [receipt.save for receipt in found.receipts.values()]
             if not saves or any(fence.keeps_out(save) for save in saves):
-                abandon(folder, above, name)
+                abandon(above, above, name)
 
 
 def read_fence(folder: Path) -> Fence | None:
     """Whose saves may be published in a checkpoint folder; None: anybody's."""
     try:
         return Fence.decode(read_small(folder / PARTS_FOLDER / FENCE_FILE, MAX_RECEIPT_BYTES))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -309,8 +316,8 @@ def look(folder: Path, parts: str) -> Found:
     final = folder / folder_name(name, step)
     holder = None
     if os.path.lexists(final):
-        there = read_whole(final)
-        holder = NO_CHECKPOINT if there is None else there.order
+        there: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
+        holder = NO_CHECKPOINT if there is None or there.order is None else there.order
     return Found(token, receipts, sizes, whole, holder, read_fence(folder))
 
 
@@ -318,7 +325,7 @@ def read_whole(path: Path) -> Whole | None:
     """What a checkpoint's folder says of itself; None where it is not complete."""
     try:
         return Whole.decode(read_small(path / WHOLE_FILE, MAX_WHOLE_BYTES))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -329,24 +336,28 @@ def remove(folder: Path, parts: str) -> None:
         OSError: it could not be renamed.
     """
     with suppress(FileNotFoundError), held_folder(folder, PARTS_FOLDER) as above:
-        os.rename(above / parts, above / f"{REPLACED_PREFIX}{os.urandom(8).hex()}")
+        with _alone(above):
+            os.rename(above / parts, _going(above))
         _remove_replaced(above)
 
 
-def remove_final(folder: Path, final: str) -> None:
-    """Delete a checkpoint's folder; it is gone under its name at once, or not at all.
+def remove_final(folder: Path, final: str, token: str) -> None:
+    """Delete the checkpoint that has a name, if it is that of a save; it is gone at once, or not at all.
+
+    A newer one of its time-step, which took the name meanwhile, stays.
 
     Raises:
         OSError: it could not be renamed.
     """
     with held_folder(folder, PARTS_FOLDER, create=True) as above:
-        with suppress(FileNotFoundError):
-            os.rename(folder / final, above / f"{REPLACED_PREFIX}{os.urandom(8).hex()}")
+        with _alone(above):
+            if _whole_under(folder, final, token) is not None:
+                os.rename(folder / final, _going(above))
         _remove_replaced(above)
 
 
 def abandon(folder: Path, above: Path, name: str) -> None:
-    """Move an entry of `above` to the first `abandoned-N/` of a checkpoint folder that has none of its name.
+    """Move an entry of `above` to the first `abandoned-N/` of a folder that has none of its name.
 
     Raises:
         OSError: it could not be moved.
@@ -369,7 +380,7 @@ def _receipts(here: Path, name: str, step: int, token: str) -> dict[int, Receipt
             rank = receipt_rank(entry)
             if rank is None:
                 continue
-            with suppress(*_UNREADABLE):
+            with suppress(*UNREADABLE):
                 receipt = Receipt.decode(read_small(here / OWN_FOLDER / entry, MAX_RECEIPT_BYTES))
                 save = receipt.save
                 if receipt.rank == rank and (save.token, save.name, save.step) == (token, name, step):
@@ -405,6 +416,11 @@ def _take_name(here: Path, final: Path) -> bool:
 def _whole_under(folder: Path, final: str, token: str) -> Whole | None:
     whole = read_whole(folder / final)
     return whole if whole is not None and whole.save.token == token else None
+
+
+def _going(above: Path) -> Path:
+    """A name for a folder that is about to be deleted."""
+    return above / f"{REPLACED_PREFIX}{os.urandom(8).hex()}"
 
 
 def _remove_replaced(above: Path) -> None:

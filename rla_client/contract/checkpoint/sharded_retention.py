@@ -1,24 +1,46 @@
-"""Retention of sharded checkpoints: the rules of checkpoint files, applied to whole ones."""
+"""Retention of sharded checkpoints: the rules of checkpoint files, applied to whole ones.
+
+A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
+once a newer one is whole, or as soon as the notes show that no rank is at it any more.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, Saved, remove_beside, superseded
+from rla_client.contract.checkpoint.checkpoint_retention import (
+    Retention,
+    Saved,
+    note_dropped,
+    remove_beside,
+    superseded,
+)
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
+    MAX_NOTE_BYTES,
+    WHOLE_FILE,
+    PlanNote,
     Whole,
     parse_folder_name,
     parse_parts_name,
+    plan_note_name,
 )
 from rla_client.contract.checkpoint.sharded_publish import (
+    UNREADABLE,
     finals_of,
     look,
     parts_of,
+    publish,
     read_whole,
     remove,
     remove_final,
 )
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import PARTS_FOLDER
 
 
 def list_whole(folder: Path, name: str) -> list[tuple[str, Whole]]:
@@ -45,11 +67,13 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     """
     ours = [(final, whole) for final, whole in list_whole(folder, name) if whole.save.run == run]
     gone = superseded([Saved(final, whole.stamp) for final, whole in ours], keep)
+    note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
-        remove_final(folder, entry.file)
+        remove_final(folder, entry.file, entry.stamp.token)
         remove_beside(folder, entry.file.removesuffix(FOLDER_ENDING), entry.stamp)
     if ours:
         _remove_incomplete(folder, name, run, ours[-1][1])
+        _remove_abandoned(folder, name)
     return [entry.file for entry in gone]
 
 
@@ -65,3 +89,35 @@ def _remove_incomplete(folder: Path, name: str, run: str, newest: Whole) -> None
         told = [receipt.order for receipt in receipts if receipt.save.run == run]
         if told and max(told) < newest.order:
             remove(folder, parts)
+
+
+def _remove_abandoned(folder: Path, name: str) -> None:
+    """Delete what earlier openings of the run had not completed; who still writes there fails."""
+    with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PARTS_FOLDER) as above:
+        for aside in [entry for entry in os.listdir(above) if entry.startswith("abandoned-")]:
+            with suppress(OSError), held_folder(above, aside) as here:
+                for parts in os.listdir(here):
+                    parsed = parse_parts_name(parts)
+                    if parsed is not None and parsed[0] == name and read_whole(here / parts) is None:
+                        shutil.rmtree(here / parts, ignore_errors=True)
+
+
+def remove_overtaken(folder: Path, current: PlanNote) -> None:
+    """Delete saves that were left incomplete; call it once all ranks have put their notes to a later one.
+
+    Each rank writes one save after the other, so none of them is at an earlier one then.
+
+    Args:
+        folder: the run's checkpoint folder.
+        current: note of a rank to the later save.
+
+    Raises:
+        OSError: one could not be removed.
+    """
+    for parts in parts_of(folder):
+        with suppress(*UNREADABLE):
+            path = folder / PARTS_FOLDER / parts / plan_note_name(current.rank)
+            note = PlanNote.decode(read_small(path, MAX_NOTE_BYTES))
+            earlier = note.token != current.token and note.number < current.number
+            if earlier and publish(folder, parts) is None:
+                remove(folder, parts)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
+    MAX_NOTE_BYTES,
     OWN_FOLDER,
     PlanNote,
     folder_name,
     parse_folder_name,
     parse_parts_name,
 )
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
 from rla_client.contract.checkpoint.sharded_publish import finals_of, look, parts_of, read_whole
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PARTS_FOLDER
-
-MAX_NOTE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class ShardedStatus:
         hosts: machines of these, as far as they are known.
         size: bytes; 0 of one that is not whole.
         order: nanoseconds of its save; 0 of one that is not whole.
+        pruned: it is whole, on the master alone, and is fetched when it is loaded.
     """
 
     name: str
@@ -48,9 +49,12 @@ class ShardedStatus:
     hosts: tuple[str, ...] = ()
     size: int = 0
     order: int = 0
+    pruned: bool = False
 
     def __str__(self) -> str:
         what = folder_name(self.name, self.step).removesuffix(FOLDER_ENDING)
+        if self.pruned:
+            return f"{what}: whole, on the master alone"
         if self.whole:
             return f"{what}: whole, {self.world} shards"
         if not self.world:
@@ -68,11 +72,17 @@ def sharded_status(folder: Path, name: str | None = None) -> list[ShardedStatus]
     """
     found = []
     for final in finals_of(folder):
-        parsed, whole = parse_folder_name(final), read_whole(folder / final)
-        if parsed is not None and whole is not None and name in {None, parsed[0]}:
+        parsed, path = parse_folder_name(final), folder / final
+        if parsed is None or name not in {None, parsed[0]}:
+            continue
+        whole, note = read_whole(path), note_of_whole(path)
+        if whole is not None:
             count = whole.save.world
+            found.append(ShardedStatus(*parsed, True, path, count, count, size=whole.size, order=whole.order))
+        elif note is not None:
+            size = sum(part.size for _, part in pruned_parts(path))
             found.append(
-                ShardedStatus(*parsed, True, folder / final, count, count, size=whole.size, order=whole.order)
+                ShardedStatus(*parsed, True, path, 0, 0, size=size, order=note.order or 0, pruned=True)
             )
     found.sort(key=lambda one: one.order)
     for parts in parts_of(folder):

@@ -14,7 +14,7 @@ from pathlib import Path
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, save_time
 from rla_client.contract.checkpoint.prune_notes import drop_note, pruned_files, write_note
 from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING, parse_folder_name
-from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence, read_whole
+from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.run.resume.resume_point import ResumePoint
 
@@ -79,10 +79,11 @@ def _abandon_sharded(point: ResumePoint) -> None:
     with suppress(OSError):
         raise_fence(folder, point.run, point.epoch)
     for final in finals_of(folder):
-        whole, parsed = read_whole(folder / final), parse_folder_name(final)
-        if whole is None or parsed is None:
-            continue
-        if _is_later(point, SaveTime(final, parsed[1], 0, whole.order)):
+        parsed = parse_folder_name(final)
+        found = None if parsed is None else save_time(folder, final, parsed[1])
+        if found is None or found.order is None:
+            continue  # not whole
+        if _is_later(point, found):
             with suppress(OSError):
                 (folder / target).mkdir(parents=True, exist_ok=True)
                 (folder / final).rename(folder / target / final)

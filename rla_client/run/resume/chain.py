@@ -21,6 +21,11 @@ from rla_client.checkpoint.listing import list_checkpoints
 from rla_client.config.schema import Config
 from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
+from rla_client.contract.checkpoint.sharded_copy import copy_sharded
+from rla_client.contract.checkpoint.sharded_files import folder_name
+from rla_client.contract.checkpoint.sharded_publish import read_whole
+from rla_client.contract.checkpoint.sharded_retention import list_whole
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
@@ -116,8 +121,11 @@ def chain_here(item: Item) -> Chained | None:
     Returns:
         None where no checkpoint of it is on the disk.
     """
-    found = list_checkpoints(Path(item.folder(CHECKPOINT)), CHECKPOINT_NAME)
-    return _chain(item, found[-1][0], read_run_file(item)) if found else None
+    folder = Path(item.folder(CHECKPOINT))
+    files = list_checkpoints(folder, CHECKPOINT_NAME)
+    found = [save_time(folder, path.name, step) for step, path in files[-1:]]
+    found += [save_time(folder, name, whole.save.step) for name, whole in list_whole(folder, CHECKPOINT_NAME)]
+    return _chain(item, oldest_first(found)[-1].time_step, read_run_file(item)) if found else None
 
 
 def _chain(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
@@ -143,14 +151,18 @@ def take_checkpoint(chained: Chained, item: Item) -> None:
     """
     source, target = Path(chained.parent.folder(CHECKPOINT)), Path(item.folder(CHECKPOINT))
     name = f"{CHECKPOINT_NAME}_{chained.time_step}"
+    sharded = source / folder_name(CHECKPOINT_NAME, chained.time_step)
+    if read_whole(sharded) is not None:
+        copy_sharded(sharded, target)
     found = source / f"{name}.pt"
     if not found.exists():
         found = source / f"{CHECKPOINT_NAME}-{chained.time_step}.pt"
-    with replacing(target / f"{name}.pt", durable=False) as temp:
-        try:
-            os.link(found, temp)
-        except OSError:
-            shutil.copy2(found, temp)  # a file system without links
+    if found.exists() or read_whole(target / sharded.name) is None:
+        with replacing(target / f"{name}.pt", durable=False) as temp:
+            try:
+                os.link(found, temp)
+            except OSError:
+                shutil.copy2(found, temp)  # a file system without links
     below = target / RESUME_FOLDER
     below.mkdir(exist_ok=True)
     for kept in (*arrays_of(source, name), source / RESUME_FOLDER / f"{name}.state"):

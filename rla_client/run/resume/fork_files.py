@@ -16,11 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.provenance import is_foreign
+from rla_client.contract.checkpoint.sharded_copy import copy_sharded
+from rla_client.contract.checkpoint.sharded_pruned import is_called_whole
 from rla_client.contract.filesystem.atomic_write import FORK_COPY_PREFIX, TEMP_PREFIX, claim_name, temp_path
 from rla_client.contract.layout import (
     CHECKPOINT,
@@ -30,6 +33,7 @@ from rla_client.contract.layout import (
     HYPARAMETER,
     LOG,
     OTHER_RESULTS,
+    PARTS_FOLDER,
     SAMPLES,
     TMP_DATA,
 )
@@ -48,6 +52,7 @@ NOT_FORKED = (
     FOREIGN_MARK,
     "note.json",
     "environment.json",
+    PARTS_FOLDER,
     "console*.txt",
     f"{HYPARAM_FILE_NAME}.*",
     f"{TEMP_PREFIX}*",
@@ -101,6 +106,9 @@ def _copy(source: Path, target: Path, aside: str) -> None:
     Raises:
         OSError: a file cannot be read or written.
     """
+    for folder in _whole_folders(source):
+        below = folder.relative_to(source)
+        copy_sharded(folder, target / below.parent, partial(_make_way, aside=target / aside / below))
     for file in _plain_files(source):
         below = file.relative_to(source)
         final = target / below
@@ -117,7 +125,7 @@ def _copy(source: Path, target: Path, aside: str) -> None:
 def _plain_files(folder: Path) -> Iterator[Path]:
     """Files that a fork takes over: no links, and nothing that is the earlier run's own."""
     for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not _left_out(name)]
+        folders[:] = [name for name in folders if not (_left_out(name) or is_called_whole(Path(here, name)))]
         for name in names:
             path = Path(here, name)
             if _left_out(name) or not stat.S_ISREG(os.lstat(path).st_mode):
@@ -128,6 +136,20 @@ def _plain_files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
+def _whole_folders(folder: Path) -> Iterator[Path]:
+    """Sharded checkpoints, each of which is taken over as a whole."""
+    for here, folders, _ in os.walk(folder):
+        found = [name for name in folders if is_called_whole(Path(here, name))]
+        folders[:] = [name for name in folders if not (_left_out(name) or name in found)]
+        yield from (Path(here, name) for name in found)
+
+
+def _make_way(final: Path, aside: Path) -> None:
+    with suppress(FileNotFoundError):
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(final, aside)
+
+
 def _left_out(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in NOT_FORKED)
 
@@ -135,6 +157,4 @@ def _left_out(name: str) -> bool:
 def _place(temp: Path, final: Path, aside: Path) -> None:
     """Give a file its name; the agent may be writing one of that name just now, and neither is lost."""
     while not claim_name(temp, final):
-        with suppress(FileNotFoundError):
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(final, aside)
+        _make_way(final, aside)

@@ -19,10 +19,9 @@ from typing import Any
 from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
-from rla_client.contract.checkpoint.sharded_files import Whole
 from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_retention import list_whole
-from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
+from rla_client.contract.checkpoint.sharded_status import ShardedStatus, sharded_status
+from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
@@ -79,15 +78,17 @@ def is_over(item: Item) -> bool:
     return newest_sharded(folder, CHECKPOINT_NAME, None) is None
 
 
-def newest_sharded(folder: Path, name: str, at: int | None) -> Whole | None:
+def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | None:
     """The whole sharded checkpoint that was saved last, or that of time-step `at`; None without one.
 
-    What all ranks had finished is published first.
+    What all ranks had finished is published first. It may be on the master alone.
     """
     with suppress(OSError):  # where it cannot be, it is none
         publish_all(folder)
-    found = [whole for _, whole in list_whole(folder, name) if at in {None, whole.save.step}]
-    return found[-1] if found else None
+    with suppress(OSError):
+        found = [one for one in sharded_status(folder, name) if one.whole and at in {None, one.step}]
+        return max(found, key=lambda one: one.order, default=None)
+    return None
 
 
 def prepare(
@@ -123,7 +124,7 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
-    step, stamp = _checkpoint_at(folder, name, at)
+    step, order = _checkpoint_at(folder, name, at)
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
     outputs = marks.get("outputs", {})
@@ -141,7 +142,6 @@ def prepare(
     )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
-    order = None if stamp is None else stamp.order
     if order is not None and state.get("order", order) != order:
         warn(
             "random generators, moving averages and custom data are those of a later save of time-step "
@@ -152,20 +152,20 @@ def prepare(
     )
 
 
-def _checkpoint_at(folder: Path, name: str, at: int | None) -> tuple[int | None, Stamp | None]:
-    """Time-step and stamp of a checkpoint, in a file or sharded; by `at` None, of the newest of both.
+def _checkpoint_at(folder: Path, name: str, at: int | None) -> tuple[int | None, int | None]:
+    """Time-step and order of a checkpoint, in a file or sharded; by `at` None, of the newest of both.
 
     Raises:
         NoCheckpointError: `at` names none.
     """
     sharded = newest_sharded(folder, name, at)
     if sharded is not None and at is not None:
-        return at, sharded.stamp
+        return at, sharded.order
     found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
     stamp = None if found is None else read_stamp(found[1])
     if sharded is not None and (found is None or stamp is None or stamp.order < sharded.order):
-        return sharded.save.step, sharded.stamp
-    return (None if found is None else found[0]), stamp
+        return sharded.step, sharded.order
+    return (None if found is None else found[0]), (None if stamp is None else stamp.order)
 
 
 def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sharded_folders import check_whole, identity, write_part
 from support.waiting import wait_until
 
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.database.changes.change_lock import changing
 from rla_client.database.fsck import find_faults, repair
 
@@ -236,3 +238,31 @@ def test_a_quote_that_is_closed_nowhere(root: Path, make_run: Callable[..., str]
     path.write_text(f'time-step,a,note\n0,1,"{"x" * 200_000}\n{rows}')
     (fault,) = (one for one in find_faults(root, NOW) if one.where.endswith("progress.csv"))
     assert "a quote is never closed: the 50000 lines" in fault.text
+
+
+def test_of_sharded_checkpoints_it_says_what_is_incomplete_or_damaged(
+    root: Path, make_run: Callable[..., str]
+) -> None:
+    folder = root / "checkpoint" / "task" / make_run()
+    folder.mkdir(parents=True, exist_ok=True)
+    for step, ranks in ((1, 2), (2, 2), (3, 2), (4, 1)):
+        for rank in range(ranks):
+            write_part(folder, identity(step), rank)
+        if step < 3:
+            publish_all(folder)
+    shard = folder / "checkpoint_1.dcp" / "__1_0.distcp"
+    shard.write_bytes(b"x" * shard.stat().st_size)
+    (folder / "checkpoint_2.dcp" / "__0_0.distcp").unlink()
+    found = {(one.kind, one.text) for one in find_faults(root, NOW, hashes=True) if "checkpoint" in one.where}
+    assert found == {
+        ("bad-shard", "__1_0.distcp is not what was saved (SHA-256)"),
+        ("bad-shard", "__0_0.distcp is missing"),
+        ("unpublished", "all its parts are there"),
+        ("half-save", "checkpoint_4: 1 of 2 shards; missing: rank 1"),
+    }
+    with changing(root, NOW):
+        for fault in find_faults(root, NOW):
+            if fault.repairable:
+                repair(root, fault, NOW)
+    assert [one.kind for one in find_faults(root, NOW)] == ["bad-shard"]  # without the hashes
+    check_whole(folder / "checkpoint_3.dcp")

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint import load, save  # noqa: E402 - after the ch
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
 from rla_client import exp_manager, time_step_holder  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import raise_fence  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence  # noqa: E402
 from rla_client.contract.errors import NoCheckpointError  # noqa: E402
 from rla_client.integrations.dcp import RLAStorageReader, RLAStorageWriter  # noqa: E402
 
@@ -35,7 +35,7 @@ def test_saved_and_loaded(folder: Path) -> None:
         time_step_holder.set_time(step)
         save({"w": torch.full((3,), float(step)), "n": step}, storage_writer=writer, no_dist=True)
     assert sorted(os.listdir(folder)) == [".rla-parts", "checkpoint_3.dcp", "checkpoint_4.dcp"]
-    assert os.listdir(folder / ".rla-parts") == []
+    assert os.listdir(folder / ".rla-parts") == ["publish.lock"]
     for step, reader in ((4, RLAStorageReader()), (3, RLAStorageReader(step=3, folder=folder))):
         into: dict[str, Any] = {"w": torch.zeros(3), "n": 0}
         load(into, storage_reader=reader, no_dist=True)
@@ -60,6 +60,25 @@ def test_a_save_that_a_later_process_abandoned_is_none(folder: Path) -> None:
         save({"w": torch.ones(1)}, storage_writer=RLAStorageWriter(step=1), no_dist=True)
     with pytest.raises(NoCheckpointError, match="no whole sharded checkpoint"):
         RLAStorageReader()
+
+
+class Broken:
+    """An object that cannot be written."""
+
+    def __reduce__(self) -> Any:
+        raise OSError(28, "No space left on device")
+
+
+def test_older_checkpoints_and_saves_that_failed_go(folder: Path) -> None:
+    exp_manager.new_saver(max_to_keep=1)
+    for step in (1, 2):
+        with pytest.raises(CheckpointException, match="No space left"):
+            save({"w": torch.ones(9), "o": Broken()}, storage_writer=RLAStorageWriter(step=9), no_dist=True)
+        (left,) = parts_of(folder)
+        assert list((folder / ".rla-parts" / left).glob("__*")) == []
+        save({"w": torch.ones(9)}, storage_writer=RLAStorageWriter(step=step), no_dist=True)
+        assert parts_of(folder) == []
+        assert finals_of(folder) == [f"checkpoint_{step}.dcp"]
 
 
 class Own:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sharded_folders import check_whole, identity, write_part
 
+from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.transfer.fetch_run import Question, _fetch
+from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.layout import FETCHED_MARK, FOREIGN_MARK
 
@@ -122,3 +125,25 @@ def test_what_was_written_into_the_copy_here_stays(master: Path, tmp_path: Path)
     here.write_text("written here")
     assert ask(master, tmp_path / "data")["time_step"] == 10
     assert here.read_text() == "written here"
+
+
+def test_a_sharded_checkpoint_comes_if_it_is_the_newest_that_is_whole(master: Path, tmp_path: Path) -> None:
+    write(master, NEWER, "killed", (9,))
+    folder = master / "checkpoint" / TABLE / NEWER
+    later = time.time_ns() + 10**12
+    for step in (10, 30):
+        for rank in range(2):
+            write_part(folder, identity(step), rank, order=later + step)
+    publish_all(folder)
+    (folder / "checkpoint_30.dcp" / ".rla" / "whole.json").unlink()  # not all of it is there yet
+    (folder / ".resume" / "checkpoint_10.state").write_bytes(b"state")
+    assert ask(master, tmp_path / "data")["time_step"] == 10
+    here = tmp_path / "data" / "checkpoint" / TABLE / NEWER
+    check_whole(here / "checkpoint_10.dcp")
+    names = [FOREIGN_MARK, ".resume", "checkpoint_10.dcp"]
+    assert sorted(os.listdir(here)) == sorted(names)
+    shard = folder / "checkpoint_10.dcp" / "__1_0.distcp"
+    shard.write_bytes(b"x" * shard.stat().st_size)
+    with pytest.raises(TransientError, match="is not what was saved"):
+        ask(master, tmp_path / "other")
+    assert read_whole(tmp_path / "other" / here.relative_to(tmp_path / "data") / "checkpoint_10.dcp") is None

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate.ledger_rows import CLEAN, DIRTY
-from rla_agent.replicate.worker.sharded_order import sort_of, split, waits_for_others
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.ledger_rows import CLEAN, DIRTY, PRUNED, Drop, Key
+from rla_agent.replicate.worker.sharded_order import (
+    in_order,
+    is_of_another_save,
+    sort_of,
+    split,
+    waits_for_others,
+)
 from rla_agent.replicate.worker.source_file import local_state
 
 FOLDER = b"checkpoint/t/2026/11/21/09-30-01-123456_10.0.0.5_&/checkpoint_4.dcp"
@@ -26,10 +33,11 @@ class Ledger:
         folder, _, name = path.rpartition(b"/")
         self.known.setdefault(folder, {})[name] = (state, *local.version, local.size, 0o644)
 
+    def states(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
+        return self.known.get(folder, {})
+
     def waits(self, below: str) -> bool:
-        return waits_for_others(
-            os.fsencode(self.root), FOLDER, below.encode(), lambda path: self.known.get(path, {})
-        )
+        return waits_for_others(os.fsencode(self.root), FOLDER, below.encode(), self.states)
 
 
 @pytest.fixture
@@ -73,3 +81,27 @@ def test_files_are_told_apart() -> None:
     assert split("checkpoint", FOLDER) is None
     assert [sort_of(name.encode()) for name in IN_ORDER] == [0, 1, 2, 3]
     assert sort_of(b"whole.json") == 0
+
+
+def test_nothing_goes_from_the_master_before_what_calls_it_whole(ledger: Ledger) -> None:
+    drops = [Drop(Key(1, b""), FOLDER + b"/" + name.encode(), RemoteStat(1, 1)) for name in IN_ORDER]
+    other = Drop(Key(2, b""), FOLDER[:-4] + b".pt", RemoteStat(1, 1))
+    ledger.set(".rla/whole.json", CLEAN)
+    assert in_order([*drops, other], ledger.states) == [drops[-1], other]
+    ledger.known.clear()  # it is gone there
+    assert in_order([*drops[:-1], other], ledger.states) == [*drops[:-1], other]
+
+
+def test_whether_the_master_speaks_of_another_save(ledger: Ledger) -> None:
+    root = os.fsencode(ledger.root)
+    whole = ledger.root / os.fsdecode(FOLDER) / ".rla/whole.json"
+    assert not is_of_another_save(root, FOLDER, ledger.states)  # nothing was ever sent
+    ledger.set(".rla/whole.json", CLEAN)
+    assert not is_of_another_save(root, FOLDER, ledger.states)
+    ledger.set(".rla/whole.json", PRUNED)
+    whole.rename(whole.with_name("elsewhere"))
+    assert not is_of_another_save(root, FOLDER, ledger.states)  # the only copy is there
+    whole.with_name("elsewhere").rename(whole)
+    assert not is_of_another_save(root, FOLDER, ledger.states)  # fetched back
+    whole.write_text("of another save")
+    assert is_of_another_save(root, FOLDER, ledger.states)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
+from rla_client.contract.checkpoint import sharded_publish
 from rla_client.contract.checkpoint.sharded_files import (
+    LOCK_FILE,
     METADATA,
     STAGED_METADATA,
     WHOLE_FILE,
@@ -33,9 +36,12 @@ from rla_client.contract.checkpoint.sharded_publish import (
     raise_fence,
     read_fence,
     read_whole,
+    remove,
     remove_final,
     whole_of,
 )
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.process.locks import try_lock
 
 SAVE = identity()
 SHA = "0" * 64
@@ -126,7 +132,7 @@ def test_a_later_save_of_the_same_step_takes_the_name(tmp_path: Path) -> None:
         write_part(tmp_path, identity(attempt=2), rank, 1)
     publish_all(tmp_path)
     assert check_whole(tmp_path / "checkpoint_1.dcp") == 2
-    assert os.listdir(tmp_path / ".rla-parts") == []
+    assert os.listdir(tmp_path / ".rla-parts") == [LOCK_FILE]
 
 
 def test_what_is_no_checkpoint_of_ours_is_set_aside(tmp_path: Path) -> None:
@@ -147,12 +153,13 @@ def test_a_raised_fence_publishes_what_is_ready_and_abandons_the_rest(tmp_path: 
     raise_fence(tmp_path, RUN, 6)
     check_whole(tmp_path / "checkpoint_1.dcp")
     assert parts_of(tmp_path) == []
-    assert (tmp_path / "abandoned-1" / parts_path(tmp_path, cut).name / shard_name(0)).is_file()
+    aside = tmp_path / ".rla-parts"
+    assert (aside / "abandoned-1" / parts_path(tmp_path, cut).name / shard_name(0)).is_file()
     for rank in (0, 1):  # a process that did not notice
         write_part(tmp_path, cut, rank)
     assert publish_all(tmp_path) == []
     assert finals_of(tmp_path) == ["checkpoint_1.dcp"]
-    assert (tmp_path / "abandoned-2" / parts_path(tmp_path, cut).name).is_dir()
+    assert (aside / "abandoned-2" / parts_path(tmp_path, cut).name).is_dir()
     raise_fence(tmp_path, RUN, 5)  # never down again
     assert read_fence(tmp_path) == Fence(RUN, 6)
 
@@ -185,9 +192,42 @@ def test_a_checkpoint_goes_at_once(tmp_path: Path) -> None:
     for rank in (0, 1):
         write_part(tmp_path, SAVE, rank)
     publish_all(tmp_path)
-    remove_final(tmp_path, "checkpoint_1.dcp")
+    remove_final(tmp_path, "checkpoint_1.dcp", SAVE.token)
     assert os.listdir(tmp_path) == [".rla-parts"]
-    remove_final(tmp_path, "checkpoint_1.dcp")
+    remove_final(tmp_path, "checkpoint_1.dcp", SAVE.token)
+
+
+def test_a_newer_checkpoint_of_the_name_stays(tmp_path: Path) -> None:
+    for attempt, order in ((0, 1), (1, 2)):
+        for rank in (0, 1):
+            write_part(tmp_path, identity(attempt=attempt), rank, order)
+        publish_all(tmp_path)
+    remove_final(tmp_path, "checkpoint_1.dcp", identity(attempt=0).token)
+    assert check_whole(tmp_path / "checkpoint_1.dcp") == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: raise_fence(folder, RUN, 9),
+        lambda folder: remove(folder, parts_path(folder, SAVE).name),
+        lambda folder: remove_final(folder, "checkpoint_1.dcp", SAVE.token),
+        publish_all,
+    ],
+    ids=["raise_fence", "remove", "remove_final", "publish"],
+)
+def test_what_changes_something_waits_for_the_publisher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    write_part(tmp_path, SAVE, 0)
+    monkeypatch.setattr(sharded_publish, "PUBLISHER_S", 0.1)
+    with closing_fd(os.open(tmp_path / ".rla-parts" / LOCK_FILE, os.O_RDWR | os.O_CREAT)) as other:
+        assert try_lock(other)
+        before = sorted(os.listdir(tmp_path / ".rla-parts"))
+        with pytest.raises(BlockingIOError, match="for long"):
+            change(tmp_path)
+        assert sorted(os.listdir(tmp_path / ".rla-parts")) == before
+    change(tmp_path)
 
 
 def test_a_damaged_whole_file_says_nothing(tmp_path: Path) -> None:
