@@ -43,6 +43,20 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
         _open_own_run(data, all_ranks=all_ranks)
 
 
+def open_by_address(data: RunData, address: str, role: str = "") -> None:
+    """Take part in another process's run in the place of an own one; see `rla_client.join`."""
+    from rla_client.run.join_run import join_run  # noqa: PLC0415 - rarely needed
+
+    data.setup.configured()
+    end_left()
+    end_run(data, "finished", "")
+    with entered(data):
+        if environment.disabled():
+            begin_storing_nothing(data, all_ranks=False)
+        else:
+            join_run(data, address, role)
+
+
 def _open_own_run(data: RunData, *, all_ranks: bool) -> None:
     setup = data.setup
     table, _config, root = setup.configured()

@@ -1,12 +1,13 @@
 """The meeting place of the ranks of a distributed job.
 
-Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description under
-a name that all ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the
-others pick it up. They do not wait: until it is there, their records wait in memory in order. Only where the
-run may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank 0 to say from which point it continues:
-a look of its own would come too early or too late. A rank that can tell that nothing will come (`why_apart`)
-says so at once. What waits in memory when the rank ends waits `exit_wait_s` more: rank 0 may still be
-opening its run.
+Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description in the
+store of torch's process group, and in its data root under a name that all ranks of the job share (torchrun's
+run id and master port, or the Slurm job and step); the others pick it up from where they see it first. On
+another machine they write a part of the run (`run_part`). They do not wait: until it is there, their records
+wait in memory in order. Only where the run may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank
+0 to say from which point it continues: a look of its own would come too early or too late. A rank that can
+tell that nothing will come (`why_apart`) says so at once. What waits in memory when the rank ends waits
+`exit_wait_s` more: rank 0 may still be opening its run.
 """
 
 from __future__ import annotations
@@ -20,25 +21,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.errors import NoSuchRunError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PRINTED
 from rla_client.contract.run_index import RunIndex
-from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.opening import Continuation, Opening
+from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
 from rla_client.run.environment import rank
 from rla_client.run.item import Item
 from rla_client.run.open_stream import process_began
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
+from rla_client.run.run_part import opening_here
 from rla_client.stream.clock import TimeStepHolder
 from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
-    from rla_client.config.schema import Config
+    from collections.abc import Mapping
+
+    from rla_client.run.configure import RunSetup
 
 
 JOB_VARIABLES = (
@@ -70,25 +76,59 @@ def tell_rank(what: str) -> None:
     logging.getLogger("rla_client").warning("rank %d %s", rank(), what)
 
 
-def why_apart(root: str, meeting: Path | None) -> str:
-    """Why this rank cannot see the run that rank 0 opens; empty where it may.
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where rank 0 tells of a run.
 
-    Args:
-        root: data root.
-        meeting: where rank 0 would tell of its run; None outside of a job.
+    Attributes:
+        key: in the store of torch's process group.
+        path: in the data root; None where nothing tells which job it is.
     """
-    if meeting is None:
+
+    key: str
+    path: Path | None
+
+    def read(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+        """What rank 0 told; None where it has not (yet). See `read_published`."""
+        text = torch_store.look(self.key)
+        if text:
+            with suppress(ValueError):
+                found: dict[str, Any] = json.loads(text)
+                return found
+        return read_published(self.path, since, before_s)
+
+    def why_apart(self, root: str) -> str:
+        """Why this rank cannot see the run that rank 0 opens; empty where it may.
+
+        Args:
+            root: data root.
+        """
+        if torch_store.has_store():
+            return ""
+        if self.path is None:
+            return (
+                "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or "
+                "give them the same MASTER_ADDR and MASTER_PORT"
+            )
+        elsewhere = _rank_zero_elsewhere()
+        if not elsewhere or self.path.exists() or network_file_system(Path(root)) is not None:
+            return ""
         return (
-            "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
-            "them the same MASTER_ADDR and MASTER_PORT"
+            f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this "
+            "one: give all ranks a data root that they share, or open the run after "
+            "torch.distributed.init_process_group()"
         )
-    elsewhere = _rank_zero_elsewhere()
-    if not elsewhere or meeting.exists() or network_file_system(Path(root)) is not None:
-        return ""
-    return (
-        f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this one: "
-        "give all ranks a data root that they share"
-    )
+
+    def __str__(self) -> str:
+        return "the store of torch's process group" if self.path is None else str(self.path.parent)
+
+
+def meeting_of(root: str, table: str, number: int) -> Meeting | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job."""
+    path = job_file(root, table, number)
+    if path is None and not torch_store.has_store():
+        return None
+    return Meeting(f"rla/{table}/{number}", path)
 
 
 def _rank_zero_elsewhere() -> str:
@@ -118,31 +158,38 @@ def _is_here(address: str) -> bool:
     return False
 
 
-def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeStepHolder) -> Run:
-    """A run of this rank whose records join rank 0's run as soon as that is told at `path`.
+def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: TimeStepHolder) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is told.
 
     Args:
-        config: of the run.
-        path: where rank 0 tells of it.
+        setup: of the run.
+        meeting: where rank 0 tells of it.
         end_wait_s: how long what was recorded waits for that when this rank ends.
         clock: of the run.
     """
-    began, owner = time.time(), os.getpid()
+    began, owner, config = time.time(), os.getpid(), setup.configured()[1]
     silent_until = time.monotonic() + SILENT_S
+    refused = ""
 
     def opening() -> Opening | None:
-        nonlocal silent_until
-        found = read_published(path, began)
+        nonlocal silent_until, refused
+        found = meeting.read(began)
         told = None if found is None else _opening_in(found)
-        after = (
-            _earlier_streams(told) if os.getpid() == owner else None
-        )  # a child of it has a label of its own
-        joined = None if told is None else worker_opening(told, after=after)
-        if joined is None and time.monotonic() > silent_until:
+        joined = None
+        if told is not None and found is not None:
+            try:
+                here = here_of(told, found, setup)
+                after = _earlier_streams(here) if os.getpid() == owner else None
+                joined = worker_opening(here, after=after, ends_part=os.getpid() == owner)
+            except NoSuchRunError as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {refused}")
+        if joined is None and not refused and time.monotonic() > silent_until:
             silent_until = math.inf
             what = "has opened no run that this rank could join" if told is None else f"writes to {told.root}"
             tell_rank(
-                f"still waits in {path.parent} for rank 0, which {what}: what it records is in memory, and "
+                f"still waits in {meeting} for rank 0, which {what}: what it records is in memory, and "
                 "lost where that stays so"
             )
         return joined
@@ -150,6 +197,23 @@ def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeSte
     outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
     sinks = set(config.log_used) - PRINTED  # rank 0 prints
     return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
+
+
+def here_of(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening:
+    """What rank 0 told of its run, as it holds on this machine.
+
+    Raises:
+        NoSuchRunError: there can be no part of the run here.
+    """
+    machine = machine_name(find_places())
+    if not told.index or found.get("machine", machine) == machine:
+        return told
+    _table, config, root = setup.configured()
+    cut = None
+    if (resumed := found.get("resumed")) is not None:
+        _name, step = resumed[:2]
+        cut = Continuation(rows=0, samples=0) if step is None else Continuation(time_step=float(step))
+    return opening_here(told, machine, root, config, master=setup.is_master_node, cut=cut)
 
 
 def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:
@@ -181,15 +245,30 @@ def publish(
         sinks: its outputs.
         resumed: name and time-step of the checkpoint that it continues from.
     """
-    path = job_file(root, table, next_number(root, table))
-    if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
+    number = next_number(root, table)
+    if os.environ.get("WORLD_SIZE", "2") == "1":
+        return
+    meeting = meeting_of(root, table, number)
+    if meeting is None:
+        return
+    told = {} if opening is None else opening.to_fields()
+    places = find_places()
+    content = json.dumps(
+        {
+            "opening": told,
+            "sinks": sinks,
+            "time": time.time(),
+            "resumed": resumed,
+            "machine": machine_name(places),
+        }
+    )
+    torch_store.put(meeting.key, content)
+    if meeting.path is None:
         return
     try:
-        path.parent.mkdir(exist_ok=True)
-        told = {} if opening is None else opening.to_fields()
-        content = json.dumps({"opening": told, "sinks": sinks, "time": time.time(), "resumed": resumed})
-        write_atomic(path, content.encode(), mode=0o600, durable=False)
-        _sweep(path.parent)
+        meeting.path.parent.mkdir(exist_ok=True)
+        write_atomic(meeting.path, content.encode(), mode=0o600, durable=False)
+        _sweep(meeting.path.parent)
     except OSError:
         return  # the other ranks then drop their records; rank 0 continues
 
@@ -258,32 +337,39 @@ class Resumed:
     time_step: int | None = None
 
 
-def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
-    """Where rank 0's run continues, once it has said so; None when it did not in time."""
+def await_resumed(meeting: Meeting, root: str, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
+    """Where rank 0's run continues, once it has said so; None when it did not in time.
+
+    Args:
+        meeting: where rank 0 tells of it.
+        root: data root of this process, for a run of another machine.
+        wait_s: how long to wait for that.
+    """
     began = time.monotonic()
     silent_s = SILENT_S
     while True:
-        found = read_published(path, process_began, BEFORE_S)
+        found = meeting.read(process_began, BEFORE_S)
         if found is not None:
             opening = _opening_in(found)
             if _is_of_this_job(opening):
-                return _resumed(opening, found.get("resumed"))
+                return _resumed(opening, found, root)
         waited = time.monotonic() - began
         if waited > wait_s:
             return None
         if waited > silent_s:
             silent_s = math.inf
-            tell_rank(
-                f"waits for rank 0 to tell in {path.parent} where the run continues, for {wait_s:.0f} s"
-            )
+            tell_rank(f"waits for rank 0 to tell in {meeting} where the run continues, for {wait_s:.0f} s")
         time.sleep(POLL_S)
 
 
-def _resumed(opening: Opening | None, resumed: tuple[str, int | None] | None) -> Resumed:
-    index = None if opening is None else RunIndex.parse(opening.index)
+def _resumed(opening: Opening | None, found: Mapping[str, Any], own_root: str) -> Resumed:
+    index, resumed = None if opening is None else RunIndex.parse(opening.index), found.get("resumed")
     if resumed is None or opening is None or index is None:
         return Resumed(None)
-    return Resumed(Item(opening.root, opening.table, index, index.opened), resumed[0], resumed[1])
+    root = opening.root
+    if found.get("machine", "") != machine_name(find_places()) and not os.path.isdir(root):
+        root = os.path.abspath(own_root)
+    return Resumed(Item(root, opening.table, index, index.opened), resumed[0], resumed[1])
 
 
 def _opening_in(found: dict[str, Any]) -> Opening | None:

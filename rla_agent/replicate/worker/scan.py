@@ -2,9 +2,9 @@
 
 Folder by folder (a generator, so that the worker serves hints in between). Only files of items are seen:
 `<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, and the same below `arc/`.
-`run.json` in the item's log folder says whose it is and whether it lives. A folder that cannot be listed is
-left out and noted in `Scanner.unread`: nothing is known of what it holds, so nobody may conclude that it is
-gone.
+`run.json` in the item's log folder says whose it is and whether it lives; where a part of another machine's
+run lies, `run.part.<machine>.json`. A folder that cannot be listed is left out and noted in `Scanner.unread`:
+nothing is known of what it holds, so nobody may conclude that it is gone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rla_agent.replicate.worker.unread import ScanError, Unread, unread
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, OWN_NAMES
 from rla_client.contract.run_index import RunIndex
+from rla_client.contract.run_part import part_machine
 from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -156,13 +157,18 @@ class Scanner:
     def run(self, item: str) -> ItemRun | None:
         """run.json of an item, read again when it has changed; None where there is none that says anything.
 
+        Where a part of a run lies alone, its file counts; of several, that of this host.
+
         Raises:
             ScanError: this process is short of descriptors or memory.
         """
         folder = os.fsencode(f"{LOG}/{item}")
         path = os.path.join(self.root, folder, b"run.json")
         try:
-            found = os.lstat(path)
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                return self._part(item, os.path.join(self.root, folder))
             stamp = (found.st_ino, found.st_mtime_ns)
             run = self._runs.get(item)
             if run is None or run.stamp != stamp:
@@ -171,6 +177,24 @@ class Scanner:
             self._runs.pop(item, None)
             self._note(folder, b"run.json", error)
             return None
+        return run
+
+    def _part(self, item: str, folder: bytes) -> ItemRun | None:
+        """What the file of a part says.
+
+        Raises:
+            OSError: it, or its folder, cannot be read.
+        """
+        parts = []
+        for name in sorted(name for name in os.listdir(folder) if part_machine(os.fsdecode(name))):
+            path = os.path.join(folder, name)
+            found = os.lstat(path)
+            stamp, known = (found.st_ino, found.st_mtime_ns), self._runs.get(item)
+            part = known if known is not None and known.stamp == stamp else read_run(path, stamp)
+            parts += [] if part is None else [part]
+        run = next((part for part in parts if part.host == self.scope.host), parts[0] if parts else None)
+        if run is not None:
+            self._runs[item] = run
         return run
 
     def _tables(self, path: bytes, kind: str, depth: int) -> Iterator[Folder]:

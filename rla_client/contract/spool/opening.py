@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.layout import ALWAYS_OUTPUTS, CONSOLE, OUTPUT_NAMES, PRINTED, SINKS, TAKEN_NAMES
+from rla_client.contract.run_part import MACHINE
 from rla_client.contract.safe_names import check_relative
 from rla_client.contract.spool.protocol import (
     MAX_FRAME_BYTES,
@@ -160,6 +161,8 @@ class Opening(NamedTuple):
         continues: the earlier files that it continues in; None for a run of its own.
         earlier: of a run that is opened again in files of its own.
         stall_s: the project's own `AGENT.stall_s`; None: the machine's. `sample_interval_s` likewise.
+        part: this machine's name, where another one has the run's main process (`run_part`); else empty.
+        ends_part: of a part: how this process ends is how its part does; not so of its workers.
         segment: number of the segment that this frame begins.
         rows: of the stream before this segment.
         lost: records of the stream that could not be kept so far.
@@ -195,6 +198,8 @@ class Opening(NamedTuple):
     earlier: Earlier = Earlier()
     stall_s: float | None = None
     sample_interval_s: float | None = None
+    part: str = ""
+    ends_part: bool = False
     segment: int = 1
     rows: int = 0
     lost: int = 0
@@ -288,6 +293,8 @@ class Opening(NamedTuple):
                 earlier=Earlier.from_fields(raw.get("earlier")),
                 stall_s=_seconds(raw.get("stall_s")),
                 sample_interval_s=_seconds(raw.get("sample_interval_s")),
+                part=_part(raw.get("part", "")),
+                ends_part=bool(raw.get("ends_part", False)),
                 segment=parse_uint(raw.get("segment", 1)),
                 rows=parse_uint(raw.get("rows", 0)),
                 lost=parse_uint(raw.get("lost", 0)),
@@ -333,6 +340,13 @@ def _name(name: object) -> str:
     if len(check_relative(text)) != 1:
         raise ArgumentError(f"{text!r} is more than one path component")
     return text
+
+
+def _part(raw: object) -> str:
+    """A machine's name, or nothing; it becomes part of file names."""
+    if not raw or MACHINE.fullmatch(str(raw)):
+        return str(raw)
+    raise ArgumentError(f"{str(raw)!r:.100} is no name of a machine")
 
 
 def _seconds(raw: object) -> float | None:
