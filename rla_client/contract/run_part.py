@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.run_file import LIVE_STATES, MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.run_file import LIVE_STATES, MAX_RUN_FILE_BYTES, RUN_FILE, seconds
 from rla_client.contract.text.bounded_parsing import parse_json
 
 MACHINE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,30}")
@@ -54,6 +54,13 @@ def run_parts(log_folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         if isinstance(content, dict):
             found[part_machine(name)] = content
     return found
+
+
+def newest_part(log_folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What tells of a run whose run.json is not here: the file of the part that was heard of last."""
+    return max(
+        run_parts(log_folder).values(), key=lambda part: seconds(part.get("updated")) or 0.0, default={}
+    )
 
 
 def ranks_of(part: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

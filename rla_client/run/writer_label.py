@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from rla_client.contract.run_part import ranks_of, run_parts
-from rla_client.contract.spool.opening import Opening, labelled
+from rla_client.contract.spool.opening import Opening
 
 MAX_CHARS: Final = 64
 
@@ -31,5 +31,6 @@ def label_of_rank(opening: Opening, label: str) -> str:
     parts = run_parts(opening.log_folder)
     mine = any(label in ranks_of(content) for name, content in parts.items() if name == opening.part)
     others = any(label in ranks_of(content) for name, content in parts.items() if name != opening.part)
-    there = os.path.lexists(os.path.join(opening.log_folder, labelled(opening.names["warn"], label)))
+    file = opening._replace(label=label).output_path("warn")
+    there = os.path.lexists(os.path.join(opening.log_folder, file))
     return label if mine or (there and not others) else with_machine(label, opening.part)

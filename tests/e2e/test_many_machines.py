@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,14 @@ def values(table: Path) -> list[int]:
         return [int(row["x"]) for row in csv.DictReader(file)]
 
 
+def holds(table: Path, wanted: range) -> bool:
+    return values(table) == list(wanted)
+
+
+def sums_hold(folder: Path, name: str) -> bool:
+    return not subprocess.run(["sha256sum", "-c", "--status", name], cwd=folder, check=False).returncode
+
+
 def part_of(log: Path) -> tuple[str, dict[str, Any]]:
     """Machine and content of the one part in a log folder."""
     (path,) = log.glob("run.part.*.json")
@@ -138,10 +147,7 @@ def test_machines_that_share_torchs_store_and_the_master_have_one_run(
     assert {path.name for path in part.iterdir()} <= own
     there = master.root / main.relative_to(a.root)
     for sums in ("SHA256SUMS", f"SHA256SUMS.{machine}"):
-        command = ["sha256sum", "-c", "--status", sums]  # made anew where a last sample came after them
-        wait_until(
-            lambda command=command: not subprocess.run(command, cwd=there, check=False).returncode, 60, sums
-        )
+        wait_until(partial(sums_hold, there, sums), 60, sums)  # made anew where a last sample came after
     assert values(there / "progress.csv") == list(range(100))
     assert values(there / "progress.rank1.csv") == list(range(1000, 1100))
     samples = {path.name for path in (master.root / "samples").rglob("samples*")}
@@ -165,9 +171,9 @@ def test_a_resumed_run_cuts_the_rows_of_all_machines(
     wait_until(lambda: part_of(part)[1]["state"] == "finished")
     there = master.root / main.relative_to(a.root)
     for log in (main, there):
-        wait_until(lambda log=log: values(log / "progress.csv") == list(range(100)), 60)
+        wait_until(partial(holds, log / "progress.csv", range(100)), 60)
     for log in (part, there):
-        wait_until(lambda log=log: values(log / "progress.rank1.csv") == list(range(1000, 1100)), 60)
+        wait_until(partial(holds, log / "progress.rank1.csv", range(1000, 1100)), 60)
     assert values(part / "abandoned-1" / "progress.rank1.csv") == list(range(1050, 1100))
 
 
