@@ -51,8 +51,8 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
 
 def meeting_place(data: RunData) -> Meeting | None:
     """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
-    table, _config, root = data.setup.configured()
-    return None if environment.disabled() else meeting_of(root, table, next_number(root, table))
+    table, config, root = data.setup.configured()
+    return None if environment.disabled() else meeting_of(root, table, next_number(root, table), config)
 
 
 def _why_apart(root: str, meeting: Meeting | None) -> str:

@@ -1,13 +1,13 @@
 """The meeting place of the ranks of a distributed job.
 
 Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description in the
-store of torch's process group, and in its data root under a name that all ranks of the job share (torchrun's
-run id and master port, or the Slurm job and step); the others pick it up from where they see it first. On
-another machine they write a part of the run (`run_part`). They do not wait: until it is there, their records
-wait in memory in order. Only where the run may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank
-0 to say from which point it continues: a look of its own would come too early or too late. A rank that can
-tell that nothing will come (`why_apart`) says so at once. What waits in memory when the rank ends waits
-`exit_wait_s` more: rank 0 may still be opening its run.
+store of torch's process group, and in its data root, of which the master gets a copy, under a name that all
+ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the others pick it up
+from where they see it first. On another machine they write a part of the run (`run_part`). They do not wait:
+until it is there, their records wait in memory in order. Only where the run may be resumed does a rank wait,
+RESUMED_WAIT_S at most, for rank 0 to say from which point it continues: a look of its own would come too
+early or too late. A rank that can tell that nothing will come (`why_apart`) says so at once. What waits in
+memory when the rank ends waits `exit_wait_s` more: rank 0 may still be opening its run.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from rla_client.contract.errors import NoSuchRunError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import PRINTED
+from rla_client.contract.layout import JOBS_FOLDER, PRINTED
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation, Opening
 from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
 from rla_client.run.environment import rank
 from rla_client.run.item import Item
+from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
@@ -44,6 +45,7 @@ from rla_client.stream.outbox import Outbox
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rla_client.config.schema import Config
     from rla_client.run.configure import RunSetup
 
 
@@ -59,7 +61,6 @@ JOB_VARIABLES = (
     "PMI_JOBID",
     "PMIX_NAMESPACE",
 )
-FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
 APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
@@ -83,10 +84,12 @@ class Meeting:
     Attributes:
         key: in the store of torch's process group.
         path: in the data root; None where nothing tells which job it is.
+        master: where rank 0's machine may share that alone.
     """
 
     key: str
     path: Path | None
+    master: MasterMeeting | None = None
 
     def read(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
         """What rank 0 told; None where it has not (yet). See `read_published`."""
@@ -95,7 +98,10 @@ class Meeting:
             with suppress(ValueError):
                 found: dict[str, Any] = json.loads(text)
                 return found
-        return read_published(self.path, since, before_s)
+        published = read_published(self.path, since, before_s)
+        if published is None or (published.get(RELAYED) and _is_old(published)):
+            return None if self.master is None else self.master.look()
+        return published
 
     def why_apart(self, root: str) -> str:
         """Why this rank cannot see the run that rank 0 opens; empty where it may.
@@ -111,24 +117,46 @@ class Meeting:
                 "give them the same MASTER_ADDR and MASTER_PORT"
             )
         elsewhere = _rank_zero_elsewhere()
-        if not elsewhere or self.path.exists() or network_file_system(Path(root)) is not None:
+        if (
+            not elsewhere
+            or self.master is not None
+            or self.path.exists()
+            or network_file_system(Path(root)) is not None
+        ):
             return ""
         return (
             f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this "
-            "one: give all ranks a data root that they share, or open the run after "
-            "torch.distributed.init_process_group()"
+            "one: give all ranks a data root that they share, or one master (SEND_LOG_FILE), or open the run "
+            "after torch.distributed.init_process_group()"
         )
 
     def __str__(self) -> str:
         return "the store of torch's process group" if self.path is None else str(self.path.parent)
 
 
-def meeting_of(root: str, table: str, number: int) -> Meeting | None:
-    """Where the ranks of this job meet for their run `number` in a table; None outside of a job."""
+def meeting_of(root: str, table: str, number: int, config: Config | None = None) -> Meeting | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job.
+
+    Args:
+        root: data root.
+        table: task table name.
+        number: of the run.
+        config: of a rank above 0, which may name a master.
+    """
     path = job_file(root, table, number)
     if path is None and not torch_store.has_store():
         return None
-    return Meeting(f"rla/{table}/{number}", path)
+    master = None
+    if path is not None and config is not None and config.path is not None and config.send_log_file:
+        alone = _rank_zero_elsewhere() and network_file_system(Path(root)) is None
+        if alone and config.remote_setting.named:
+            master = MasterMeeting(config, path, process_began - BEFORE_S, tell_rank)
+    return Meeting(f"rla/{table}/{number}", path, master)
+
+
+def _is_old(found: dict[str, Any]) -> bool:
+    """Whether it is of a former job of the same name, as far as clocks of two machines tell."""
+    return bool(found.get("time", 0.0) < process_began - 2 * BEFORE_S)
 
 
 def _rank_zero_elsewhere() -> str:
@@ -136,6 +164,9 @@ def _rank_zero_elsewhere() -> str:
     node = os.environ.get("SLURM_NODEID", "")
     if node.isdecimal() and int(node) > 0:
         return f"SLURM_NODEID={node}"
+    group = os.environ.get("GROUP_RANK", "")  # torchrun's number of the machine
+    if group.isdecimal() and int(group) > 0:
+        return f"GROUP_RANK={group}"
     address = os.environ.get("MASTER_ADDR", "")
     return "" if not address or _is_here(address) else f"MASTER_ADDR={address}"
 
@@ -288,7 +319,7 @@ def job_file(root: str, table: str, number: int) -> Path | None:
     text = "\n".join([*key, _launcher(), table, str(number)])
     import hashlib  # noqa: PLC0415 - not at import of the package
 
-    return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+    return Path(root) / JOBS_FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
 def _launcher() -> str:

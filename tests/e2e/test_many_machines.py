@@ -196,6 +196,22 @@ def test_machines_that_share_the_data_root_write_one_item(
 
 
 @pytest.mark.slow
+def test_machines_that_share_the_master_alone_have_one_run(
+    machines: Callable[..., tuple[Machine, Machine]], master: Sshd
+) -> None:
+    a, b = machines()
+    done = train((a, b), GROUP_RANK="1")  # rank 0 does not ask
+    assert [code for code, _, _ in done] == [0, 0], done
+    (main,), (part,) = a.log_folders(), b.log_folders()
+    assert main.relative_to(a.root) == part.relative_to(b.root)
+    there = master.root / main.relative_to(a.root)
+    wait_until(partial(holds, there / "progress.csv", range(100)), 60)
+    wait_until(partial(holds, there / "progress.rank1.csv", range(1000, 1100)), 60)
+    (told_file,) = (a.root / ".rla-jobs").iterdir()
+    assert (master.root / ".rla-jobs" / told_file.name).read_bytes() == told_file.read_bytes()
+
+
+@pytest.mark.slow
 def test_another_machine_joins_by_the_address(machines: Callable[..., tuple[Machine, Machine]]) -> None:
     a, b = machines()
     opening = "import rla_client, sys; rla_client.init('spread'); print(rla_client.run_address()); input()"

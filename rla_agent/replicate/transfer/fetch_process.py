@@ -2,7 +2,8 @@
 
     python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
 
-`{"state", "resume"}` asks for a run instead of a pruned file.
+`{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "meet"}` for what rank 0 of a job
+told.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
+from rla_agent.replicate.transfer.job_file import read_job_file
 from rla_client.contract.errors import RlaError, StillWrittenError
 
 
@@ -23,6 +25,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])
+        if "meet" in request:
+            return read_job_file(Path(request["state"]), request["meet"])
         folder, name = str(request["folder"]), str(request["name"])
         size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
     except TargetError as error:

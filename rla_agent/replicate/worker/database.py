@@ -216,6 +216,7 @@ class Database:
             for folder in self.scanner.item(found[1]):
                 self._see_end(folder)
                 self._compare(folder, now)
+            self._look_at_jobs(now)
             for folder in self.scanner.archives(found[1]):
                 for name in folder.files:
                     self.hint(folder.path + b"/" + name, now)
@@ -230,6 +231,7 @@ class Database:
                 live.add(folder.item)
             self._compare(folder, now)
             yield
+        self._look_at_jobs(now)
         self._live = live
         self.problem = ""
         self._looks_failed = 0
@@ -309,7 +311,13 @@ class Database:
             for folder in self.scanner.item(item):
                 self._see_end(folder)
                 self._compare(folder, now)
+        if self._live:
+            self._look_at_jobs(now)
         self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
+
+    def _look_at_jobs(self, now: float) -> None:
+        for folder in self.scanner.jobs():
+            self._compare(folder, now)
 
     def _compare(self, folder: Folder, now: float) -> None:
         if folder.live:
