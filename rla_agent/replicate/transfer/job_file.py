@@ -26,7 +26,7 @@ def read_job_file(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         state: the agent's state folder.
-        plain: `config`, which names the master; `name`; `since` (Unix seconds): what is older is a former job's.
+        plain: `config`, which names the master; `name`; `since`, Unix seconds: no older file counts.
 
     Returns:
         `{"told": content}`; None as content where it did not come.
