@@ -8,6 +8,7 @@ and read it only. Random generators stay their own, or all ranks would draw the 
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rla_client.contract.errors import NoCheckpointError
@@ -21,6 +22,7 @@ from rla_client.run.ranks import (
     RESUMED_WAIT_S,
     Meeting,
     await_resumed,
+    checkpoints_of_rank_zero,
     join_rank_zero,
     meeting_of,
     next_number,
@@ -65,7 +67,8 @@ def _open_storing_nothing(
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
     why = "RLA_MODE=disabled" if environment.disabled() else f"rank {environment.rank()}"
-    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
+    rank_zero = partial(checkpoints_of_rank_zero, None if environment.rank() == 0 else meeting)
+    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
         run = join_rank_zero(setup, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)

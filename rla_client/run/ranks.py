@@ -27,7 +27,7 @@ from rla_client.contract.errors import NoSuchRunError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import JOBS_FOLDER, PRINTED
+from rla_client.contract.layout import CHECKPOINT, JOBS_FOLDER, PRINTED
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation, Opening
 from rla_client.run import torch_store
@@ -39,6 +39,7 @@ from rla_client.run.open_stream import process_began
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
 from rla_client.run.run_part import opening_here
+from rla_client.run.temporary_item import RankZeroFolder
 from rla_client.stream.clock import TimeStepHolder
 from rla_client.stream.outbox import Outbox
 
@@ -93,14 +94,19 @@ class Meeting:
 
     def read(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
         """What rank 0 told; None where it has not (yet). See `read_published`."""
+        found = self.seen(since, before_s)
+        return self.master.look() if found is None and self.master is not None else found
+
+    def seen(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+        """As `read`, without asking the master."""
         text = torch_store.look(self.key)
         if text:
             with suppress(ValueError):
                 found: dict[str, Any] = json.loads(text)
                 return found
         published = read_published(self.path, since, before_s)
-        if published is None or (published.get(RELAYED) and _is_old(published)):
-            return None if self.master is None else self.master.look()
+        if published is not None and published.get(RELAYED) and _is_old(published):
+            return None
         return published
 
     def why_apart(self, root: str) -> str:
@@ -351,6 +357,16 @@ def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -
     except (OSError, ValueError):
         return None
     return found if found.get("time", 0.0) > since - before_s else None
+
+
+def checkpoints_of_rank_zero(meeting: Meeting | None) -> RankZeroFolder | None:
+    """Where rank 0's checkpoints lie; None where this process does not see them."""
+    found = None if meeting is None else meeting.seen(process_began, BEFORE_S)
+    opening = None if found is None else _opening_in(found)
+    if opening is None or CHECKPOINT not in opening.folders or not _is_of_this_job(opening):
+        return None
+    folder = Path(opening.folder(CHECKPOINT))
+    return RankZeroFolder(folder, opening.run) if folder.is_dir() else None
 
 
 @dataclass(frozen=True, slots=True)
