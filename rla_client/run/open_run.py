@@ -88,7 +88,7 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     set_current(run.logger, data.scope)
     bind_recorders(run, item)
     capture_code(data, run, item)
-    resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
+    resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step, None)
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     say_where(data, run, item)
     if chained is not None:

@@ -248,8 +248,10 @@ def here_of(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening
     _table, config, root = setup.configured()
     cut = None
     if (resumed := found.get("resumed")) is not None:
-        _name, step = resumed[:2]
-        cut = Continuation(rows=0, samples=0) if step is None else Continuation(time_step=float(step))
+        _name, step, saved = resumed
+        cut = Continuation(rows=0, samples=0)
+        if step is not None:
+            cut = Continuation(time_step=float(step), saved=-math.inf if saved is None else float(saved))
     return opening_here(told, machine, root, config, master=setup.is_master_node, cut=cut)
 
 
@@ -271,7 +273,7 @@ def publish(
     table: str,
     opening: Opening | None,
     sinks: tuple[str, ...],
-    resumed: tuple[str, int | None] | None = None,
+    resumed: tuple[str, int | None, float | None] | None = None,
 ) -> None:
     """Let other ranks of this job join the run. Does nothing outside of a job.
 
@@ -280,7 +282,7 @@ def publish(
         table: task table name.
         opening: describes the run; None: it stores nothing.
         sinks: its outputs.
-        resumed: name and time-step of the checkpoint that it continues from.
+        resumed: name and time-step of the checkpoint that it continues from, and when that was saved.
     """
     number = next_number(root, table)
     if os.environ.get("WORLD_SIZE", "2") == "1":

@@ -10,6 +10,7 @@ one whose neighbours are gone still says where its rows belong.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -90,6 +91,7 @@ class Continuation(NamedTuple):
             fork's copy of the earlier run. Empty without one.
         earlier: of the run that continues.
         samples: how many of them; None keeps all, unless `time_step` cuts.
+        saved: Unix seconds; what was recorded before that, `time_step` does not cut.
     """
 
     rows: int | None = None
@@ -101,11 +103,14 @@ class Continuation(NamedTuple):
     staged: str = ""
     earlier: Earlier = Earlier()
     samples: int | None = None
+    saved: float = -math.inf
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data; `earlier` lies among the others."""
         own = {**self._asdict(), "after": list(self.after)}
         del own["earlier"]
+        if self.saved == -math.inf:  # which JSON has no word for
+            del own["saved"]
         return {**own, **self.earlier.to_fields()}
 
     @classmethod
@@ -130,6 +135,7 @@ class Continuation(NamedTuple):
                 _staged(raw.get("staged", "")),
                 Earlier.from_fields(raw),
                 None if samples is None else parse_uint(samples, INT64),
+                parse_number(raw.get("saved", -math.inf)),
             )
         except _FAULTS as error:
             raise RemoteProtocolError(f"continuation is not what a client writes: {error}") from error

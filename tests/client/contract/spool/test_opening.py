@@ -71,7 +71,7 @@ def test_what_is_written_is_what_is_read() -> None:
     """Each field has another value than its default, so none can be forgotten."""
     after = f"{1:016x}-7-0123abcd"
     continues = Continuation(
-        3, 7.5, "events.x", 9, "abandoned-4", (after,), ".rla-tmp-fork-x", Earlier(1.0, 2.0)
+        3, 7.5, "events.x", 9, "abandoned-4", (after,), ".rla-tmp-fork-x", Earlier(1.0, 2.0), 5, 6.5
     )
     opening = bare_opening(
         "/data", table="t", index="i", config="/c.yaml", offline=True, master=True, replicate=False,
