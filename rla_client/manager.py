@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 
 from rla_client import logger
@@ -29,7 +30,7 @@ from rla_client.run.close import end_given_up, end_run, give_way
 from rla_client.run.configure import ResumeMode, RunSetup, first_named
 from rla_client.run.failure import EndStatus
 from rla_client.run.item import Item
-from rla_client.run.open_run import open_run
+from rla_client.run.open_run import open_by_address, open_run
 from rla_client.run.open_stream import tell_folders
 from rla_client.run.record import time_tracker
 from rla_client.run.record.large_variables import tell_large_memory_variables
@@ -498,21 +499,32 @@ class ExpManager(RunAttributes):
 
     # -- from its beginning to its end ------------------------------------------------------------
 
-    def log_files_gen(self, *, all_ranks: bool = False) -> None:
+    def log_files_gen(self, *, all_ranks: bool = False, join: str = "", role: str = "") -> None:
         """Open the run: folders, parameter files, stream. Returns without waiting for the agent.
 
         With RANK, SLURM_PROCID or an MPI rank above 0 no item is made and records are dropped,
         unless `all_ranks` lets this rank join the run of rank 0.
 
+        Args:
+            all_ranks: see above.
+            join: the address of a run that another process opened, on this machine or another one, to take
+                part in that one; see `rla_client.join`.
+            role: of this process, with `join`.
+
         Raises:
             NotConfiguredError: `configure` was not called.
-            ArgumentError: the data root cannot be written, or with `all_ranks` nothing tells which job this
-                rank belongs to.
+            ArgumentError: the data root cannot be written; with `all_ranks`, nothing tells which job this rank
+                belongs to; `join` is no address, or `role` no role.
+            NoSuchRunError: the run of `join` cannot be joined.
         """
-        self._open(all_ranks=all_ranks)
+        opens = None if not join else partial(open_by_address, address=join, role=role)
+        self._open(all_ranks=all_ranks, opens=opens)
 
-    def _open(self, *, all_ranks: bool) -> None:
-        open_run(self._data, all_ranks=all_ranks)
+    def _open(self, *, all_ranks: bool, opens: Callable[[RunData], None] | None = None) -> None:
+        if opens is None:
+            open_run(self._data, all_ranks=all_ranks)
+        else:
+            opens(self._data)
 
     def _reopen(self, item: Item) -> Run:
         return reopen(self._data, item)
@@ -802,12 +814,14 @@ class _Current(ExpManager):
             if current_data().next_setup is None:  # else it is the script's as soon as it is opened
                 current_data().of_adapter = False
 
-    def _open(self, *, all_ranks: bool) -> None:
+    def _open(self, *, all_ranks: bool, opens: Callable[[RunData], None] | None = None) -> None:
         data = current_data()
         if data.is_held or data.next_setup is not None or not scope.current().is_free():
-            open_beside(data, data.successor(), all_ranks=all_ranks)
-        else:
+            open_beside(data, data.successor(), all_ranks=all_ranks, opens=opens)
+        elif opens is None:
             open_run(data, all_ranks=all_ranks)
+        else:
+            opens(data)
 
     @contextmanager
     def _resuming(self) -> Iterator[None]:

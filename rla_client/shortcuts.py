@@ -116,10 +116,10 @@ def init(  # noqa: PLR0913 - those of `configure` are spelt out
 
 
 def run_address() -> str:
-    """The address of the open run, by which other processes of this machine `join` it while it is open.
+    """The address of the open run, by which other processes `join` it while it is open, here or elsewhere.
 
-    Plain text, for an argument or a variable. Empty where this process stores nothing (RLA_MODE=disabled,
-    ranks above 0): who joins that stores nothing either.
+    Plain text, for an argument or a variable, of a few hundred characters. Empty where this process stores
+    nothing (RLA_MODE=disabled, ranks above 0): who joins that stores nothing either.
 
     Raises:
         NotConfiguredError: no run is open.
@@ -132,7 +132,7 @@ def run_address() -> str:
 
 @scopes.opening()
 def join(address: str, role: str = "") -> OpenRun:
-    """Take part in a living run of this machine that another process opened, as an actor or a worker does.
+    """Take part in a living run that another process opened, as an actor or a worker does.
 
         rla_client.join(address, role="rollout-3")  # address: what rla_client.run_address() gave there
         rla_client.log({"reward": 0.5}, step=3)
@@ -140,6 +140,9 @@ def join(address: str, role: str = "") -> OpenRun:
     What is logged from here on is written to the run's `progress.<role>.csv`; readers call such a metric
     `reward@rollout-3`. Media go into a folder `<role>` of the run's results; checkpoints and hyper-parameters
     are those of the process that opened it. It joins at once or raises: nothing is waited for.
+
+    On another machine than that process's, this one writes a part of the run: the same index below this
+    machine's own data root, the role with the machine's name behind it. On the master it is one run.
 
     Args:
         address: see `run_address`.
@@ -151,7 +154,8 @@ def join(address: str, role: str = "") -> OpenRun:
 
     Raises:
         ArgumentError: this is no address, or no role.
-        NoSuchRunError: no such run lives on this machine.
+        NoSuchRunError: no such run lives on the machine that its address names, where that is this one; or a
+            copy of the run lies where this machine would write.
     """
     from rla_client.run import join_run  # noqa: PLC0415 - not at import of the package
     from rla_client.run.disabled_run import begin_storing_nothing  # noqa: PLC0415
@@ -163,6 +167,16 @@ def join(address: str, role: str = "") -> OpenRun:
     if not address or disabled():
         describe(opened, "joined", rla_config={}, code_root=os.curdir)
         open_beside(former, opened._data, opens=partial(begin_storing_nothing, all_ranks=False))  # noqa: SLF001 - its own
+        return opened
+    elsewhere = join_run.told_elsewhere(address)
+    if elsewhere is not None:
+        describe(opened, elsewhere.table)
+
+        def opens_part(data: RunData) -> None:
+            with entered(data):
+                join_run.join_part(data, address, elsewhere, role)
+
+        open_beside(former, opened._data, opens=opens_part)  # noqa: SLF001 - its own
         return opened
     opening = join_run.living_run(address)
     has_config = opening.config is not None and os.path.exists(opening.config)

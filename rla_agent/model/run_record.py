@@ -8,6 +8,7 @@ from typing import Any
 
 from rla_agent.model.run_states import CLOSED, ENDED, LIVE, RUN_TRANSITIONS, RunEvent, RunState
 from rla_client.contract.process.stop_signals import stopped_by
+from rla_client.contract.run_part import PART, RANKS
 from rla_client.contract.spool.losses import Loss, merged, read_losses
 
 RUN_FILE_FORMAT = 1
@@ -18,6 +19,7 @@ _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
     "config", "launch",
 )  # fmt: skip
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
+_OF_A_PART = (PART, RANKS)  # further ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,23 @@ class RunRecord:
     parent: dict[str, Any] | None = None
     launch: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def part(self) -> str:
+        """The machine, where this is a part of another machine's run; else empty."""
+        return str(self.extra.get(PART) or "")
+
+    def as_part(self, machine: str, epoch: int) -> RunRecord:
+        """The record of a part, of an opening of the run; a newer opening has processes of its own."""
+        same = self.part == machine and epoch <= int(self.extra.get("epoch") or 0)
+        ranks = self.extra.get(RANKS) or {} if same else {}
+        newest = max(epoch, int(self.extra.get("epoch") or 0))
+        return replace(self, extra={**self.extra, PART: machine, RANKS: ranks, "epoch": newest})
+
+    def as_main(self, epoch: int) -> RunRecord:
+        """The record of the whole run, of an opening of it by a process of this machine."""
+        kept = {name: value for name, value in self.extra.items() if name not in _OF_A_PART}
+        return replace(self, extra={**kept, "epoch": epoch})
 
     @property
     def live(self) -> bool:
@@ -184,6 +203,9 @@ class RunRecord:
             streams=tuple(plain["streams"]),
             taken={stream: (number, offset) for stream, (number, offset) in plain["taken"].items()},
             losses=tuple(read_losses(plain["losses"])),
-            extra={name: plain.get(name, usual) for name, usual in _EXTRA.items()},
+            extra={
+                **{name: plain.get(name, usual) for name, usual in _EXTRA.items()},
+                **{name: plain[name] for name in _OF_A_PART if name in plain},
+            },
             **{name: plain[name] for name in _AS_THEY_ARE},
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -118,7 +119,9 @@ class CsvEncoder(Encoder):
             last, records = before, records - 1
         return WholePart(last, b"", {"rows": max(0, records - 1), "columns": columns})
 
-    def kept(self, content: FileContent, rows: int | None, time_step: float | None) -> TruncatePlan | None:
+    def kept(
+        self, content: FileContent, rows: int | None, time_step: float | None, saved: float = -math.inf
+    ) -> TruncatePlan | None:
         """See Encoder."""
         ends = record_ends(content.chunks())
         head = content.at(0, next(ends, 0))
@@ -127,7 +130,11 @@ class CsvEncoder(Encoder):
         def step_of(record: bytes) -> float:
             return float(dict(zip(columns, cells(record), strict=False)).get(TIME_STEP) or 0)
 
-        size, count = cut(content, len(head), ends, rows, later_than(time_step, step_of))
+        def moment_of(record: bytes) -> float:
+            return float(dict(zip(columns, cells(record), strict=False))[TIMESTAMP])
+
+        later = later_than(time_step, step_of, saved, moment_of)
+        size, count = cut(content, len(head), ends, rows, later)
         return TruncatePlan(size, {"rows": count, "columns": columns}, head)
 
 

@@ -8,6 +8,7 @@ one. `formats.FORMATS` lists the sinks.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,15 +92,18 @@ class Encoder(ABC):
     def whole_part(self, content: FileContent) -> WholePart:
         """Where the output may continue in a file that is not as it left it; size 0 when nowhere."""
 
-    def kept(self, content: FileContent, rows: int | None, time_step: float | None) -> TruncatePlan | None:
+    def kept(
+        self, content: FileContent, rows: int | None, time_step: float | None, saved: float = -math.inf
+    ) -> TruncatePlan | None:
         """What stays when the run continues at an earlier point; None: all, as it is.
 
         Args:
             content: the whole file.
             rows: so many rows stay; None: `time_step` counts.
             time_step: the rows before the first of a later one stay; None: all whole ones.
+            saved: Unix seconds; what was recorded before stays, too.
         """
-        del content, rows, time_step
+        del content, rows, time_step, saved
         return None
 
 
@@ -125,6 +129,12 @@ class RowEncoder(Encoder):
     def time_step(record: bytes) -> float:
         """Of which time-step a record is; ValueError, TypeError or LookupError where it has none."""
 
+    @staticmethod
+    def moment(record: bytes) -> float:
+        """When a record was recorded, Unix seconds; as of now where nothing tells. Errors as above."""
+        del record
+        return math.inf
+
     def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
         """See Encoder."""
         parts: list[bytes] = []
@@ -147,8 +157,10 @@ class RowEncoder(Encoder):
         size, count = cut(content, 0, ends_in(content.chunks(), self.ends), None, None)
         return WholePart(size, b"", {"rows": count})
 
-    def kept(self, content: FileContent, rows: int | None, time_step: float | None) -> TruncatePlan | None:
+    def kept(
+        self, content: FileContent, rows: int | None, time_step: float | None, saved: float = -math.inf
+    ) -> TruncatePlan | None:
         """See Encoder."""
-        later = later_than(time_step, self.time_step)
+        later = later_than(time_step, self.time_step, saved, self.moment)
         size, count = cut(content, 0, ends_in(content.chunks(), self.ends), rows, later)
         return TruncatePlan(size, {"rows": count})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -95,15 +96,27 @@ def cut(
     return keep, count
 
 
-def later_than(time_step: float | None, step_of: Callable[[bytes], float]) -> Callable[[bytes], bool] | None:
-    """What tells `cut` that a record is of a later time-step: never one that has none."""
+def later_than(
+    time_step: float | None,
+    step_of: Callable[[bytes], float],
+    saved: float = -math.inf,
+    moment_of: Callable[[bytes], float] = lambda _record: math.inf,
+) -> Callable[[bytes], bool] | None:
+    """What tells `cut` that a record is of a later time-step: never one that has none.
+
+    Args:
+        time_step: a record is later whose step is above it; None: there is no later one.
+        step_of: gives a record's.
+        saved: Unix seconds; only what was recorded after that is later.
+        moment_of: gives when a record was recorded.
+    """
     if time_step is None:
         return None
     limit = time_step
 
     def is_later(record: bytes) -> bool:
         try:
-            return step_of(record) > limit
+            return step_of(record) > limit and moment_of(record) > saved
         except (ValueError, TypeError, LookupError):
             return False
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rla_agent.outputs.encoder import JSON_SINK, RowEncoder, WholePart
 from rla_agent.outputs.file_content import FileContent, missing_newline
-from rla_client.contract.layout import TIME_STEP
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 
 
 class JsonEncoder(RowEncoder):
@@ -28,6 +28,11 @@ class JsonEncoder(RowEncoder):
     def time_step(record: bytes) -> float:
         """See RowEncoder."""
         return float(json.loads(record)[TIME_STEP])
+
+    @staticmethod
+    def moment(record: bytes) -> float:
+        """See RowEncoder."""
+        return float(json.loads(record)[TIMESTAMP])
 
     def end_of_records(self, content: FileContent) -> int:
         """See Encoder; from behind, for a line is a record."""

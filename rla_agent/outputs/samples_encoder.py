@@ -6,14 +6,23 @@ A row's `id` counts the samples of its file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import count
 
 from rla_agent.model.records import Record, Samples
 from rla_agent.outputs.encoder import Encoder, TruncatePlan, WholePart
 from rla_agent.outputs.file_content import FileContent
+from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
-from rla_client.contract.sample_members import HEAD_BYTES, MemberHead, is_whole, member_ends, member_head
+from rla_client.contract.sample_members import (
+    HEAD_BYTES,
+    MemberHead,
+    is_whole,
+    member_ends,
+    member_head,
+    read_index,
+)
 
 
 class SamplesEncoder(Encoder):
@@ -55,15 +64,26 @@ class SamplesEncoder(Encoder):
             size, rows = at + head.size, rows + head.rows
         return WholePart(size, b"", {"rows": rows})
 
-    def kept(self, content: FileContent, rows: int | None, time_step: float | None) -> TruncatePlan | None:
+    def kept(
+        self, content: FileContent, rows: int | None, time_step: float | None, saved: float = -math.inf
+    ) -> TruncatePlan | None:
         """See Encoder; `rows` counts samples, and a chunk stays or goes as a whole."""
         size = count_kept = 0
         for at, head in _whole_members(content):
             later = rows is None and time_step is not None and head.step > time_step
+            later = later and _recorded(content, at, head) > saved
             if later or (rows is not None and count_kept + head.rows > rows):
                 break
             size, count_kept = at + head.size, count_kept + head.rows
         return TruncatePlan(size, {"rows": count_kept})
+
+
+def _recorded(content: FileContent, at: int, head: MemberHead) -> float:
+    """When a member's samples were logged, Unix seconds."""
+    try:
+        return read_index(content.at(at, HEAD_BYTES + head.index_bytes), head).timestamp
+    except RemoteProtocolError:
+        return math.inf
 
 
 def _whole_members(content: FileContent) -> Iterator[tuple[int, MemberHead]]:

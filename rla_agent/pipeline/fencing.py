@@ -26,6 +26,7 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, is_there, open_folder
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import try_lock
+from rla_client.contract.run_part import run_file_name
 from rla_client.contract.spool.segments import end_of
 from rla_client.contract.spool.writer_liveness import writer_alive
 
@@ -65,8 +66,9 @@ def _why_aside(stream: Stream, stored: Position) -> str:
     """Why a stream must leave its run's files alone; empty when they are its own."""
     opening = stream.opening
     with closing_fd(open_folder(opening.root, opening.folders["log"])) as folder:
-        content = read_run_file(folder)
-    if newer_than(content, opening.run, opening.epoch):
+        run = read_run_file(folder)
+        content = read_run_file(folder, run_file_name(opening.part)) if opening.part else run
+    if newer_than(run, opening.run, opening.epoch) or newer_than(content, opening.run, opening.epoch):
         return CONTINUED_ELSEWHERE
     mark = stream.folder / COPY_NAME
     if is_there(mark):

@@ -59,7 +59,7 @@ def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
     with closing_fd(descriptor):
         content = FileContent(descriptor)
         rows = plan.samples if output.name == SAMPLES else plan.rows
-        kept = output.encoder.kept(content, rows, plan.time_step)
+        kept = output.encoder.kept(content, rows, plan.time_step, plan.saved)
         if kept is None:
             output.continue_at(content.size, None)
         else:
@@ -149,7 +149,7 @@ def _cut_events(output: Output, plan: Continuation) -> None:
         elif plan.time_step is not None:
             for name in os.listdir(folder):
                 if _begun(name) >= 0 and not same_stream(name, output.file_name):
-                    _cut_steps(folder, name, plan.time_step)
+                    _cut_steps(folder, name, plan.time_step, plan.saved)
         _name_last(output, folder)
         os.fsync(folder)
 
@@ -181,10 +181,10 @@ def _truncate(folder: int, name: str, size: int) -> None:
             os.fsync(descriptor)
 
 
-def _cut_steps(folder: int, name: str, time_step: float) -> None:
+def _cut_steps(folder: int, name: str, time_step: float, saved: float) -> None:
     """Cut an event file before its first event of a later time-step."""
     with closing_fd(os.open(name, _CUT_FLAGS, dir_fd=folder)) as descriptor:
-        keep = records_until(FileContent(descriptor).chunks(), time_step)
+        keep = records_until(FileContent(descriptor).chunks(), time_step, saved)
         if keep is not None:
             os.ftruncate(descriptor, keep)
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""run.json of a run."""
+"""run.json of a run, or the file of a part of one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import open_folder
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
+from rla_client.contract.run_part import run_file_name
 from rla_client.contract.spool.opening import Opening
 
 EPOCH = "epoch"  # field of run.json
@@ -48,10 +49,11 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
         return "" if there else f"run.json is not written: {why_parked(record.root)}"
     try:
         with closing_fd(folder):
-            found, epoch = read_run_file(folder), int(record.extra.get(EPOCH, 0))
+            name = run_file_name(record.part)
+            found, epoch = read_run_file(folder, name), int(record.extra.get(EPOCH, 0))
             behind = found.get(EPOCH) == epoch and further_than(found, record.run, record.taken)
             if not behind and not newer_than(found, record.run, epoch):  # else it is another agent's by now
-                write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
+                write_atomic(f"/proc/self/fd/{folder}/{name}", content, mode=file_mode(folder))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
             return f"run.json is not written, tried again: {error.strerror}: {record.log_folder}"
@@ -59,10 +61,10 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
     return ""
 
 
-def read_run_file(folder: int) -> dict[str, Any]:
-    """run.json in an open folder; empty without a readable one."""
+def read_run_file(folder: int, name: str = RUN_FILE) -> dict[str, Any]:
+    """run.json in an open folder, or another file like it; empty without a readable one."""
     with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(read_small(RUN_FILE, MAX_RUN_FILE_BYTES, dir_fd=folder))
+        content = json.loads(read_small(name, MAX_RUN_FILE_BYTES, dir_fd=folder))
         if isinstance(content, dict):
             return content
     return {}

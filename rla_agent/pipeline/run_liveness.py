@@ -8,6 +8,7 @@ from dataclasses import replace
 from rla_agent.model.process_ending import WriterEnd
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunEvent, closed_as
+from rla_agent.pipeline.part_liveness import follow_part
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.spool.protocol import HANDED_OVER
 
@@ -21,6 +22,8 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
     record = _counted(stream, record).with_stream(stream.name)
     if stream.removed:
         return record.after(RunEvent.ITEM_GONE, now, f"{stream.opening.log_folder} was removed")
+    if stream.opening.part:
+        return follow_part(stream, record, now)
     if not stream.opening.primary:
         return record
     if stream.closed is not None:
@@ -57,7 +60,7 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
     record = record.taken_in(stream.name, (stream.position.number, stream.position.offset))
     new = stream.drain_new()
     if new.last is not None:
-        if stream.opening.primary:
+        if stream.opening.primary or stream.opening.part:
             record = record.rows_seen(new.rows, new.last.step, new.last.timestamp)
         else:
             record = replace(record, rows=record.rows + new.rows)

@@ -65,10 +65,13 @@ class RunRegistry:
         if known is None:
             saved = database.run(opening.run)
             known = RunRecord.from_plain(saved) if saved else new_run_record(stream)
-        if opening.primary and not known.live and stream.name not in known.streams:
+        begins = opening.primary or opening.ends_part
+        if begins and not known.live and stream.name not in known.streams:
             known = replace(known.gone_on(opening.opened, now), pid=opening.pid, rows=stream.rows)
         if opening.primary:
-            known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
+            known = known.as_main(opening.epoch)
+        elif opening.part and not stream.aside:
+            known = known.as_part(opening.part, opening.epoch)
         elif stream.aside and known.extra.get(EPOCH, 0) <= opening.epoch + 1:  # none that is newer is here
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
             known = known.after(RunEvent.WRITER_GONE, now, CONTINUED_ELSEWHERE)

@@ -333,7 +333,7 @@ class Volume(threading.Thread):
             self._replication.run_opened(stream.opening)
         self._jobs.restore(stream.name, self._database)
         self.streams[item.stream] = stream
-        if stream.opening.primary and not stream.writer_gone:
+        if (stream.opening.primary or stream.opening.ends_part) and not stream.writer_gone:
             self._writers.watch(stream.name, stream.folder, stream.opening.pid)
 
     def _forget_broken(self) -> None:

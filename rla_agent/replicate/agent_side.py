@@ -52,7 +52,8 @@ class Replication:
 
     def run_opened(self, opening: Opening) -> None:
         """Have the run's database replicated if its configuration says so."""
-        if opening.primary and opening.table and opening.config is not None and not opening.offline:
+        begins = opening.primary or (opening.ends_part and opening.replicate)
+        if begins and opening.table and opening.config is not None and not opening.offline:
             self._decide(opening, opening.config, self._reader.reading(opening.config))
 
     def _decide(self, opening: Opening, config: str, found: Reading | None) -> bool:

@@ -4,7 +4,8 @@ It is written into a run's logs once the master has all of it. Files that grew w
 each is read once as a whole, and so is one that was written since it was sent: if it is no longer what was
 sent (somebody rewrote it in place, a moment before the run ended perhaps), it is sent anew. The sums are
 replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that folder checks every file
-of the run, of all kinds. Where one changes later (a tag, a note), they are made anew.
+of the run, of all kinds. Where one changes later (a tag, a note), they are made anew. A machine that has a
+part of the run alone writes those of its own files, `SHA256SUMS.<machine>`.
 
 On the way back (`damaged`), a file that was changed after the sums were made says nothing. Any other whose
 content differs was damaged, on the master or on the way.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,16 +33,29 @@ MAX_SUMS_BYTES: Final = 64 << 20  # some 500,000 files
 _SHA_CHARS: Final = 64
 
 
+def sums_name(part: str) -> bytes:
+    """Name of the sums of a run; of a part of one, where there is a machine."""
+    return SUMS_NAME + (b"." + part.encode() if part else b"")
+
+
 class ChecksumsError(RlaError):
     """The sums could not be written; they are left out."""
 
 
-def write_checksums(
-    ledger: Ledger, number: int, root: bytes, descriptor: int, item: str, *, compact: bool = False
+def write_checksums(  # noqa: PLR0913 - one place calls it
+    ledger: Ledger,
+    number: int,
+    root: bytes,
+    descriptor: int,
+    item: str,
+    *,
+    compact: bool = False,
+    part: str = "",
 ) -> bytes | None:
     """Check an ended item (`table/YYYY/MM/DD/name`) of a database and write its sums.
 
-    `descriptor`: of the data root; `compact`: what was sent piece by piece is to be sent as a whole now.
+    `descriptor`: of the data root; `compact`: what was sent piece by piece is to be sent as a whole now;
+    `part`: the machine, where that has a part of the run alone.
 
     Returns:
         Path of the sums below the data root; empty where nothing of the item is to be on the master; None
@@ -51,11 +66,11 @@ def write_checksums(
     """
     lines = []
     compacted = False
-    folder = os.fsencode(f"{LOG}/{item}")
+    folder, name = os.fsencode(f"{LOG}/{item}"), sums_name(part)
     for row in ledger.item_files(number, item):
         if row.waiting:
             return None
-        if row.path == folder + b"/" + SUMS_NAME or row.record is None:
+        if row.path == folder + b"/" + name or row.record is None:
             continue
         sha = row.record.sha256
         if sha is None or _written_since(descriptor, row.path, row.record.local):
@@ -75,10 +90,10 @@ def write_checksums(
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
     if compacted or not lines:  # deleted there on purpose: empty sums would stay after it is sent again
         return None if compacted else b""
-    path = folder + b"/" + SUMS_NAME
+    path = folder + b"/" + name
     try:
         with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
-            write_atomic(here / os.fsdecode(SUMS_NAME), b"".join(sorted(lines)))
+            write_atomic(here / os.fsdecode(name), b"".join(sorted(lines)))
     except OSError as error:
         raise ChecksumsError(f"{os.fsdecode(path)}: {error.strerror}") from error
     return path
@@ -103,15 +118,15 @@ def sum_line(sha: bytes, name: bytes) -> bytes:
 def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
     """Which fetched files (paths below the data root) of an ended item are not what its sums say."""
     folder = Path(root, LOG, item)
-    sums = folder / os.fsdecode(SUMS_NAME)
-    try:
-        made = sums.stat().st_mtime
-        known = parse_sums(read_small(sums, MAX_SUMS_BYTES), os.path.join(LOG, item))
-    except (OSError, BrokenFileError):
-        return []
+    known: dict[str, tuple[str, float]] = {}  # SHA-256, and when it was made
+    for sums in sorted(folder.glob(f"{os.fsdecode(SUMS_NAME)}*")):
+        with suppress(OSError, BrokenFileError):
+            made = sums.stat().st_mtime
+            told = parse_sums(read_small(sums, MAX_SUMS_BYTES), os.path.join(LOG, item))
+            known |= {path: (sha, made) for path, sha in told.items()}
     found = []
     for path in fetched:
-        sha = known.get(path)
+        sha, made = known.get(path, (None, 0.0))
         local = Path(root, path)
         try:
             tells = sha is not None and not local.is_symlink() and local.stat().st_mtime <= made

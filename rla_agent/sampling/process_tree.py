@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -52,14 +53,16 @@ def children_of(processes: dict[int, ProcessStat]) -> dict[int, list[int]]:
     return children
 
 
-def _pids_of_tree(root: int, children: dict[int, list[int]]) -> list[int]:
-    found: list[int] = []
-    waiting = [root]
+def _pids_of_trees(roots: Iterable[int], children: dict[int, list[int]]) -> list[int]:
+    """Each process once, also where one of the roots is below another."""
+    found: dict[int, None] = {}
+    waiting = list(roots)
     while waiting and len(found) < MAX_TREE:
         pid = waiting.pop()
-        found.append(pid)
-        waiting += children.get(pid, ())
-    return found
+        if pid not in found:
+            found[pid] = None
+            waiting += children.get(pid, ())
+    return list(found)
 
 
 def _disk_bytes(pid: int) -> tuple[int, int]:
@@ -74,11 +77,11 @@ def _disk_bytes(pid: int) -> tuple[int, int]:
 def measure(
     tracked: SampledRun, processes: dict[int, ProcessStat], children: dict[int, list[int]]
 ) -> dict[str, Any] | None:
-    """Values of one process tree; None when its root is gone."""
+    """Values of a run's process trees; None when their roots are gone."""
     now = time.time()
     cpu: dict[int, float] = {}
     total = {"rss_bytes": 0, "threads": 0, "read_bytes": 0, "written_bytes": 0}
-    for pid in _pids_of_tree(tracked.opening.pid, children):
+    for pid in _pids_of_trees(tracked.pids, children):
         process = processes.get(pid)
         if process is None:
             continue

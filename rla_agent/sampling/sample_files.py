@@ -1,4 +1,4 @@
-"""File of a run's samples: system.csv.
+"""File of a run's samples: system.csv; of a part of a run, system.<machine>.csv.
 
 It is the agent's own: no frames stand behind it, a restart continues at its last whole line, and a sample
 that could not be written is dropped.
@@ -14,9 +14,9 @@ from typing import Any
 from rla_agent.outputs.lanes import Disk
 from rla_client.contract.filesystem.modes import open_within
 from rla_client.contract.filesystem.safe_paths import open_folder
+from rla_client.contract.run_part import system_file_name
 from rla_client.contract.spool.opening import Opening
 
-CSV_NAME = "system.csv"
 COLUMNS = (
     "timestamp", "seconds", "cpu_percent", "rss_bytes", "processes", "threads", "read_bytes", "written_bytes",
     "disk_used_percent", "net_sent_bytes", "net_received_bytes", "gpu_percent", "gpu_memory_bytes",
@@ -26,9 +26,13 @@ _APPEND = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class SampledRun:
-    """A run that is sampled, and the CPU seconds of its tree at the last sample."""
+    """A run that is sampled, and the CPU seconds of its tree at the last sample.
+
+    `pids`: of the processes that lead to all others; those of a part of a run are several.
+    """
 
     opening: Opening
+    pids: tuple[int, ...]
     name: str
     disk: Disk
     cpu_s: dict[int, float] = field(default_factory=dict)
@@ -43,12 +47,12 @@ def write_sample(tracked: SampledRun, values: dict[str, Any]) -> None:
     with ExitStack() as held:
         folder = open_folder(opening.root, opening.folders["log"])
         held.callback(os.close, folder)
-        _append(folder, head.encode(), line.encode())
+        _append(folder, system_file_name(opening.part), head.encode(), line.encode())
 
 
-def _append(folder: int, head: bytes, line: bytes) -> None:
+def _append(folder: int, name: str, head: bytes, line: bytes) -> None:
     """Append a line after the last whole one; a torn one is overwritten. `head` begins an empty file."""
-    descriptor = open_within(CSV_NAME, _APPEND, folder)
+    descriptor = open_within(name, _APPEND, folder)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":

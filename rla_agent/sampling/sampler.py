@@ -1,8 +1,8 @@
 """Sampler of the resources that a run's processes use, at no cost to training.
 
-Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and appends
-a line to `log/…/system.csv`. A run whose file system does not answer is
-left out.
+Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and appends a
+line to `log/…/system.csv`; of the processes of a part of a run, to `system.<machine>.csv`. A run whose file
+system does not answer is left out.
 
     columns   timestamp, seconds (since the run was opened), cpu_percent (100 = one core), rss_bytes,
               processes, threads, read_bytes, written_bytes (of the tree so far),
@@ -84,10 +84,16 @@ class ResourceSampler(threading.Thread):
     def sample(self, due: Container[str] | None = None) -> None:
         """Take one sample of every live run, or of those that are due."""
         host = os.uname().nodename  # as far as it tells, the pids of its writers are of this machine
-        live = {name: opening for name, opening in self._live() if opening.primary and opening.host == host}
+        live: dict[str, list[Opening]] = {}  # of a part of a run, all processes are one
+        wanted: set[str] = set()
+        for name, opening in self._live():
+            if opening.host == host and (opening.primary or opening.ends_part):
+                key = f"{opening.run} {opening.part}" if opening.part else name
+                live.setdefault(key, []).append(opening)
+                wanted.update([key] if due is None or name in due else ())
         for name in [name for name in self._tracked if name not in live]:
             del self._tracked[name]
-        live = {name: opening for name, opening in live.items() if due is None or name in due}
+        live = {name: openings for name, openings in live.items() if name in wanted}
         if not live:
             return
         import psutil  # noqa: PLC0415 - only once there is a run
@@ -99,11 +105,13 @@ class ResourceSampler(threading.Thread):
             network = psutil.net_io_counters()
         gpu = read_gpus(open_nvml())
         found: dict[Disk, list[tuple[SampledRun, dict[str, Any]]]] = {}
-        for name, opening in live.items():
+        for name, openings in live.items():
             tracked = self._tracked.get(name)
+            pids = tuple(opening.pid for opening in openings)
             if tracked is None:
-                disk = disk_of(opening.root, opening.root_device)
-                tracked = self._tracked[name] = SampledRun(opening, name, disk)
+                disk = disk_of(openings[0].root, openings[0].root_device)
+                tracked = self._tracked[name] = SampledRun(openings[0], pids, name, disk)
+            tracked.pids = pids
             if self._lanes.hung_s(tracked.disk) is not None:
                 continue
             values = measure(tracked, processes, children)

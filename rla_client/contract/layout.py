@@ -44,6 +44,7 @@ TAKEN_NAMES = (
 )  # of a log folder, by what is not an output of a chosen name
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
+JOBS_FOLDER: Final = ".rla-jobs"  # of a data root: what rank 0 of each job tells the others of its run
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
 MAX_STATE_BYTES = 4 << 20  # of a resume state; what is larger lies beside it
 

@@ -6,21 +6,27 @@ below it, the outputs. Worker processes describe streams of their own, whose out
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rla_client.contract import __version__
+from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import Places
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, PRINTED, TAKEN_NAMES
 from rla_client.contract.process.account import user_name
 from rla_client.contract.safe_names import FILE_NAMES, check_relative
 from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Opening, labelled
 from rla_client.run.environment import mode, rank
+from rla_client.run.writer_label import label_of_rank, with_machine
+
+TOKEN_MARK: Final = "#rla1."  # noqa: S105 - no password
+MAX_TOLD_BYTES: Final = 1 << 20  # of an address, unpacked
 
 
 def make_opening(
@@ -73,8 +79,38 @@ def make_opening(
 
 
 def address_of(opening: Opening, places: Places) -> str:
-    """The address of a run that this process opens."""
-    return f"{opening.run}@{os.path.realpath(places.spool)}"
+    """The address of a run that a process of this machine opened.
+
+    Its spool is for processes of this machine; what follows tells those of others all that there is to know.
+    """
+    import base64  # noqa: PLC0415 - not at import of the package
+    import zlib  # noqa: PLC0415
+
+    told = {"opening": opening.to_fields(), "machine": machine_name(places)}
+    packed = base64.urlsafe_b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
+    return f"{opening.run}@{os.path.realpath(places.spool)}{TOKEN_MARK}{packed}"
+
+
+def told_by(address: str) -> tuple[Opening, str] | None:
+    """What an address tells of the run, and of which machine it is; None where it tells neither.
+
+    Raises:
+        ArgumentError: it is cut off, or no address.
+    """
+    import base64  # noqa: PLC0415 - not at import of the package
+    import zlib  # noqa: PLC0415
+
+    _, mark, packed = address.rpartition(TOKEN_MARK)
+    if not mark:
+        return None
+    try:
+        content = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed), MAX_TOLD_BYTES)
+        told = json.loads(content)
+        return Opening.from_fields(told["opening"]), str(told["machine"])
+    except (ValueError, LookupError, TypeError, zlib.error, RemoteProtocolError) as error:
+        raise ArgumentError(
+            f"{address!r:.80}… is no address of a run: take all of what rla_client.run_address() gives"
+        ) from error
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
@@ -145,24 +181,33 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
 
 
 def worker_opening(
-    opening: Opening, *, after: tuple[str, ...] | None = None, role: str = ""
+    opening: Opening, *, after: tuple[str, ...] | None = None, role: str = "", ends_part: bool = False
 ) -> Opening | None:
     """Describe the stream of a worker process of the run: its outputs bear a label of its own.
 
     Args:
-        opening: of the run's main process.
+        opening: of the run's main process; of a part, that of its machine.
         after: of a rank that goes on in its own files: its earlier streams in this spool.
         role: of a process that joined; the label is this, with a number behind it where another one has it.
+        ends_part: how this process ends is how its part does.
     """
     folder = opening.log_folder
     position = rank()
-    if after is not None and opening.continues is not None:  # rank 0 has cut the tables
+    ends_part = ends_part and bool(opening.part)
+    if after is not None and opening.continues is not None:
         goes_on = Continuation(
             abandoned=opening.continues.abandoned, after=after, earlier=opening.continues.earlier
-        )
-        own = opening._replace(continues=goes_on, **_writer_fields(primary=False, label=f"rank{position}"))
+        )  # rank 0 has cut the tables
+        label = f"rank{position}"
+        if opening.part:
+            goes_on = opening.continues._replace(after=after)
+            label = label_of_rank(opening, label)
+        fields = _writer_fields(primary=False, label=label)
+        own = opening._replace(continues=goes_on, ends_part=ends_part, **fields)
         return own if os.path.isdir(folder) else None
     wanted = role or (f"rank{position}" if position else f"p{os.getpid()}")
+    if opening.part and (role or not position):  # which other machines may have, too
+        wanted = with_machine(wanted, opening.part)
     label = wanted
     for attempt in range(2, 1000):
         try:
@@ -174,4 +219,4 @@ def worker_opening(
             return None  # the item is gone, so there is nothing to join
         else:
             break
-    return opening._replace(**_writer_fields(primary=False, label=label))
+    return opening._replace(**_writer_fields(primary=False, label=label), ends_part=ends_part)

@@ -8,6 +8,7 @@ and read it only. Random generators stay their own, or all ranks would draw the 
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rla_client.contract.errors import NoCheckpointError
@@ -19,12 +20,13 @@ from rla_client.run.item import Item
 from rla_client.run.ranks import (
     APART_WAIT_S,
     RESUMED_WAIT_S,
+    Meeting,
     await_resumed,
-    job_file,
+    checkpoints_of_rank_zero,
     join_rank_zero,
+    meeting_of,
     next_number,
     tell_rank,
-    why_apart,
 )
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.time_tracker import clear_time
@@ -40,7 +42,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     setup, meeting = data.setup, meeting_place(data)
     storing = environment.disabled() or environment.rank() == 0
     follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
-    apart = "" if storing or not (all_ranks or follows) else why_apart(setup.configured()[2], meeting)
+    apart = "" if storing or not (all_ranks or follows) else _why_apart(setup.configured()[2], meeting)
     if apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
     with entered(data):
@@ -49,22 +51,27 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
         _follow_rank_zero(data, meeting, apart)
 
 
-def meeting_place(data: RunData) -> Path | None:
+def meeting_place(data: RunData) -> Meeting | None:
     """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
-    table, _config, root = data.setup.configured()
-    return None if environment.disabled() else job_file(root, table, next_number(root, table))
+    table, config, root = data.setup.configured()
+    return None if environment.disabled() else meeting_of(root, table, next_number(root, table), config)
+
+
+def _why_apart(root: str, meeting: Meeting | None) -> str:
+    return (meeting or Meeting("", None)).why_apart(root)
 
 
 def _open_storing_nothing(
-    data: RunData, meeting: Path | None, *, all_ranks: bool = False, apart: bool = False
+    data: RunData, meeting: Meeting | None, *, all_ranks: bool = False, apart: bool = False
 ) -> None:
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
     why = "RLA_MODE=disabled" if environment.disabled() else f"rank {environment.rank()}"
-    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
+    rank_zero = partial(checkpoints_of_rank_zero, None if environment.rank() == 0 else meeting)
+    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
-        run = join_rank_zero(config, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
+        run = join_rank_zero(setup, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
     else:
         callback = setup.log_callback_fn
         run = Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)
@@ -80,13 +87,13 @@ def _open_storing_nothing(
     bind(RecordingTarget(None, None, warn, temporary=results, outside=all_ranks))
 
 
-def _follow_rank_zero(data: RunData, meeting: Path | None, apart: str) -> None:
+def _follow_rank_zero(data: RunData, meeting: Meeting | None, apart: str) -> None:
     """Go on where rank 0 does, as far as a process can that writes nothing."""
     from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.resume_point import is_over  # noqa: PLC0415
 
     if meeting is not None:
-        found = await_resumed(meeting, APART_WAIT_S if apart else RESUMED_WAIT_S)
+        found = await_resumed(meeting, data.setup.configured()[2], APART_WAIT_S if apart else RESUMED_WAIT_S)
         if found is None:
             why = f" ({apart})" if apart else ""
             tell_rank(
@@ -103,7 +110,7 @@ def _follow_rank_zero(data: RunData, meeting: Path | None, apart: str) -> None:
 
 
 def resume_read_only(
-    data: RunData, meeting: Path | None, which: str, at: int | None, name: str
+    data: RunData, meeting: Meeting | None, which: str, at: int | None, name: str
 ) -> int | None:
     """`resume` of a process that stores nothing: the run is left as it is.
 
@@ -116,8 +123,8 @@ def resume_read_only(
     with entered(data):
         clear_time()
         _open_storing_nothing(data, meeting)
-    wait_s = APART_WAIT_S if why_apart(root, meeting) else RESUMED_WAIT_S
-    found = None if meeting is None else await_resumed(meeting, wait_s)
+    wait_s = APART_WAIT_S if _why_apart(root, meeting) else RESUMED_WAIT_S
+    found = None if meeting is None else await_resumed(meeting, root, wait_s)
     if found is not None and found.item is not None:
         item, step = found.item, found.time_step
     else:
@@ -132,6 +139,11 @@ def _load_state_of_rank_zero(data: RunData, item: Item, name: str, step: int | N
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415 - rarely needed
 
     folder = Path(item.folder(CHECKPOINT))
+    if step is not None and not folder.is_dir():
+        tell_rank(
+            f"continues at time-step {step} without the state of {name}_{step}, which lies on the machine of "
+            "rank 0: have rank 0 load it and broadcast it (docs/how-to/clusters.md, Ranks)"
+        )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
     restore_state(data, own, step, item, name)

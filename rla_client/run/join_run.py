@@ -1,8 +1,10 @@
-"""A living run of this machine that another process joins.
+"""A living run that another process joins.
 
 Its address names the run and the spool of its main process, whose stream there says everything else and, by
 its lock, whether that process lives. The joining process gets a stream of its own, whose outputs bear its
-role: `progress.<role>.csv`. Rows, texts, media go into the run; checkpoints stay the main process's.
+role: `progress.<role>.csv`. Rows, texts, media go into the run; checkpoints stay the main process's. On
+another machine the address itself says what there is to know, and the process writes a part of the run
+(`run_part`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import ArgumentError, NoSuchRunError
 from rla_client.contract.layout import OTHER_RESULTS
@@ -21,11 +24,12 @@ from rla_client.contract.spool.opening import Opening, stream_opening
 from rla_client.contract.spool.segments import stream_names
 from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
 from rla_client.run.current_logger import set_current, warn
-from rla_client.run.describe import address_of, worker_opening
+from rla_client.run.describe import TOKEN_MARK, address_of, told_by, worker_opening
 from rla_client.run.open_stream import show_media
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.resume.earlier_streams import is_open_here
 from rla_client.run.run import Run
+from rla_client.run.run_part import opening_here
 from rla_client.run.temporary_item import TemporaryItem
 from rla_client.stream.outbox import Outbox
 
@@ -43,16 +47,44 @@ def living_run(address: str) -> Opening:
         ArgumentError: this is no address.
         NoSuchRunError: no such run lives on this machine.
     """
-    run, _, spool = address.partition("@")
+    place = address.rpartition(TOKEN_MARK)[0] if TOKEN_MARK in address else address
+    run, _, spool = place.partition("@")
     if not run or not os.path.isabs(spool):
         raise ArgumentError(f"{address!r} is no address of a run: take what rla_client.run_address() gives")
     for opening in _living(Path(spool)):
         if opening.run == run:
             return opening
     raise NoSuchRunError(
-        f"the run {address} cannot be joined: no living process of this machine writes it\n"
+        f"the run {place} cannot be joined: no living process of this machine writes it\n"
         "hint: it may have ended, or belong to another machine; join it while its main process runs"
     )
+
+
+def told_elsewhere(address: str) -> Opening | None:
+    """What an address of another machine tells of its run; None for one of this machine.
+
+    Raises:
+        ArgumentError: it is no address.
+    """
+    told = told_by(address)
+    return None if told is None or told[1] == machine_name(find_places()) else told[0]
+
+
+def join_part(data: RunData, address: str, told: Opening, role: str) -> None:
+    """Make a part of a run of another machine the open one of `data`, which is configured.
+
+    Args:
+        data: see `open_joined`.
+        address: of the run.
+        told: see `told_elsewhere`.
+        role: of this process.
+
+    Raises:
+        NoSuchRunError: there can be none here.
+    """
+    _table, config, root = data.setup.configured()
+    here = opening_here(told, machine_name(find_places()), root, config, master=data.setup.is_master_node)
+    open_joined(data, address, here, role)
 
 
 def living_run_of(root: str | os.PathLike[str], table: str, run_id: str) -> tuple[Opening, str] | None:
@@ -90,6 +122,22 @@ def check_role(role: str) -> str:
     return role
 
 
+def join_run(data: RunData, address: str, role: str = "") -> None:
+    """Join the run of an address, from this machine or another one; `data` is configured.
+
+    Raises:
+        ArgumentError: this is no address, or no role.
+        NoSuchRunError: no such run lives on this machine, or there can be no part of it here.
+    """
+    if role:
+        check_role(role)
+    told = told_elsewhere(address)
+    if told is None:
+        open_joined(data, address, living_run(address), role)
+    else:
+        join_part(data, address, told, role)
+
+
 def open_joined(data: RunData, address: str, opening: Opening, role: str) -> None:
     """Make a living run the open one of `data`, which has no item of its own.
 
@@ -102,7 +150,7 @@ def open_joined(data: RunData, address: str, opening: Opening, role: str) -> Non
     Raises:
         NoSuchRunError: the run's folder is gone, or cannot be written.
     """
-    own = worker_opening(opening, role=role)
+    own = worker_opening(opening, role=role, ends_part=True)
     if own is None:
         raise NoSuchRunError(
             f"the run {opening.title} cannot be joined: {opening.log_folder} cannot be written\n"

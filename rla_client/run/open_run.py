@@ -49,6 +49,20 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
         _open_own_run(data, all_ranks=all_ranks)
 
 
+def open_by_address(data: RunData, address: str, role: str = "") -> None:
+    """Take part in another process's run in the place of an own one; see `rla_client.join`."""
+    from rla_client.run.join_run import join_run  # noqa: PLC0415 - rarely needed
+
+    data.setup.configured()
+    end_left()
+    end_run(data, "finished", "")
+    with entered(data):
+        if environment.disabled():
+            begin_storing_nothing(data, all_ranks=False)
+        else:
+            join_run(data, address, role)
+
+
 def _open_own_run(data: RunData, *, all_ranks: bool) -> None:
     setup = data.setup
     table, _config, root = setup.configured()
@@ -80,7 +94,7 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     set_current(run.logger, data.scope)
     bind_recorders(run, item)
     capture_code(data, run, item)
-    resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
+    resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step, None)
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     say_where(data, run, item)
     if chained is not None:

@@ -1,12 +1,13 @@
 """The meeting place of the ranks of a distributed job.
 
-Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description under
-a name that all ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the
-others pick it up. They do not wait: until it is there, their records wait in memory in order. Only where the
-run may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank 0 to say from which point it continues:
-a look of its own would come too early or too late. A rank that can tell that nothing will come (`why_apart`)
-says so at once. What waits in memory when the rank ends waits `exit_wait_s` more: rank 0 may still be
-opening its run.
+Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description in the
+store of torch's process group, and in its data root, of which the master gets a copy, under a name that all
+ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the others pick it up
+from where they see it first. On another machine they write a part of the run (`run_part`). They do not wait:
+until it is there, their records wait in memory in order. Only where the run may be resumed does a rank wait,
+RESUMED_WAIT_S at most, for rank 0 to say from which point it continues: a look of its own would come too
+early or too late. A rank that can tell that nothing will come (`why_apart`) says so at once. What waits in
+memory when the rank ends waits `exit_wait_s` more: rank 0 may still be opening its run.
 """
 
 from __future__ import annotations
@@ -20,25 +21,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.errors import ArgumentError, RemoteProtocolError
+from rla_client.contract.errors import ArgumentError, NoSuchRunError, RemoteProtocolError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import PRINTED
+from rla_client.contract.layout import CHECKPOINT, JOBS_FOLDER, PRINTED
 from rla_client.contract.run_index import RunIndex
-from rla_client.contract.spool.opening import Opening
+from rla_client.contract.spool.opening import Continuation, Opening
+from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
 from rla_client.run.environment import rank
 from rla_client.run.item import Item
+from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
+from rla_client.run.run_part import opening_here
+from rla_client.run.temporary_item import RankZeroFolder
 from rla_client.stream.clock import TimeStepHolder
 from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rla_client.config.schema import Config
+    from rla_client.run.configure import RunSetup
 
 
 JOB_VARIABLES = (
@@ -57,7 +66,6 @@ _NO_JOB = (
     "nothing tells which job it belongs to: start all ranks with torchrun, srun or mpirun, or give "
     "them the same MASTER_ADDR and MASTER_PORT"
 )
-FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
 APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
@@ -80,29 +88,95 @@ def check_job() -> None:
     Raises:
         ArgumentError: nothing tells which job it belongs to.
     """
-    if not any(name in os.environ for name in JOB_VARIABLES):
+    if not any(name in os.environ for name in JOB_VARIABLES) and not torch_store.has_store():
         raise ArgumentError(
             f"all_ranks=True: rank {rank()} cannot join the run of rank 0, as {_NO_JOB}; "
             "without all_ranks it stores nothing"
         )
 
 
-def why_apart(root: str, meeting: Path | None) -> str:
-    """Why this rank cannot see the run that rank 0 opens; empty where it may.
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where rank 0 tells of a run.
+
+    Attributes:
+        key: in the store of torch's process group.
+        path: in the data root; None where nothing tells which job it is.
+        master: where rank 0's machine may share that alone.
+    """
+
+    key: str
+    path: Path | None
+    master: MasterMeeting | None = None
+
+    def read(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+        """What rank 0 told; None where it has not (yet). See `read_published`."""
+        found = self.seen(since, before_s)
+        return self.master.look() if found is None and self.master is not None else found
+
+    def seen(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+        """As `read`, without asking the master."""
+        text = torch_store.look(self.key)
+        if text:
+            with suppress(ValueError):
+                found: dict[str, Any] = json.loads(text)
+                return found
+        published = read_published(self.path, since, before_s)
+        if published is not None and published.get(RELAYED) and _is_old(published):
+            return None
+        return published
+
+    def why_apart(self, root: str) -> str:
+        """Why this rank cannot see the run that rank 0 opens; empty where it may.
+
+        Args:
+            root: data root.
+        """
+        if torch_store.has_store():
+            return ""
+        if self.path is None:
+            return _NO_JOB
+        elsewhere = _rank_zero_elsewhere()
+        if (
+            not elsewhere
+            or self.master is not None
+            or self.path.exists()
+            or network_file_system(Path(root)) is not None
+        ):
+            return ""
+        return (
+            f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this "
+            "one: give all ranks a data root that they share, or one master (SEND_LOG_FILE), or open the run "
+            "after torch.distributed.init_process_group()"
+        )
+
+    def __str__(self) -> str:
+        return "the store of torch's process group" if self.path is None else str(self.path.parent)
+
+
+def meeting_of(root: str, table: str, number: int, config: Config | None = None) -> Meeting | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job.
 
     Args:
         root: data root.
-        meeting: where rank 0 would tell of its run; None outside of a job.
+        table: task table name.
+        number: of the run.
+        config: of a rank above 0, which may name a master.
     """
-    if meeting is None:
-        return _NO_JOB
-    elsewhere = _rank_zero_elsewhere()
-    if not elsewhere or meeting.exists() or network_file_system(Path(root)) is not None:
-        return ""
-    return (
-        f"rank 0 is on another machine ({elsewhere}), and {os.path.abspath(root)} is on a disk of this one: "
-        "give all ranks a data root that they share"
-    )
+    path = job_file(root, table, number)
+    if path is None and not torch_store.has_store():
+        return None
+    master = None
+    if path is not None and config is not None and config.path is not None and config.send_log_file:
+        alone = _rank_zero_elsewhere() and network_file_system(Path(root)) is None
+        if alone and config.remote_setting.named:
+            master = MasterMeeting(config, path, process_began - BEFORE_S, tell_rank)
+    return Meeting(f"rla/{table}/{number}", path, master)
+
+
+def _is_old(found: dict[str, Any]) -> bool:
+    """Whether it is of a former job of the same name, as far as clocks of two machines tell."""
+    return bool(found.get("time", 0.0) < process_began - 2 * BEFORE_S)
 
 
 def _rank_zero_elsewhere() -> str:
@@ -110,6 +184,9 @@ def _rank_zero_elsewhere() -> str:
     node = os.environ.get("SLURM_NODEID", "")
     if node.isdecimal() and int(node) > 0:
         return f"SLURM_NODEID={node}"
+    group = os.environ.get("GROUP_RANK", "")  # torchrun's number of the machine
+    if group.isdecimal() and int(group) > 0:
+        return f"GROUP_RANK={group}"
     address = os.environ.get("MASTER_ADDR", "")
     return "" if not address or _is_here(address) else f"MASTER_ADDR={address}"
 
@@ -132,31 +209,38 @@ def _is_here(address: str) -> bool:
     return False
 
 
-def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeStepHolder) -> Run:
-    """A run of this rank whose records join rank 0's run as soon as that is told at `path`.
+def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: TimeStepHolder) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is told.
 
     Args:
-        config: of the run.
-        path: where rank 0 tells of it.
+        setup: of the run.
+        meeting: where rank 0 tells of it.
         end_wait_s: how long what was recorded waits for that when this rank ends.
         clock: of the run.
     """
-    began, owner = time.time(), os.getpid()
+    began, owner, config = time.time(), os.getpid(), setup.configured()[1]
     silent_until = time.monotonic() + SILENT_S
+    refused = ""
 
     def opening() -> Opening | None:
-        nonlocal silent_until
-        found = read_published(path, began)
+        nonlocal silent_until, refused
+        found = meeting.read(began)
         told = None if found is None else _opening_in(found)
-        after = (
-            _earlier_streams(told) if os.getpid() == owner else None
-        )  # a child of it has a label of its own
-        joined = None if told is None else worker_opening(told, after=after)
-        if joined is None and time.monotonic() > silent_until:
+        joined = None
+        if told is not None and found is not None:
+            try:
+                here = here_of(told, found, setup)
+                after = _earlier_streams(here) if os.getpid() == owner else None
+                joined = worker_opening(here, after=after, ends_part=os.getpid() == owner)
+            except NoSuchRunError as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {refused}")
+        if joined is None and not refused and time.monotonic() > silent_until:
             silent_until = math.inf
             what = "has opened no run that this rank could join" if told is None else f"writes to {told.root}"
             tell_rank(
-                f"still waits in {path.parent} for rank 0, which {what}: what it records is in memory, and "
+                f"still waits in {meeting} for rank 0, which {what}: what it records is in memory, and "
                 "lost where that stays so"
             )
         return joined
@@ -164,6 +248,25 @@ def join_rank_zero(config: Config, path: Path, end_wait_s: float, clock: TimeSte
     outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
     sinks = set(config.log_used) - PRINTED  # rank 0 prints
     return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
+
+
+def here_of(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening:
+    """What rank 0 told of its run, as it holds on this machine.
+
+    Raises:
+        NoSuchRunError: there can be no part of the run here.
+    """
+    machine = machine_name(find_places())
+    if not told.index or found.get("machine", machine) == machine:
+        return told
+    _table, config, root = setup.configured()
+    cut = None
+    if (resumed := found.get("resumed")) is not None:
+        _name, step, saved = resumed
+        cut = Continuation(rows=0, samples=0)
+        if step is not None:
+            cut = Continuation(time_step=float(step), saved=-math.inf if saved is None else float(saved))
+    return opening_here(told, machine, root, config, master=setup.is_master_node, cut=cut)
 
 
 def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:
@@ -184,7 +287,7 @@ def publish(
     table: str,
     opening: Opening | None,
     sinks: tuple[str, ...],
-    resumed: tuple[str, int | None] | None = None,
+    resumed: tuple[str, int | None, float | None] | None = None,
 ) -> None:
     """Let other ranks of this job join the run. Does nothing outside of a job.
 
@@ -193,17 +296,32 @@ def publish(
         table: task table name.
         opening: describes the run; None: it stores nothing.
         sinks: its outputs.
-        resumed: name and time-step of the checkpoint that it continues from.
+        resumed: name and time-step of the checkpoint that it continues from, and when that was saved.
     """
-    path = job_file(root, table, next_number(root, table))
-    if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
+    number = next_number(root, table)
+    if os.environ.get("WORLD_SIZE", "2") == "1":
+        return
+    meeting = meeting_of(root, table, number)
+    if meeting is None:
+        return
+    told = {} if opening is None else opening.to_fields()
+    places = find_places()
+    content = json.dumps(
+        {
+            "opening": told,
+            "sinks": sinks,
+            "time": time.time(),
+            "resumed": resumed,
+            "machine": machine_name(places),
+        }
+    )
+    torch_store.put(meeting.key, content)
+    if meeting.path is None:
         return
     try:
-        path.parent.mkdir(exist_ok=True)
-        told = {} if opening is None else opening.to_fields()
-        content = json.dumps({"opening": told, "sinks": sinks, "time": time.time(), "resumed": resumed})
-        write_atomic(path, content.encode(), mode=0o600, durable=False)
-        _sweep(path.parent)
+        meeting.path.parent.mkdir(exist_ok=True)
+        write_atomic(meeting.path, content.encode(), mode=0o600, durable=False)
+        _sweep(meeting.path.parent)
     except OSError:
         return  # the other ranks then drop their records; rank 0 continues
 
@@ -223,7 +341,7 @@ def job_file(root: str, table: str, number: int) -> Path | None:
     text = "\n".join([*key, _launcher(), table, str(number)])
     import hashlib  # noqa: PLC0415 - not at import of the package
 
-    return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+    return Path(root) / JOBS_FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
 def _launcher() -> str:
@@ -257,6 +375,16 @@ def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -
     return found if found.get("time", 0.0) > since - before_s else None
 
 
+def checkpoints_of_rank_zero(meeting: Meeting | None) -> RankZeroFolder | None:
+    """Where rank 0's checkpoints lie; None where this process does not see them."""
+    found = None if meeting is None else meeting.seen(process_began, BEFORE_S)
+    opening = None if found is None else _opening_in(found)
+    if opening is None or CHECKPOINT not in opening.folders or not _is_of_this_job(opening):
+        return None
+    folder = Path(opening.folder(CHECKPOINT))
+    return RankZeroFolder(folder, opening.run) if folder.is_dir() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """Where rank 0's run continues.
@@ -272,32 +400,39 @@ class Resumed:
     time_step: int | None = None
 
 
-def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
-    """Where rank 0's run continues, once it has said so; None when it did not in time."""
+def await_resumed(meeting: Meeting, root: str, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
+    """Where rank 0's run continues, once it has said so; None when it did not in time.
+
+    Args:
+        meeting: where rank 0 tells of it.
+        root: data root of this process, for a run of another machine.
+        wait_s: how long to wait for that.
+    """
     began = time.monotonic()
     silent_s = SILENT_S
     while True:
-        found = read_published(path, process_began, BEFORE_S)
+        found = meeting.read(process_began, BEFORE_S)
         if found is not None:
             opening = _opening_in(found)
             if _is_of_this_job(opening):
-                return _resumed(opening, found.get("resumed"))
+                return _resumed(opening, found, root)
         waited = time.monotonic() - began
         if waited > wait_s:
             return None
         if waited > silent_s:
             silent_s = math.inf
-            tell_rank(
-                f"waits for rank 0 to tell in {path.parent} where the run continues, for {wait_s:.0f} s"
-            )
+            tell_rank(f"waits for rank 0 to tell in {meeting} where the run continues, for {wait_s:.0f} s")
         time.sleep(POLL_S)
 
 
-def _resumed(opening: Opening | None, resumed: tuple[str, int | None] | None) -> Resumed:
-    index = None if opening is None else RunIndex.parse(opening.index)
+def _resumed(opening: Opening | None, found: Mapping[str, Any], own_root: str) -> Resumed:
+    index, resumed = None if opening is None else RunIndex.parse(opening.index), found.get("resumed")
     if resumed is None or opening is None or index is None:
         return Resumed(None)
-    return Resumed(Item(opening.root, opening.table, index, index.opened), resumed[0], resumed[1])
+    root = opening.root
+    if found.get("machine", "") != machine_name(find_places()) and not os.path.isdir(root):
+        root = os.path.abspath(own_root)
+    return Resumed(Item(root, opening.table, index, index.opened), resumed[0], resumed[1])
 
 
 def _opening_in(found: dict[str, Any]) -> Opening | None:

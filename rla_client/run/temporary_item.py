@@ -4,15 +4,18 @@ Scripts put files of their own below `exp_manager.log_dir` and its siblings: the
 temporary item, made when somebody first asks for one, removed when the process ends (a killed one leaves it
 to the system's sweep of temporary files). `save_checkpoint` keeps the newest content of each name in a
 temporary file without a name, so that a `load_checkpoint()` after it works as ever, and so that it goes with
-the process, also with one that torchrun kills. Beyond MAX_KEPT_BYTES, and where the disk has no room,
-nothing is kept. A rank above 0 of a resumed run also reads the checkpoint that rank 0 continued from; it
-never writes there.
+the process, also with one that torchrun kills. Beyond MAX_KEPT_BYTES, and where the disk has no room, nothing
+is kept, which is said at the save. No copy is made of what rank 0 saves under the same name where this
+process sees its checkpoints: those are what it loads. A rank above 0 of a resumed run also reads the
+checkpoint that rank 0 continued from; it never writes there.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,13 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.process.descriptors import OwnFile
+from rla_client.run.current_logger import warn
 from rla_client.run.item import Item, create_item
 
 DISABLED_PREFIX = "rla-disabled-"
 MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
+RANK_ZERO_WAIT_S = 60.0  # for rank 0, or its agent, to write what this rank wants to load
+LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,14 @@ class SeenCheckpoint:
     run: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RankZeroFolder:
+    """Where rank 0's checkpoints lie, and its run."""
+
+    folder: Path
+    run: str
+
+
 class TemporaryItem:
     """The temporary item of one run, and what `load_checkpoint` finds in it.
 
@@ -44,14 +58,25 @@ class TemporaryItem:
         info: of its index.
         address: of its index.
         why: what stores nothing, for messages.
+        rank_zero: gives the folder of rank 0's checkpoints, where this process sees it; else None.
     """
 
-    def __init__(self, table: str, info: str, address: str, why: str = "this mode") -> None:
+    def __init__(
+        self,
+        table: str,
+        info: str,
+        address: str,
+        why: str = "this mode",
+        rank_zero: Callable[[], RankZeroFolder | None] = lambda: None,
+    ) -> None:
         self.seen: SeenCheckpoint | None = None
         self._names = table, info, address
         self._why = why
+        self._rank_zero = rank_zero
         self._made: tuple[int, Item] | None = None
         self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
+        self._warned: set[str] = set()  # names of which something was not kept
+        self._left: dict[str, int] = {}  # name → time-step of the last save, which was left to rank 0
 
     def __del__(self) -> None:
         for _step, kept in self._kept.values():
@@ -92,6 +117,11 @@ class TemporaryItem:
         from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
         from rla_client.contract.checkpoint.stamp import Stamp  # noqa: PLC0415
 
+        if self._is_rank_zeros(name):
+            self._left[name] = time_step
+            if (former := self._kept.pop(name, None)) is not None:
+                _close(former[1])
+            return
         captured = capture(content)
         size = len(captured.skeleton) + sum(captured.sizes)
         folder = Path(self.item().folder(CHECKPOINT))
@@ -99,6 +129,7 @@ class TemporaryItem:
         if size > MAX_KEPT_BYTES or not has_room(folder):
             what = f"over {MAX_KEPT_BYTES >> 20} MiB" if size > MAX_KEPT_BYTES else "and there was no room"
             self._kept[name] = time_step, f"it was {what}"
+            self._say_not_kept(name, time_step, what)
         else:
             path = folder / f"kept-{os.urandom(8).hex()}.pt"
             stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
@@ -108,8 +139,40 @@ class TemporaryItem:
                 os.unlink(path)
             except (NotWrittenError, OSError) as error:
                 self._kept[name] = time_step, str(error)
+                self._say_not_kept(name, time_step, str(error))
         if former is not None:
             _close(former[1])
+
+    def _is_rank_zeros(self, name: str) -> bool:
+        """Whether rank 0 saves under this name, where this process can load it."""
+        from rla_client.checkpoint.listing import list_checkpoints  # noqa: PLC0415 - rarely needed
+
+        place = self._rank_zero()
+        return place is not None and bool(list_checkpoints(place.folder, name))
+
+    def _say_not_kept(self, name: str, time_step: int, why: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            warn(
+                f"{name} of time-step {time_step} is not kept for a load_checkpoint() of this process: {why}"
+            )
+
+    def _load_rank_zeros(self, name: str, index: int, *, trust: bool) -> tuple[int, Any] | None:
+        """A checkpoint that rank 0 has saved, or is about to; None where it does not come."""
+        from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - rarely needed
+
+        until = time.monotonic() + RANK_ZERO_WAIT_S
+        while (place := self._rank_zero()) is not None:
+            try:
+                step, path = find_checkpoint(place.folder, name, index)
+            except NoCheckpointError:
+                if time.monotonic() > until:
+                    return None
+                time.sleep(LOOK_S)
+            else:
+                return step, load_file(path, trust=trust, run=place.run)
+        return None
 
     def load_checkpoint(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
         """What was kept last under a name, else the checkpoint that was seen at the start.
@@ -126,6 +189,11 @@ class TemporaryItem:
         from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
         from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - rarely needed
 
+        left = self._left.get(name)
+        if left is not None and index in {None, left}:
+            loaded = self._load_rank_zeros(name, left, trust=trust)
+            if loaded is not None:
+                return loaded
         step, kept = self._kept.get(name, (None, None))
         if step is not None and index in {None, step} and isinstance(kept, OwnFile):
             try:
@@ -139,6 +207,8 @@ class TemporaryItem:
             return found, load_file(path, trust=trust, run=seen.run)
         wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
         there = "none was saved" if step is None else f"the last one is of time-step {step}"
+        if left is not None:
+            there = f"the last one, of time-step {left}, was left to rank 0, which has none (any more)"
         if isinstance(kept, str):
             there += f" and was not kept ({kept})"
         raise NoCheckpointError(

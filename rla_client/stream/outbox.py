@@ -594,6 +594,8 @@ class Outbox:
 
     def _flush(self, timeout: float | None, *, media: bool) -> tuple[str, Flushed]:
         deadline = None if timeout is None else time.monotonic() + timeout
+        while self._lacks_run() and deadline is not None and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
         with self.lock:
             if self._waiting:
                 self._write_waiting()
@@ -605,6 +607,14 @@ class Outbox:
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
         flushed = self._messenger.await_flushed(header, deadline)
         return writer.name, NOT_FLUSHED if self._spool_gone(writer) else flushed
+
+    def _lacks_run(self) -> bool:
+        """Whether records wait for a run to join, which may still come; tries once more."""
+        with self.lock:
+            if self._writer is None and self._waiting and not self._closed:
+                self._next_try = 0.0
+                self._open_writer()
+            return self._writer is None and bool(self._waiting and self._opening_wait_s)
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
         """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""

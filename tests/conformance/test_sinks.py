@@ -165,6 +165,20 @@ def test_records_end_where_the_encoder_says(name: str, tmp_path: Path) -> None:
 
 
 @every_sink
+def test_what_was_recorded_before_the_save_stays(name: str, tmp_path: Path) -> None:
+    """Where time-steps begin at 0 again, earlier stages are not cut."""
+    encoder = MAKERS[name][1]()
+    content = encoder.head() + b"".join(encoder.encode(rows_of(step, name=name))[0] for step in (10, 20, 30))
+    (tmp_path / "file").write_bytes(content)
+    with (tmp_path / "file").open("rb") as file:
+        none_later = encoder.kept(FileContent(file.fileno()), None, 5.0, 1e12)
+        all_later = encoder.kept(FileContent(file.fileno()), None, 5.0, 0.0)
+    if none_later is not None and all_later is not None:
+        assert none_later.size == len(content)
+        assert all_later.size == len(encoder.head()) or all_later.state["rows"] == 0
+
+
+@every_sink
 @pytest.mark.parametrize(("rows", "time_step"), [(2, None), (None, 20.0), (None, 25.5), (0, None), (9, None)])
 def test_what_stays_when_a_run_goes_on_earlier(
     name: str, rows: int | None, time_step: float | None, tmp_path: Path

@@ -18,7 +18,7 @@ from support.spooled import bare_opening
 
 from rla_client.database.imports.tensorboard import read_points
 from rla_client.run.environment import MODE_VARIABLE, RANK_VARIABLES
-from rla_client.run.ranks import await_resumed
+from rla_client.run.ranks import Meeting, await_resumed
 
 LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"
@@ -198,8 +198,8 @@ def test_what_a_former_attempt_said_does_not_count(tmp_path: Path) -> None:
     ):
         path = tmp_path / "meeting.json"
         path.write_text(json.dumps({"opening": opening, "time": time.time() - age_s, "resumed": None}))
-        assert await_resumed(path, wait_s=0.1) is None
+        assert await_resumed(Meeting("", path), str(tmp_path), wait_s=0.1) is None
     path.write_text(json.dumps({"opening": elsewhere, "time": time.time()}))
-    found = await_resumed(path, wait_s=0.1)
+    found = await_resumed(Meeting("", path), str(tmp_path), wait_s=0.1)
     assert found is not None
     assert found.item is None

@@ -3,7 +3,7 @@
     python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
 
 `{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "sharded", "config"}` for a sharded
-checkpoint.
+checkpoint, `{"state", "meet"}` for what rank 0 of a job told.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
+from rla_agent.replicate.transfer.job_file import read_job_file
 from rla_client.contract.errors import RlaError, StillWrittenError
 
 
@@ -27,6 +28,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         if "sharded" in request:
             path = Path(str(request["sharded"]))
             return {"bytes": fetch_sharded_back(Path(request["state"]), path, request.get("config"))}
+        if "meet" in request:
+            return read_job_file(Path(request["state"]), request["meet"])
         folder, name = str(request["folder"]), str(request["name"])
         size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
     except TargetError as error:

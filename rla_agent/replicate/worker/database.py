@@ -30,7 +30,7 @@ from rla_agent.replicate.backend.errors import (
     UnreadableError,
 )
 from rla_agent.replicate.backend.remote_stat import Twin
-from rla_agent.replicate.checksums import SUMS_NAME, ChecksumsError, write_checksums
+from rla_agent.replicate.checksums import SUMS_NAME, ChecksumsError, sums_name, write_checksums
 from rla_agent.replicate.file_state import Local, Owned
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import (
@@ -70,6 +70,7 @@ from rla_client.contract.layout import (
     FOLDER_KINDS,
     LOG,
 )
+from rla_client.contract.run_part import run_file_name
 from rla_client.contract.text.terminal_text import printable
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
@@ -217,6 +218,7 @@ class Database:
             for folder in self.scanner.item(found[1]):
                 self._see_end(folder)
                 self._compare(folder, now)
+            self._look_at_jobs(now)
             for folder in self.scanner.archives(found[1]):
                 for name in folder.files:
                     self.hint(folder.path + b"/" + name, now)
@@ -231,6 +233,7 @@ class Database:
                 live.add(folder.item)
             self._compare(folder, now)
             yield
+        self._look_at_jobs(now)
         self._live = live
         self.problem = ""
         self._looks_failed = 0
@@ -239,20 +242,31 @@ class Database:
         """A run that has just ended, or has no sums yet: looked at once more when all of it is sent."""
         if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
             return
-        item, run = _name(folder.item), folder.files.get(RUN_NAME)
+        item = _name(folder.item)
+        run, sums = self._run_in(folder)
         if run is not None:
             self._note_end(item, run.mtime_ns)
         just_ended = folder.item in self._live
         self._live.discard(folder.item)
-        if run is not None and (SUMS_NAME not in folder.files or just_ended):
+        if run is not None and (sums not in folder.files or just_ended):
             self._ended.add(item)
+
+    def _run_in(self, folder: Folder) -> tuple[Local | None, bytes]:
+        """The file in a log folder that says how its run stands, and the name of the sums beside it."""
+        if RUN_NAME in folder.files:
+            return folder.files[RUN_NAME], SUMS_NAME
+        run = self.scanner.run(_name(folder.item))
+        part = "" if run is None else run.part
+        return folder.files.get(os.fsencode(run_file_name(part))), sums_name(part)
 
     def _see_late_change(self, folder: Folder, name: bytes) -> None:
         """A file has changed (a tag, a note): sums of its run that were made before are made anew."""
-        if folder.live or folder.kind == ARCHIVE_TESTER or name == SUMS_NAME:
+        if folder.live or folder.kind == ARCHIVE_TESTER or name.startswith(SUMS_NAME):
             return
         item = _name(folder.item)
-        if os.path.lexists(os.path.join(self.scanner.root, _LOGS, os.fsencode(item), SUMS_NAME)):
+        run = self.scanner.run(item)
+        sums = sums_name("" if run is None else run.part)
+        if os.path.lexists(os.path.join(self.scanner.root, _LOGS, os.fsencode(item), sums)):
             self._ended.add(item)
 
     def _note_end(self, item: str, ended_ns: int) -> None:
@@ -274,11 +288,17 @@ class Database:
             if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
                 continue
             try:
-                compact = self.append_every_s > 0
+                compact, run = self.append_every_s > 0, self.scanner.run(item)
                 path = write_checksums(
-                    self.ledger, self.number, self.scanner.root, self.descriptor, item, compact=compact
+                    self.ledger,
+                    self.number,
+                    self.scanner.root,
+                    self.descriptor,
+                    item,
+                    compact=compact,
+                    part="" if run is None else run.part,
                 )
-            except ChecksumsError as error:
+            except (ChecksumsError, ScanError) as error:
                 self.problem = printable(str(error))
                 path = b""
             if path is None:
@@ -293,7 +313,13 @@ class Database:
             for folder in self.scanner.item(item):
                 self._see_end(folder)
                 self._compare(folder, now)
+        if self._live:
+            self._look_at_jobs(now)
         self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
+
+    def _look_at_jobs(self, now: float) -> None:
+        for folder in self.scanner.jobs():
+            self._compare(folder, now)
 
     def _compare(self, folder: Folder, now: float) -> None:
         if folder.live:

@@ -27,7 +27,7 @@ _NAMES: Final = "|".join(  # progress.csv, progress.<label>.csv, log.<label>.txt
     rf"{stem}(\.[^/]*)?\.txt" if ending == "txt" else rf"{stem}[^/]*\.{ending}"
     for stem, _, ending in (name.partition(".") for name in OUTPUT_NAMES.values())
 )
-_GROWING: Final = re.compile(rf"({_NAMES}|system\.csv|events\.out\.tfevents\..*)".encode())
+_GROWING: Final = re.compile(rf"({_NAMES}|system(\.[A-Za-z0-9-]+)?\.csv|events\.out\.tfevents\..*)".encode())
 
 
 @dataclass(frozen=True, slots=True)

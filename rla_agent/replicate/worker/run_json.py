@@ -1,4 +1,4 @@
-"""`run.json` of an item as replication reads it."""
+"""`run.json` of an item, or the file of a part of a run, as replication reads it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.run_part import part_machine
 
 SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 MAX_RUN_JSON_BYTES: Final = 1 << 20
@@ -24,6 +25,7 @@ class ItemRun:
     time_step: float | None
     stamp: tuple[int, int]
     goes: bool = True  # False: its configuration, or RLA_MODE=offline, keeps it here
+    part: str = ""  # the machine, where this is a part of another machine's run
 
     @property
     def live(self) -> bool:
@@ -50,4 +52,5 @@ def read_run(path: bytes, stamp: tuple[int, int]) -> ItemRun | None:
         return None
     step, goes = found.get("time_step"), found.get("replicate", True) is not False
     step = step if isinstance(step, int | float) else None
-    return ItemRun(str(found.get("host", "")), str(found.get("state", "")), step, stamp, goes)
+    part = part_machine(os.path.basename(os.fsdecode(path)))
+    return ItemRun(str(found.get("host", "")), str(found.get("state", "")), step, stamp, goes, part)

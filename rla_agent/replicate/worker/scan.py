@@ -2,14 +2,15 @@
 
 Folder by folder (a generator, so that the worker serves hints in between). Only files of items are seen:
 `<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, and the same below `arc/`.
-`run.json` in the item's log folder says whose it is and whether it lives. A folder that cannot be listed is
-left out and noted in `Scanner.unread`: nothing is known of what it holds, so nobody may conclude that it is
-gone.
+`run.json` in the item's log folder says whose it is and whether it lives; where a part of another machine's
+run lies, `run.part.<machine>.json`. A folder that cannot be listed is left out and noted in `Scanner.unread`:
+nothing is known of what it holds, so nobody may conclude that it is gone.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -18,12 +19,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.file_state import Local
-from rla_agent.replicate.worker.run_json import ItemRun, read_run
+from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, ItemRun, read_run
 from rla_agent.replicate.worker.source_file import folder_copy_mode, local_state
 from rla_agent.replicate.worker.unread import ScanError, Unread, unread
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
-from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, OWN_NAMES
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    DEFAULT_LOG_TYPES,
+    JOBS_FOLDER,
+    LOG,
+    OWN_NAMES,
+)
 from rla_client.contract.run_index import RunIndex
+from rla_client.contract.run_part import part_machine
 from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +44,9 @@ MAX_DEPTH: Final = 64  # of folders below an item
 _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
 _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
-_STORES: Final = frozenset({b".objects", b".rla", b".rla-jobs"})  # of this machine alone, beside the tables
+_STORES: Final = frozenset(
+    {b".objects", b".rla", JOBS_FOLDER.encode()}
+)  # of this machine alone, beside the tables
 _OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -88,6 +100,7 @@ class Scanner:
         self.scope = scope
         self._runs: dict[str, ItemRun | None] = {}
         self.unread: dict[bytes, Unread] = {}
+        self._jobs: dict[tuple[bytes, int, int], bool] = {}  # name, inode, mtime of a job's file → it goes
 
     def everything(self) -> Iterator[Folder]:
         """Every folder of every item in scope, and those above them.
@@ -132,6 +145,29 @@ class Scanner:
                 folder, _, name = path.rpartition(b"/")
                 yield Folder(folder, ARCHIVE_TESTER, folder, live=False, files={name: local})
 
+    def jobs(self) -> Iterator[Folder]:
+        """What rank 0 of each job here told of its run, for ranks of machines that share the master alone."""
+        path, files = JOBS_FOLDER.encode(), dict[bytes, Local]()
+        for entry, folder in self._entries(path, 0) or ():
+            if not folder and not entry.name.startswith(_TEMP):
+                self._add(files, path, entry)
+        own = {name: local for name, local in files.items() if self._job_goes(path + b"/" + name, local)}
+        self._jobs = {name: goes for name, goes in self._jobs.items() if name[0] in files}
+        if own:
+            yield self._folder(path, LOG, path, own, live=False)
+
+    def _job_goes(self, path: bytes, local: Local) -> bool:
+        """Whether a job's file is of a run of this data root that is replicated."""
+        key = os.path.basename(path), local.ino, local.mtime_ns
+        if key not in self._jobs:
+            run: object = None
+            with suppress(OSError, ValueError, RecursionError, AttributeError):
+                told = json.loads(read_small(os.fsdecode(os.path.join(self.root, path)), MAX_RUN_JSON_BYTES))
+                run = None if told.get("relayed") else told.get("opening")
+            goes = isinstance(run, dict) and run.get("replicate", True) is not False
+            self._jobs[key] = goes and isinstance(run, dict) and not (run.get("offline") or run.get("master"))
+        return self._jobs[key]
+
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
         parts = path.split(b"/")
@@ -156,13 +192,18 @@ class Scanner:
     def run(self, item: str) -> ItemRun | None:
         """run.json of an item, read again when it has changed; None where there is none that says anything.
 
+        Where a part of a run lies alone, its file counts; of several, that of this host.
+
         Raises:
             ScanError: this process is short of descriptors or memory.
         """
         folder = os.fsencode(f"{LOG}/{item}")
         path = os.path.join(self.root, folder, b"run.json")
         try:
-            found = os.lstat(path)
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                return self._part(item, os.path.join(self.root, folder))
             stamp = (found.st_ino, found.st_mtime_ns)
             run = self._runs.get(item)
             if run is None or run.stamp != stamp:
@@ -171,6 +212,24 @@ class Scanner:
             self._runs.pop(item, None)
             self._note(folder, b"run.json", error)
             return None
+        return run
+
+    def _part(self, item: str, folder: bytes) -> ItemRun | None:
+        """What the file of a part says.
+
+        Raises:
+            OSError: it, or its folder, cannot be read.
+        """
+        parts = []
+        for name in sorted(name for name in os.listdir(folder) if part_machine(os.fsdecode(name))):
+            path = os.path.join(folder, name)
+            found = os.lstat(path)
+            stamp, known = (found.st_ino, found.st_mtime_ns), self._runs.get(item)
+            part = known if known is not None and known.stamp == stamp else read_run(path, stamp)
+            parts += [] if part is None else [part]
+        run = next((part for part in parts if part.host == self.scope.host), parts[0] if parts else None)
+        if run is not None:
+            self._runs[item] = run
         return run
 
     def _tables(self, path: bytes, kind: str, depth: int) -> Iterator[Folder]:

@@ -17,6 +17,7 @@ from rla_client.cli.registration import LOOK, add_command
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.run_file import run_file
+from rla_client.contract.run_part import newest_part
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
@@ -123,6 +124,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
         "run_file": _about(run),
+        "parts": _parts(run, clock()),
         "problems": list(record.problems),
     }
 
@@ -226,7 +228,13 @@ def _print_checkpoints(run: Run) -> None:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    return run_file(run.database.data_root, run.table, run.index)
+    return run_file(run.database.data_root, run.table, run.index) or newest_part(run.folder(LOG))
+
+
+def _parts(run: Run, now: float) -> list[str]:
+    from rla_client.database.run_parts import parts_text
+
+    return parts_text(run.folder(LOG), run_file(run.database.data_root, run.table, run.index), now)
 
 
 def _standing(run: Run, now: float) -> dict[str, object]:
@@ -239,6 +247,8 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["host"] = record.host
     if lines := lost_lines(about):
         facts["lost"] = "\n".join(lines).removeprefix("lost: ")
+    if parts := _parts(run, now):
+        facts["parts"] = "\n".join(map(clean, parts))
     parent = about.get("parent")
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"

@@ -10,6 +10,7 @@ one whose neighbours are gone still says where its rows belong.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.layout import ALWAYS_OUTPUTS, CONSOLE, OUTPUT_NAMES, PRINTED, SINKS, TAKEN_NAMES
+from rla_client.contract.run_part import MACHINE
 from rla_client.contract.safe_names import check_relative
 from rla_client.contract.spool.protocol import (
     MAX_FRAME_BYTES,
@@ -89,6 +91,7 @@ class Continuation(NamedTuple):
             fork's copy of the earlier run. Empty without one.
         earlier: of the run that continues.
         samples: how many of them; None keeps all, unless `time_step` cuts.
+        saved: Unix seconds; what was recorded before that, `time_step` does not cut.
     """
 
     rows: int | None = None
@@ -100,11 +103,14 @@ class Continuation(NamedTuple):
     staged: str = ""
     earlier: Earlier = Earlier()
     samples: int | None = None
+    saved: float = -math.inf
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data; `earlier` lies among the others."""
         own = {**self._asdict(), "after": list(self.after)}
         del own["earlier"]
+        if self.saved == -math.inf:  # which JSON has no word for
+            del own["saved"]
         return {**own, **self.earlier.to_fields()}
 
     @classmethod
@@ -129,6 +135,7 @@ class Continuation(NamedTuple):
                 _staged(raw.get("staged", "")),
                 Earlier.from_fields(raw),
                 None if samples is None else parse_uint(samples, INT64),
+                parse_number(raw.get("saved", -math.inf)),
             )
         except _FAULTS as error:
             raise RemoteProtocolError(f"continuation is not what a client writes: {error}") from error
@@ -160,6 +167,8 @@ class Opening(NamedTuple):
         continues: the earlier files that it continues in; None for a run of its own.
         earlier: of a run that is opened again in files of its own.
         stall_s: the project's own `AGENT.stall_s`; None: the machine's. `sample_interval_s` likewise.
+        part: this machine's name, where another one has the run's main process (`run_part`); else empty.
+        ends_part: of a part: how this process ends is how its part does; not so of its workers.
         segment: number of the segment that this frame begins.
         rows: of the stream before this segment.
         lost: records of the stream that could not be kept so far.
@@ -195,6 +204,8 @@ class Opening(NamedTuple):
     earlier: Earlier = Earlier()
     stall_s: float | None = None
     sample_interval_s: float | None = None
+    part: str = ""
+    ends_part: bool = False
     segment: int = 1
     rows: int = 0
     lost: int = 0
@@ -288,6 +299,8 @@ class Opening(NamedTuple):
                 earlier=Earlier.from_fields(raw.get("earlier")),
                 stall_s=_seconds(raw.get("stall_s")),
                 sample_interval_s=_seconds(raw.get("sample_interval_s")),
+                part=_part(raw.get("part", "")),
+                ends_part=bool(raw.get("ends_part", False)),
                 segment=parse_uint(raw.get("segment", 1)),
                 rows=parse_uint(raw.get("rows", 0)),
                 lost=parse_uint(raw.get("lost", 0)),
@@ -333,6 +346,13 @@ def _name(name: object) -> str:
     if len(check_relative(text)) != 1:
         raise ArgumentError(f"{text!r} is more than one path component")
     return text
+
+
+def _part(raw: object) -> str:
+    """A machine's name, or nothing; it becomes part of file names."""
+    if not raw or MACHINE.fullmatch(str(raw)):
+        return str(raw)
+    raise ArgumentError(f"{str(raw)!r:.100} is no name of a machine")
 
 
 def _seconds(raw: object) -> float | None:

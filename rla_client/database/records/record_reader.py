@@ -21,6 +21,7 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE, ran_s, seconds
 from rla_client.contract.run_index import RunIndex
+from rla_client.contract.run_part import newest_part
 from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.curves.stream_tables import SHARED, roles_of, table_of, with_role
@@ -43,7 +44,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     """Read everything that a row shows of one run; see the module's text on problems."""
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []
-    run = _guarded(f"{folder}/{RUN_FILE}", problems)
+    run = _guarded(f"{folder}/{RUN_FILE}", problems) or newest_part(folder)
     note = _guarded(f"{folder}/{NOTE_FILE}", problems)
     surroundings = read_told(f"{folder}/{ENVIRONMENT_FILE}")
     hyper, broken = read_hyper_params(data_root, table, index)

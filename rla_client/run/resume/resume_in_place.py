@@ -49,7 +49,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
         run = open_item_run(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
         data.save_after(point.saved_before)
         set_current(run.logger, data.scope)
-    resumed = point.name, point.time_step
+    resumed = point.name, point.time_step, None if point.order is None else point.order / 1e9
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     data.mark_parameters(run)
     bind_recorders(run, item)

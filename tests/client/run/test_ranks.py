@@ -74,6 +74,12 @@ def test_on_one_machine_the_launcher_tells_jobs_apart(
     assert over_machines is not None
 
 
+def meeting(root: Path) -> ranks.Meeting:
+    found = ranks.meeting_of(str(root), "t", 1)
+    assert found is not None
+    return found
+
+
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_NODEID", "MASTER_ADDR"):
@@ -85,24 +91,24 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", os.uname().nodename])
 def test_on_one_machine_ranks_may_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("MASTER_ADDR", address)
-    assert ranks.why_apart(str(tmp_path), ranks.job_file(str(tmp_path), "t", 1)) == ""
+    assert meeting(tmp_path).why_apart(str(tmp_path)) == ""
 
 
 @pytest.mark.usefixtures("here")
 def test_a_rank_knows_when_nothing_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "torchrun" in ranks.why_apart(str(tmp_path), None)
-    meeting = ranks.job_file(str(tmp_path), "t", 1)
-    assert meeting is not None
+    assert "torchrun" in ranks.Meeting("", None).why_apart(str(tmp_path))
+    place = meeting(tmp_path)
+    assert place.path is not None
     for name, value in {"MASTER_ADDR": "192.0.2.7", "SLURM_NODEID": "1"}.items():
         with monkeypatch.context() as one:
             one.setenv(name, value)
-            assert f"{name}={value}" in ranks.why_apart(str(tmp_path), meeting)
+            assert f"{name}={value}" in place.why_apart(str(tmp_path))
             one.setattr(ranks, "network_file_system", lambda _path: "NFS")
-            assert ranks.why_apart(str(tmp_path), meeting) == ""
+            assert place.why_apart(str(tmp_path)) == ""
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.7")
-    meeting.parent.mkdir()
-    meeting.touch()
-    assert ranks.why_apart(str(tmp_path), meeting) == "", "rank 0's run is seen"
+    place.path.parent.mkdir()
+    place.path.touch()
+    assert place.why_apart(str(tmp_path)) == "", "rank 0's run is seen"
 
 
 ALONE = """

@@ -71,12 +71,13 @@ def test_what_is_written_is_what_is_read() -> None:
     """Each field has another value than its default, so none can be forgotten."""
     after = f"{1:016x}-7-0123abcd"
     continues = Continuation(
-        3, 7.5, "events.x", 9, "abandoned-4", (after,), ".rla-tmp-fork-x", Earlier(1.0, 2.0)
+        3, 7.5, "events.x", 9, "abandoned-4", (after,), ".rla-tmp-fork-x", Earlier(1.0, 2.0), 5, 6.5
     )
     opening = bare_opening(
         "/data", table="t", index="i", config="/c.yaml", offline=True, master=True, replicate=False,
         run_key="k", launch="l", parent={"run": "p", "chain": True}, continues=continues,
-        earlier=Earlier(3.0, 4.0), stall_s=5.0, sample_interval_s=6.0, segment=7, rows=8, lost=9, spool="/s",
+        earlier=Earlier(3.0, 4.0), stall_s=5.0, sample_interval_s=6.0, part="m-1",
+            ends_part=True, segment=7, rows=8, lost=9, spool="/s",
     )  # fmt: skip
     defaults = set(Opening._field_defaults)
     assert not {name for name in defaults if getattr(opening, name) == getattr(bare_opening(), name)}

@@ -1,0 +1,75 @@
+"""The part of a run that this machine writes, while another one has the run's main process.
+
+What that process says of the run holds here, too, but for where: the item has the same index below this
+machine's own data root. Where both share the root, it is the same folder, and the machine of the main process
+sends all of it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rla_client.config.machine_config import settings_of_run
+from rla_client.contract.errors import NoSuchRunError, RlaError
+from rla_client.contract.filesystem.safe_paths import open_folder
+from rla_client.contract.layout import FOREIGN_MARK, HYPARAMETER, LOG, OTHER_RESULTS
+from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Opening
+from rla_client.run.describe import check_path, readable
+from rla_client.run.environment import mode
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import Config
+
+
+def opening_here(
+    told: Opening, machine: str, root: str, config: Config, *, master: bool, cut: Continuation | None = None
+) -> Opening:
+    """A run's description as it holds on this machine; makes its folders here.
+
+    Args:
+        told: by the main process, on another machine.
+        machine: this one's name.
+        root: data root of this process.
+        config: likewise.
+        master: this machine is the master.
+        cut: of a run that is resumed: where rows, events and samples of this machine alone are cut.
+
+    Raises:
+        NoSuchRunError: the folder cannot be made, or a copy of the run lies in its place.
+    """
+    try:
+        real = check_path(root)
+        os.makedirs(real, exist_ok=True)
+        found = os.stat(real)
+        log = os.path.join(real, told.folders[LOG])
+        copied = os.path.lexists(os.path.join(log, FOREIGN_MARK))
+        # the main process makes all folders of an item, a part only some: then this is its own disk
+        shared = os.path.isdir(os.path.join(real, told.folders.get(HYPARAMETER, LOG)))
+        if not copied:
+            for kind in (LOG, OTHER_RESULTS):  # media need theirs
+                os.close(open_folder(real, told.folders.get(kind, told.folders[LOG]), create=True))
+    except (OSError, RlaError) as error:
+        raise NoSuchRunError(f"the run {told.title} has no folder in {root}: {error}") from error
+    if copied:
+        raise NoSuchRunError(f"a copy of the run from the master lies where this machine would write: {log}")
+    sends = config.send_log_file and not master
+    return told._replace(
+        root=real,
+        root_device=found.st_dev,
+        root_inode=found.st_ino,
+        config=None if config.path is None else os.path.abspath(config.path),
+        offline=mode() == "offline",
+        master=master,
+        replicate=sends and not shared,
+        launch=readable(os.environ.get(LAUNCH_VARIABLE, "")[:64]),
+        continues=None if told.continues is None else _continues(told.continues, None if shared else cut),
+        primary=False,
+        part=machine,
+        **settings_of_run(config.agent),
+    )
+
+
+def _continues(told: Continuation, cut: Continuation | None) -> Continuation:
+    """The main process's continuation has the rows of its own table; of these here, `cut` says where."""
+    return (cut or Continuation())._replace(abandoned=told.abandoned, earlier=told.earlier)

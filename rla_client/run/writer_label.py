@@ -1,0 +1,36 @@
+"""The label of a further writer of a run, where no two machines may have the same.
+
+Labels are part of file names, and the files of all machines lie in one item on the master.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from rla_client.contract.run_part import ranks_of, run_parts
+from rla_client.contract.spool.opening import Opening
+
+MAX_CHARS: Final = 64
+
+
+def with_machine(label: str, machine: str) -> str:
+    """A label that no other machine has, cut to what a label may have; the same without a machine."""
+    return f"{label[: MAX_CHARS - 1 - len(machine)]}-{machine}" if machine else label
+
+
+def label_of_rank(opening: Opening, label: str) -> str:
+    """Label of a rank of a part in a run that is resumed: it goes on in files that are this machine's.
+
+    Another machine that had the rank may still be sending its files, so nobody else may use their names.
+
+    Args:
+        opening: of the run, as it holds on this machine.
+        label: that of a new run.
+    """
+    parts = run_parts(opening.log_folder)
+    mine = any(label in ranks_of(content) for name, content in parts.items() if name == opening.part)
+    others = any(label in ranks_of(content) for name, content in parts.items() if name != opening.part)
+    file = opening._replace(label=label).output_path("warn")
+    there = os.path.lexists(os.path.join(opening.log_folder, file))
+    return label if mine or (there and not others) else with_machine(label, opening.part)
