@@ -513,8 +513,8 @@ class ExpManager(RunAttributes):
 
         Raises:
             NotConfiguredError: `configure` was not called.
-            ArgumentError: the data root cannot be written; with `all_ranks`, nothing tells which job this rank
-                belongs to; `join` is no address, or `role` no role.
+            ArgumentError: the data root cannot be written; with `all_ranks`, nothing tells which job this
+                rank belongs to; `join` is no address, or `role` no role.
             NoSuchRunError: the run of `join` cannot be joined.
         """
         opens = None if not join else partial(open_by_address, address=join, role=role)

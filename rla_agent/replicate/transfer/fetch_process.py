@@ -25,13 +25,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])
-        if "sharded" in request:
-            path = Path(str(request["sharded"]))
-            return {"bytes": fetch_sharded_back(Path(request["state"]), path, request.get("config"))}
         if "meet" in request:
             return read_job_file(Path(request["state"]), request["meet"])
-        folder, name = str(request["folder"]), str(request["name"])
-        size = fetch_back(Path(request["state"]), folder, name, request.get("config"))
+        state, config = Path(request["state"]), request.get("config")
+        if "sharded" in request:
+            size = fetch_sharded_back(state, Path(str(request["sharded"])), config)
+        else:
+            size = fetch_back(state, str(request["folder"]), str(request["name"]), config)
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return {"error": f"the master does not give it: {error}{hint}"}
