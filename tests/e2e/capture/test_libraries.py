@@ -181,6 +181,36 @@ def test_interpreters_that_take_no_path(tmp_path: Path, flag: str) -> None:
     assert "nothing was captured: no Python process loaded it" in found.stderr
 
 
+TOOLS = {  # module → the command that it stands before
+    "opentelemetry.instrumentation.auto_instrumentation": ["opentelemetry-instrument"],
+    "ddtrace": ["ddtrace-run"],
+    "coverage": ["coverage", "run", "-m"],
+}
+
+
+@pytest.mark.parametrize("order", ["inside", "outside"])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_beside_tools_that_hook_programs_too(tmp_path: Path, tool: str, order: str) -> None:
+    name, *words = TOOLS[tool]
+    command = [str(Path(sys.executable).with_name(name)), *words]
+    if not Path(command[0]).exists():
+        pytest.skip(f"{name} is not installed; `make test-capture` does it")
+    (tmp_path / "program.py").write_text(f"import sys{WRITE}print({tool!r} in sys.modules)\n")
+    exporters = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+    quiet = {"DD_TRACE_ENABLED": "false", "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false"}
+    environment = dict.fromkeys(exporters, "none") | quiet
+    if order == "inside":
+        program = ["program"] if words else [sys.executable, "program.py"]
+        found = capture_command(tmp_path, *command, *program, environment=environment)
+    else:
+        found = capture_command(
+            tmp_path, sys.executable, "program.py", environment=environment,
+            before=[*command[:1], "run"] if words else command,
+        )  # fmt: skip
+    assert (found.code, len(found.run.rows)) == (0, 1), found.stderr
+    assert found.stdout == b"True\n" or (words and order == "outside")
+
+
 def test_check_says_which_python_would_be_captured(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("open('ran', 'w')")
     rla = str(Path(sys.executable).with_name("rla"))
