@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.job.arena_layout import ARENA_FOLDER
 from rla_client.media.job_outbox import JobOutbox
-from rla_client.media.pixel_sender import PixelSender
 from rla_client.stream import scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rla_client.media.pixel_sender import PixelSender
 
 FIRST_VIDEO_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
 
@@ -130,5 +130,7 @@ def pixel_sender(outbox: JobOutbox | None) -> PixelSender | None:
             return None  # the agent is outside of this container
         if state.slots is not None:
             state.slots.close()
+        from rla_client.media.pixel_sender import PixelSender  # noqa: PLC0415 - only where there are pixels
+
         state.slots = PixelSender(outbox)
     return state.slots

@@ -90,11 +90,15 @@ def capture(
 
 
 def capture_command(
-    folder: Path, *command: str, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    folder: Path,
+    *command: str,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> Result:
-    """Run a command in a folder, captured."""
+    """Run a command in a folder, captured; `before`: of another tool, which runs all of it."""
     done = subprocess.run(
-        [AGENT, "run", "--capture", *options, "--", *command],
+        [*before, AGENT, "run", "--capture", *options, "--", *command],
         cwd=folder,
         env={**os.environ, **(environment or {})},
         capture_output=True,

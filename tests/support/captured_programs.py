@@ -104,6 +104,46 @@ trackio.finish()
 """
 
 
+SWANLAB = """
+import swanlab
+run = swanlab.init(project="tracked", mode="offline", config={"lr": 0.125})
+for step in range(3):
+    swanlab.log({"loss": step / 2, "group": {"a": 1}})
+run.log({"loss": 7.0})
+swanlab.finish()
+"""
+
+
+RSL_RL = """
+import torch
+from tensordict import TensorDict
+from rsl_rl.env import VecEnv
+from rsl_rl.runners import OnPolicyRunner
+
+class Walk(VecEnv):
+    num_envs, num_actions, max_episode_length, device, cfg = 4, 2, 8, "cpu", {}
+    def __init__(self):
+        self.episode_length_buf = torch.zeros(4, dtype=torch.long)
+        self.at = torch.zeros(4, 2)
+    def get_observations(self):
+        return TensorDict({"state": self.at.clone()}, batch_size=[4])
+    def step(self, actions):
+        self.at = self.at + 0.1 * actions.clamp(-1, 1)
+        dones = torch.ones(4, dtype=torch.bool)
+        return self.get_observations(), self.at[:, 0], dones.long(), {"time_outs": dones, "log": {}}
+
+model = {"class_name": "MLPModel", "hidden_dims": [8], "activation": "elu"}
+config = {
+    "seed": 3, "num_steps_per_env": 8, "save_interval": 50, "logger": "tensorboard",
+    "obs_groups": {"actor": ["state"], "critic": ["state"]},
+    "algorithm": {"class_name": "PPO", "num_learning_epochs": 1, "num_mini_batches": 1},
+    "actor": {**model, "distribution_cfg": {"class_name": "GaussianDistribution", "init_std": 1.0}},
+    "critic": model,
+}
+OnPolicyRunner(Walk(), config, log_dir="logs/walk").learn(3)
+"""
+
+
 WRITE = "\nfrom tensorboardX import SummaryWriter\nSummaryWriter('runs').add_scalar('a', 1.0, 1)\n"
 #: library → script, words, hyper-parameters, what the index has of them
 PARSERS: dict[str, tuple[str, list[str], dict[str, object], str]] = {

@@ -45,6 +45,8 @@ HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
     "mlflow.tracking.fluent": ("mlflow", "mlflow_runs"),
     "trackio": ("trackio", "wandb_likes"),
     "swanlab.data.sdk": ("swanlab", "wandb_likes"),
+    "swanlab.sdk.cmd.init": ("swanlab", "wandb_likes"),
+    "swanlab.sdk.internal.run": ("swanlab", "wandb_likes"),
     "gymnasium.envs.registration": ("gymnasium", "gymnasium_environments"),
     "gym.envs.registration": ("gymnasium", "gymnasium_environments"),
     "torch.serialization": ("torch_save", "torch_saves"),

@@ -1,4 +1,4 @@
-"""Hooks of libraries with wandb's functions, such as trackio."""
+"""Hooks of libraries with wandb's functions: trackio, swanlab."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_likes.py", f"capture{os.sep}hooks
 
 
 def hook(module: ModuleType, part: Part) -> None:
-    """Watch init and log."""
+    """Watch init and log, as functions of the module and as methods of its runs."""
 
     def init(_: object, project: Any = None, *args: Any, **kwargs: Any) -> None:
         del args
@@ -37,3 +37,6 @@ def hook(module: ModuleType, part: Part) -> None:
 
     replace(module, "init", observed(part, init))
     replace(module, "log", observed(part, log))
+    run = getattr(module, "Run", None)
+    if run is not None:
+        replace(run, "log", observed(part, lambda _, __, *args, **kwargs: log(_, *args, **kwargs)))

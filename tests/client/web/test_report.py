@@ -103,7 +103,7 @@ def test_what_is_too_large_without_any_curve(
 def test_one_run_with_more_than_a_file_holds(
     rla: Rla, root: Path, tmp_path: Path, make_run: Callable[..., str]
 ) -> None:
-    """A note and a parameter of 2 MB each that do not shrink: they are cut, as command and page say."""
+    """A note and a parameter of 2 MB each that do not shrink: cut, as the command and the page say."""
     rng = np.random.default_rng(1)
     index = make_run(params={"text": rng.bytes(1_000_000).hex(), "lr": 0.5})
     change_note(root, f"task/{index}", note=rng.bytes(1_000_000).hex())

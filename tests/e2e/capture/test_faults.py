@@ -11,6 +11,7 @@ from support.captured_programs import (
     LIGHTNING,
     MLFLOW,
     PARSERS,
+    SWANLAB,
     TRACKIO,
     TRANSFORMERS,
     needs,
@@ -108,6 +109,7 @@ PROGRAMS = {  # library → script, words
     "accelerate": (ACCELERATE, []),
     "mlflow": (MLFLOW, []),
     "trackio": (TRACKIO, []),
+    "swanlab": (SWANLAB, []),
     "wandb": (WANDB, []),
 }
 

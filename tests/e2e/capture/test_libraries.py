@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.capture_lab import capture, capture_command, run_plain
+from support.capture_lab import capture, capture_command, own_scalars, run_plain
 from support.captured_programs import (
     ACCELERATE,
     LIGHTNING,
     MLFLOW,
     PARSERS,
+    RSL_RL,
     SB3,
+    SWANLAB,
     TRACKIO,
     TRANSFORMERS,
     WRITE,
@@ -97,6 +100,33 @@ def test_trackio(tmp_path: Path) -> None:
     assert found.run.values() == {("loss", step): step / 2 for step in range(3)}
 
 
+def test_swanlab(tmp_path: Path) -> None:
+    needs("swanlab")
+    found = capture(tmp_path, SWANLAB)
+    assert found.code == 0, found.stderr
+    assert (found.run.table, found.run.parameters["lr"]) == ("tracked", 0.125)
+    values = found.run.values()
+    assert {step: value for (tag, step), value in values.items() if tag == "loss"} == {
+        0: 0,
+        1: 0.5,
+        2: 1,
+        3: 7,
+    }
+    assert values["group/a", 0] == 1
+
+
+def test_rsl_rl(tmp_path: Path) -> None:
+    needs("rsl_rl")
+    found = capture(tmp_path, RSL_RL, name="walk.py")
+    assert found.code == 0, found.stderr
+    run = found.run
+    assert (run.table, run.parameters["algorithm"]["num_mini_batches"]) == ("walk", 1)
+    theirs = own_scalars(tmp_path / "logs")
+    assert len(theirs) > 20
+    assert {key: np.float32(value) for key, value in run.values().items()} == theirs
+    assert run.captured["sources"]["rsl_rl"]["parameters"]
+
+
 @pytest.mark.parametrize("library", PARSERS)
 def test_parameters_of_command_lines(tmp_path: Path, library: str) -> None:
     needs(library)
@@ -151,6 +181,36 @@ def test_interpreters_that_take_no_path(tmp_path: Path, flag: str) -> None:
     assert "nothing was captured: no Python process loaded it" in found.stderr
 
 
+TOOLS = {  # module → the command that it stands before
+    "opentelemetry.instrumentation.auto_instrumentation": ["opentelemetry-instrument"],
+    "ddtrace": ["ddtrace-run"],
+    "coverage": ["coverage", "run", "-m"],
+}
+
+
+@pytest.mark.parametrize("order", ["inside", "outside"])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_beside_tools_that_hook_programs_too(tmp_path: Path, tool: str, order: str) -> None:
+    name, *words = TOOLS[tool]
+    command = [str(Path(sys.executable).with_name(name)), *words]
+    if not Path(command[0]).exists():
+        pytest.skip(f"{name} is not installed; `make test-capture` does it")
+    (tmp_path / "program.py").write_text(f"import sys{WRITE}print({tool!r} in sys.modules)\n")
+    exporters = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+    quiet = {"DD_TRACE_ENABLED": "false", "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false"}
+    environment = dict.fromkeys(exporters, "none") | quiet
+    if order == "inside":
+        program = ["program"] if words else [sys.executable, "program.py"]
+        found = capture_command(tmp_path, *command, *program, environment=environment)
+    else:
+        found = capture_command(
+            tmp_path, sys.executable, "program.py", environment=environment,
+            before=[*command[:1], "run"] if words else command,
+        )  # fmt: skip
+    assert (found.code, len(found.run.rows)) == (0, 1), found.stderr
+    assert found.stdout == b"True\n" or (words and order == "outside")
+
+
 def test_check_says_which_python_would_be_captured(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("open('ran', 'w')")
     rla = str(Path(sys.executable).with_name("rla"))
@@ -160,3 +220,33 @@ def test_check_says_which_python_would_be_captured(tmp_path: Path) -> None:
     )  # fmt: skip
     assert json.loads(done.stdout) == {"captured_in": [sys.executable]}
     assert not (tmp_path / "ran").exists()
+
+
+RAY = """
+import ray
+from tensorboardX import SummaryWriter
+
+@ray.remote
+def work(number):
+    from tensorboardX import SummaryWriter
+    writer = SummaryWriter(f"runs/worker{number}")
+    writer.add_scalar(f"worker{number}/loss", number, 1)
+    writer.close()
+
+SummaryWriter("runs/main").add_scalar("loss", 0.5, 1)
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+ray.get([work.remote(number) for number in range(2)])
+ray.shutdown()
+"""
+
+
+@pytest.mark.scale
+def test_workers_of_ray_join_the_run(tmp_path: Path) -> None:
+    needs("ray")
+    environment = {"RAY_ADDRESS": "local", "RAY_worker_niceness": "0"}
+    found = capture(tmp_path, RAY, environment=environment)
+    assert found.code == 0, found.stderr
+    assert len(found.run.rows) == 1
+    tables = "".join(path.read_text() for path in found.run.folder.glob("progress.*.csv"))
+    assert "worker0/loss" in tables
+    assert "worker1/loss" in tables
