@@ -1,7 +1,8 @@
-"""Liveness of a part of a run, which follows from how the processes in it stand.
+"""Liveness of a part of a run.
 
-Each process of the part (not its workers) is running, closed in some state, or gone without a word. The part
-runs as long as one of them does, then stands as the worst of them; one that is dead is named in either case.
+It follows from how the processes of the part stand. Each of them (workers do not count) is running, closed in
+some state, or gone without a word. The part runs as long as one of them does, then stands as the worst of
+them; one that is dead is named in either case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a run as readers show them: how many there are, and which is not well."""
+"""The parts of a run as readers show them."""
 
 from __future__ import annotations
 
