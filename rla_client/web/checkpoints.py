@@ -24,7 +24,8 @@ from rla_client.web.run_registry import Site
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master.
 
-    A sharded checkpoint is one of them, with `here:` or `not whole:` and its shards as where. Before them what only a note tells of, without bytes and time.
+    A sharded checkpoint is one of them, with `here:` or `not whole:` and its shards as where. Before them
+    what only a note tells of, without bytes and time.
     """
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
