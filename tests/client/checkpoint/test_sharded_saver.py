@@ -16,6 +16,7 @@ from torch.distributed.checkpoint import load  # noqa: E402 - after the check th
 
 from rla_client.checkpoint import sharded_saver  # noqa: E402
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
+from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
@@ -147,7 +148,6 @@ def test_retention_holds_for_the_last_save_before_the_end(
             assert first.wait(30)
         return write_shard(here, name, *rest)
 
-    write_shard = sharded_saver.write_shard
     monkeypatch.setattr(sharded_saver, "write_shard", write)
     monkeypatch.setattr(sharded_saver, "LOOK_S", 2.0)
     ranks.savers[0].retention = Retention(1)
