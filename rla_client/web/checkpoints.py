@@ -39,11 +39,11 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     with suppress(OSError), held_folder(root, item) as folder:
         own = [path for path in rows if "/" not in path]
         orders.update((path, save_time(folder, path, -1).order) for path in own)
+        _take_sharded(folder, rows, orders)
         os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
         for note in pruned_files(folder):
             rows[note.name] = [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
             orders[note.name] = note.order
-        _take_sharded(folder, rows, orders)
     ages = [
         SaveTime(path, -1 if row[3] is None else int(row[3]), int((row[2] or 0) * 1e9), orders.get(path))
         for path, row in rows.items()
