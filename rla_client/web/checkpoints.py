@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first, save_time
 from rla_client.contract.checkpoint.prune_notes import pruned_files
+from rla_client.contract.checkpoint.sharded_files import folder_name
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
 from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpoints
@@ -29,7 +33,8 @@ def _noted(one: NotedCheckpoint) -> str:
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master.
 
-    Before them what only a note tells of, without time, and without bytes where it was not looked at.
+    A sharded checkpoint is one of them, with `here:` or `not whole:` and its shards as where. Before them
+    what only a note tells of, without time, and without bytes where it was not looked at.
     """
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
@@ -43,12 +48,13 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     with suppress(OSError), held_folder(root, item) as folder:
         own = [path for path in rows if "/" not in path]
         orders.update((path, save_time(folder, path, -1).order) for path in own)
+        _take_sharded(folder, rows, orders)
         os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
         for note in pruned_files(folder):
             rows[note.name] = [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
             orders[note.name] = note.order
     ages = [
-        SaveTime(path, -1 if row[3] is None else int(row[3]), int(row[2] * 1e9), orders.get(path))
+        SaveTime(path, -1 if row[3] is None else int(row[3]), int((row[2] or 0) * 1e9), orders.get(path))
         for path, row in rows.items()
     ]
     noted = noted_checkpoints(site.database(entry).data_root, entry.record.table, entry.record.index)
@@ -60,3 +66,18 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "cut": found.cut,
         "bytes": sum(row[1] for row in rows.values()),
     }
+
+
+def _take_sharded(folder: Path, rows: dict[str, list[Any]], orders: dict[str, int | None]) -> None:
+    """Put one row for each sharded checkpoint in the place of those of its files."""
+    for one in sharded_status(folder):
+        name = folder_name(one.name, one.step)
+        key = name if one.whole else f"{name} in the making"
+        here = [rows.pop(path) for path in list(rows) if path.startswith(name + "/")] if one.whole else []
+        time = max((row[2] for row in here), default=one.order / 1e9 or None)
+        what = str(one).partition(": ")[2].removeprefix("whole, ")
+        where = f"here: {what}" if one.whole else f"not whole: {what}"
+        if one.pruned and (note := note_of_whole(one.path)) is not None:
+            where = note.target
+        rows[key] = [name, one.size, time, one.step, where]
+        orders[key] = one.order or None

@@ -10,32 +10,18 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ports import free_port
+from support.torchrun import HEAD, command, run
 
 pytest.importorskip("torch")
 
 KILLS = int(os.environ.get("RLA_TEST_SHARD_KILLS", "2"))
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "distributed.md"
-HEAD = """
-import json, os, sys, time
-from pathlib import Path
-import torch
-import torch.distributed as dist
-torch.set_num_threads(1)
-data_root, out = sys.argv[1], Path(sys.argv[2])
-config = {"LOG_USED": ["csv"], "PROJECT_TYPE": {"backup_code_by": "source"},
-          "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
-from functools import partial
-from rla_client import exp_manager, time_step_holder
-exp_manager.configure = partial(exp_manager.configure, code_root=data_root)
-"""
 STATE = """
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -90,31 +76,6 @@ def write_script(folder: Path, *parts: str) -> Path:
     (folder / "data").mkdir(exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
     return script
-
-
-def command(script: Path, world: int, *arguments: object) -> dict[str, Any]:
-    folder = script.parent
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        str(world),
-        "--master-port",
-        str(free_port()),
-    ]
-    told = [str(folder / "data"), str(folder), *map(str, arguments)]
-    return {
-        "args": [sys.executable, *launcher, str(script), *told],
-        "env": {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")},
-        "text": True,
-    }
-
-
-def run(script: Path, world: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    started = command(script, world, *arguments)
-    done = subprocess.run(**started, capture_output=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-5000:]
-    return done
 
 
 def loaded(folder: Path, world: int) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
 
 if TYPE_CHECKING:
+    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.database.noted_checkpoints import NotedCheckpoint
     from rla_client.database.runs import Run
 
@@ -132,7 +133,8 @@ def _facts(run: Run) -> dict[str, Any]:
 def _pruned_checkpoints(run: Run) -> list[str]:
     from rla_client.contract.checkpoint.prune_notes import pruned_files
 
-    return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+    files = [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+    return files + [one.path.name for one in _sharded(run) if one.pruned]
 
 
 def _noted_checkpoints(run: Run) -> list[NotedCheckpoint]:
@@ -149,14 +151,30 @@ def _noted_text(one: NotedCheckpoint) -> str:
     return f"{', '.join(facts)}: {one.path}" if facts else one.path
 
 
-def _unfinished_checkpoints(run: Run) -> list[str]:
+def _sharded(run: Run) -> list[ShardedStatus]:
     from rla_client.contract.checkpoint.sharded_status import sharded_status
 
     try:
-        found = sharded_status(Path(run.folder(CHECKPOINT)))
+        return sharded_status(Path(run.folder(CHECKPOINT)))
     except OSError:
         return []
-    return [str(one) for one in found if not one.whole]
+
+
+def _unfinished_checkpoints(run: Run) -> list[str]:
+    return [str(one) for one in _sharded(run) if not one.whole]
+
+
+def _last_checkpoints(run: Run) -> list[str]:
+    """Names of the last five that are here; of a sharded one its shards and its size, too."""
+    told = {one.path.name: one for one in _sharded(run) if one.whole}
+    found = []
+    for path in run.checkpoints:
+        one = told.get(path.name)
+        if one is None:
+            found.append(path.name)
+        elif not one.pruned:
+            found.append(f"{path.name} ({one.shards} shards, {bytes_text(one.size)})")
+    return found[-5:]
 
 
 def _results(run: Run) -> dict[str, str]:
@@ -215,7 +233,7 @@ def _print_checkpoints(run: Run) -> None:
     """Checkpoints and tables, wherever they are."""
     noted = _noted_checkpoints(run)
     for title, names in (
-        ("checkpoints", [path.name for path in run.checkpoints[-5:]]),
+        ("checkpoints", _last_checkpoints(run)),
         ("checkpoints on the master, fetched when loaded", _pruned_checkpoints(run)),
         ("checkpoints of the Trainer's, elsewhere", [one.path for one in noted if not one.by_call][-5:]),
         ("sharded checkpoints that are not whole", _unfinished_checkpoints(run)),

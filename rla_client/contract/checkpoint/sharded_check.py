@@ -1,4 +1,4 @@
-"""Comparison of a sharded checkpoint's files with what its `whole.json` says."""
+"""Check of a sharded checkpoint's files against its `whole.json`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folde
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
-def copy_sharded(source: Path, target: Path, make_way: Callable[[Path], None] | None = None) -> None:
+def copy_sharded(source: Path, target: Path, make_way: Callable[[Path], object] | None = None) -> None:
     """Copy the folder of a whole checkpoint into a folder; nothing, where it is whole no more.
 
     Files are linked where the disk can do that: none of them is ever written to.
@@ -44,7 +44,7 @@ def copy_sharded(source: Path, target: Path, make_way: Callable[[Path], None] | 
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _place(temp: Path, final: Path, make_way: Callable[[Path], None] | None) -> None:
+def _place(temp: Path, final: Path, make_way: Callable[[Path], object] | None) -> None:
     while True:
         try:
             os.rename(temp, final)

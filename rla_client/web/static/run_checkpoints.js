@@ -14,7 +14,7 @@ export function checkpointsTab({ path, body, signal, run }) {
       h("p", { class: "dim" }, `${found.count} files, ${bytesText(found.bytes)}${found.cut ? "; there are more" : ""}${found.count > found.files.length ? `; the last ${found.files.length} are shown` : ""}`),
       table(["time-step", "file", "size", "time", "where"], found.files.toReversed().map(([name, size, time, step, where]) => [
         numberText(step), where === "here" ? h("a", { href: fileUrl("file", { run: path, kind: "checkpoint", path: name, save: "1" }) }, name) : name, size === null ? "" : bytesText(size), time === null ? "" : timeText(time),
-        where === "here" || where.startsWith("noted: ") ? where : h("span", { class: "warn", title: "fetched when it is loaded" }, `on the master alone: ${where}`)])),
+        /^(here|not whole|noted)(:|$)/.test(where) ? where : h("span", { class: "warn", title: "fetched when it is loaded" }, `on the master alone: ${where}`)])),
     ] : h("p", { class: "empty" }, "no checkpoints"));
   }
   follow(load, run, () => PAUSE_MS, signal);

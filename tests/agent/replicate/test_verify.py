@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees, tree
+from support.sharded_folders import check_whole, identity, write_part
 from support.waiting import wait_until
 
 from rla_agent.command.transfer.verify import verify_database
@@ -21,7 +22,7 @@ from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.status import replication_status
-from rla_agent.replicate.verify import repair, verify_ledger
+from rla_agent.replicate.verify import publish_complete, repair, verify_ledger
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import RlaError
 
@@ -184,3 +185,14 @@ def test_verify_finds_every_fault_and_repairs_it(node: Node, master: Sshd, count
 def _equal(node: Node, master: Sshd) -> bool:
     there = {path: digest for path, digest in tree(master.root).items() if ".kept-" not in path}
     return there == tree(node.root)
+
+
+def test_saves_of_which_all_parts_are_here_get_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint" / "t/2026/11/21/09-30-01-000001_h_&"
+    folder.mkdir(parents=True)
+    for step, ranks in ((1, 2), (2, 1)):
+        for rank in range(ranks):
+            write_part(folder, identity(step), rank)
+    assert publish_complete(tmp_path) == [str(folder.relative_to(tmp_path) / "checkpoint_1.dcp")]
+    check_whole(folder / "checkpoint_1.dcp")
+    assert publish_complete(tmp_path) == []
