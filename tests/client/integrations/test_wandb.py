@@ -1115,5 +1115,5 @@ def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None
     rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
     assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]
     assert [run.parameters["seed"] for run in slime] == [1, 1]
-    (table,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
-    assert (table.name, table.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")
+    (rollout,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
+    assert (rollout.name, rollout.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")
