@@ -676,7 +676,7 @@ for error in (SystemExit(3), SystemExit(0), KeyboardInterrupt(), ValueError("wor
     assert (note["tags"], note["note"]) == (["more"], "a note")
     assert on.state["state"] == "finished"
     note = json.loads((on.log / "note.json").read_text())
-    assert (note["tags"], note["note"]) == (["with-<hidden>"], "<hidden>, password=<hidden>")
+    assert (note["tags"], note["note"]) == (["with <hidden>"], "<hidden>, password=<hidden>")
     assert [(run.state["state"], run.state["reason"]) for run in ends] == [
         ("failed", "exit code 3"),
         ("finished", ""),
