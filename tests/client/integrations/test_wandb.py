@@ -199,7 +199,7 @@ assert wandb.run is None
     assert {path.name for path in model.iterdir()} == {"model.pt", "notes.txt", "artifact.json"}
     assert json.loads((model / "artifact.json").read_text())["metadata"] == {"acc": 0.9}
     note = json.loads((run.log / "note.json").read_text())
-    assert (note["tags"], note["note"]) == (["first", "of-many"], "a try")
+    assert (note["tags"], note["note"]) == (["first", "of many"], "a try")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
