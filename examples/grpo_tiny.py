@@ -2,7 +2,7 @@
 
     pip install trl
     python examples/grpo_tiny.py
-    rla samples -d data --step 200: --sort reward -n 10; rla web -d data
+    rla samples -d data --step 150: --sort reward -n 10; rla web -d data
 
 The model has random weights and a vocabulary of 24 words. It is asked for a colour ("say red") and rewarded
 for each word that is that colour, and a little for variety. Nothing is downloaded.
@@ -72,7 +72,7 @@ def variety_reward(completions: list[str], **_: object) -> list[float]:
 def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=180)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

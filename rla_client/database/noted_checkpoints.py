@@ -13,19 +13,23 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rla_client.contract.errors import DatabaseError
+from rla_client.contract.errors import DatabaseError, UnsafeNameError
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT
+from rla_client.contract.safe_names import check_relative
 from rla_client.database.json_files import read_json
+from rla_client.database.records.record_reader import to_float
 from rla_client.run.checkpoint_note import NOTED
 
 NOTES = "hf_checkpoints"  # custom data: paths of folders
 MAX_NOTED = 1000  # the newest
 MAX_PATH_CHARS = 4096
 MAX_FILES = 10_000  # that are counted of one
+MAX_MEASURED = 50  # the newest: the page looks every few seconds
 _STEP = re.compile(r"-([0-9]{1,15})$")
 
 
@@ -63,10 +67,12 @@ def noted_checkpoints(data_root: str | os.PathLike[str], table: str, index: str)
     trainers = [NotedCheckpoint(path, _step(path)) for path in others if len(path) <= MAX_PATH_CHARS]
     notes = custom.get(NOTED) if isinstance(custom, dict) else None
     called = notes[-MAX_NOTED:] if isinstance(notes, list) else []
-    return [*trainers, *filter(None, map(_measured, called))]
+    old = len(called) - MAX_MEASURED
+    measured = [_measured(note, look=number >= old) for number, note in enumerate(called)]
+    return [*trainers, *filter(None, measured)]
 
 
-def _measured(note: object) -> NotedCheckpoint | None:
+def _measured(note: object, *, look: bool) -> NotedCheckpoint | None:
     """A note with what the disk says; None where nobody of ours wrote it."""
     if not isinstance(note, dict):
         return None
@@ -76,36 +82,42 @@ def _measured(note: object) -> NotedCheckpoint | None:
     if not isinstance(path, str) or not os.path.isabs(path) or len(path) > MAX_PATH_CHARS or "\0" in path:
         return None
     numbers = metrics.items() if isinstance(metrics, dict) else ()
-    kept = {str(name): float(value) for name, value in numbers if isinstance(value, int | float)}
-    found = NotedCheckpoint(path, step if isinstance(step, int | float) else None, kept, by_call=True)
-    return _looked_at(found, str(marker or "")) if host == os.uname().nodename else found
+    kept = {str(name): to_float(value) for name, value in numbers if isinstance(value, int | float)}
+    when = to_float(step) if isinstance(step, int | float) else None
+    found = NotedCheckpoint(path, when, kept, by_call=True)
+    try:
+        inside = check_relative(str(marker)) if marker else ()
+    except UnsafeNameError:
+        return found
+    return _looked_at(found, inside) if look and host == os.uname().nodename else found
 
 
-def _looked_at(found: NotedCheckpoint, marker: str) -> NotedCheckpoint:
+def _looked_at(found: NotedCheckpoint, marker: Sequence[str]) -> NotedCheckpoint:
     """With what is there now."""
     try:
         own = os.lstat(found.path)
         if own.st_uid != os.getuid():
             return found
-        size, names = _size(found.path) if stat.S_ISDIR(own.st_mode) else (own.st_size, {""})
+        size = _size(found.path) if stat.S_ISDIR(own.st_mode) else own.st_size
+        complete = os.path.lexists(os.path.join(found.path, *marker))
     except FileNotFoundError:
         return replace(found, size=0, complete=False)
-    except OSError:
+    except (OSError, ValueError):  # no path of this machine's
         return found
-    return replace(found, size=size, complete=not marker or marker in names)
+    return replace(found, size=size, complete=complete)
 
 
-def _size(path: str) -> tuple[int, set[str]]:
-    """Bytes and names of the files in a folder, `MAX_FILES` at most."""
-    total, names = 0, set()
+def _size(path: str) -> int:
+    """Bytes of the files in a folder, `MAX_FILES` at most."""
+    total = count = 0
     for folder, _, files in os.walk(path):
         for name in files:
-            if len(names) == MAX_FILES:
-                return total, names
+            count += 1
+            if count > MAX_FILES:
+                return total
             with suppress(FileNotFoundError):  # it is being written
                 total += os.lstat(os.path.join(folder, name)).st_size
-                names.add(os.path.relpath(os.path.join(folder, name), path))
-    return total, names
+    return total
 
 
 def _step(path: str) -> int | None:

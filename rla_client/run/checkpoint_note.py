@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rla_client.contract.errors import ArgumentError, UnsafeNameError
+from rla_client.contract.errors import ArgumentError
 from rla_client.contract.safe_names import check_relative
 from rla_client.run.run_data import RunData
 from rla_client.stream.values import to_plain
@@ -28,11 +28,11 @@ def note_checkpoint(
     """See `ExpManager.note_checkpoint`."""
     try:
         where = os.path.abspath(os.fspath(path))
-        found = {str(name): float(to_plain(value)) for name, value in (metrics or {}).items()}
-        when = float(data.clock.get_time() if step is None else to_plain(step))
+        found = {str(name): _number(value) for name, value in (metrics or {}).items()}
+        when = float(data.clock.get_time() if step is None else _number(step))
         if marker:
             check_relative(marker)
-    except (TypeError, ValueError, AttributeError, UnsafeNameError) as error:
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ArgumentError(
             "note_checkpoint takes a path, a time-step, metrics as {name: number} and the name of a file: "
             f"{error}"
@@ -46,3 +46,10 @@ def note_checkpoint(
     )
     data.add_custom_data(NOTED, [*earlier, {**note, "host": os.uname().nodename}], mode="replace")
     data.save_archive()
+
+
+def _number(value: object) -> float:
+    plain = to_plain(value)
+    if not isinstance(plain, int | float):
+        raise TypeError(f"{value!r:.100} is no number")
+    return float(plain)

@@ -226,7 +226,7 @@ class Object3D(LoggedValue):
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
-        data = self.data.get("points") if isinstance(self.data, dict) else self.data
+        data: Any = self.data.get("points") if isinstance(self.data, dict) else self.data
         if isinstance(data, str | os.PathLike):
             keep_copy(name, os.fspath(data), where)
         elif hasattr(data, "read"):

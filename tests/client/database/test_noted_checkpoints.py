@@ -114,3 +114,22 @@ def test_what_a_call_noted_is_measured(tmp_path: Path, rla: Callable[..., Comple
     archive.write_text(archive.read_text().replace(os.uname().nodename, "elsewhere"))
     assert {(one.size, one.complete) for one in noted_checkpoints(root, "t", index)} == {(None, None)}
     assert sorted(path.name for path in out.iterdir()) == ["step-10", "step-20"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complete"),
+    [
+        ({"path": "a"}, []),
+        ({"path": "/\udc80"}, [False]),
+        ({"path": "/a\0b"}, []),
+        ({"marker": "../b"}, [None]),
+        ({"step": 10**400}, [True]),
+        ({"metrics": {"a": 10**400}}, [True]),
+    ],
+)
+def test_calls_that_nobody_made(root: Path, wrong: dict[str, Any], complete: list[bool | None]) -> None:
+    index = write_run(root)
+    path = root / "archive_tester" / "task" / f"{index}.json"
+    note = {"path": str(root), "step": 1, "metrics": {}, "marker": "", "host": os.uname().nodename, **wrong}
+    path.write_text(json.dumps({"custom_data": {"noted_checkpoints": [note, 3, None]}}))
+    assert [one.complete for one in noted_checkpoints(root, "task", index)] == complete

@@ -199,7 +199,7 @@ assert wandb.run is None
     assert {path.name for path in model.iterdir()} == {"model.pt", "notes.txt", "artifact.json"}
     assert json.loads((model / "artifact.json").read_text())["metadata"] == {"acc": 0.9}
     note = json.loads((run.log / "note.json").read_text())
-    assert (note["tags"], note["note"]) == (["first", "of-many"], "a try")
+    assert (note["tags"], note["note"]) == (["first", "of many"], "a try")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
@@ -676,7 +676,7 @@ for error in (SystemExit(3), SystemExit(0), KeyboardInterrupt(), ValueError("wor
     assert (note["tags"], note["note"]) == (["more"], "a note")
     assert on.state["state"] == "finished"
     note = json.loads((on.log / "note.json").read_text())
-    assert (note["tags"], note["note"]) == (["with-<hidden>"], "<hidden>, password=<hidden>")
+    assert (note["tags"], note["note"]) == (["with <hidden>"], "<hidden>, password=<hidden>")
     assert [(run.state["state"], run.state["reason"]) for run in ends] == [
         ("failed", "exit code 3"),
         ("finished", ""),
@@ -1115,5 +1115,5 @@ def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None
     rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
     assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]
     assert [run.parameters["seed"] for run in slime] == [1, 1]
-    (table,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
-    assert (table.name, table.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")
+    (rollout,) = [path for run in slime for path in run.log.glob("progress.*.csv")]
+    assert (rollout.name, rollout.read_text().splitlines()[1][:4]) == ("progress.rollout-0.csv", "7,1,")

@@ -66,7 +66,7 @@ def test_wandb(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         run.finish(exit_code=number * 3)
     found = imported(root, "wandb", tmp_path, 2)
     check(found, "finished")
-    assert (found.record.tags, found.record.note) == (("base-line",), "why")
+    assert (found.record.tags, found.record.note) == (("base line",), "why")
     frame = found.scalars()
     assert frame["deep.x"].dropna().tolist() == list(range(10))
     assert list(map(repr, frame["odd"].dropna())) == ["inf"] * 9
@@ -119,7 +119,7 @@ def test_mlflow(store: str, root: Path, tmp_path: Path, monkeypatch: pytest.Monk
         mlflow.log_text("hello", "notes/x.txt")
     found = imported(root, "mlflow", folder)
     check(found, "finished")
-    assert (found.record.tags, found.record.note) == (("team=rl-core",), "why")
+    assert (found.record.tags, found.record.note) == (("team=rl core",), "why")
     assert found.scalars()["same"].dropna().tolist() == [1.0, 2.0]
     assert Path(found.folder("results"), "notes", "x.txt").read_text() == "hello"
 
@@ -184,7 +184,7 @@ def test_aim(root: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / ".aim").rglob("*")}
     found = imported(root, "aim", tmp_path)
     check(found, "finished")
-    assert (found.record.tags, found.record.note) == (("base-line",), "why")
+    assert (found.record.tags, found.record.note) == (("base line",), "why")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / ".aim").rglob("*")} == before
 
 
@@ -281,7 +281,7 @@ def test_neptune(root: Path, tmp_path: Path) -> None:
     found = imported(root, "neptune", tmp_path / "exports")
 
     check(found, "failed")
-    assert (found.record.tags, found.record.note, found.hyper_param["seed"]) == (("base-line",), "why", 3)
+    assert (found.record.tags, found.record.note, found.hyper_param["seed"]) == (("base line",), "why", 3)
     assert found.record.opened == began.timestamp()
     frame = found.scalars().set_index("time-step")
     assert frame["odd"].dropna().to_dict() == {2.5: math.inf}
