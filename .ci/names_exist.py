@@ -41,6 +41,7 @@ FOREIGN = frozenset((
     "ignore_missing_imports", "tokens_completion",
     "set_model_state_dict", "log_param", "log_figure", "log_image", "set_tag", "PerSourcePenalties",
     "PerSourcePenaltyExemptList", "PerSourceMaxStartups", "SessionsMax", "TasksMax", "rwx",
+    "log_extras", "wandb_workspaces", "stats_logger", "STABLE",
 ))  # fmt: skip
 """Of other programs and libraries."""
 EXAMPLES = frozenset((

@@ -38,7 +38,7 @@ OTHERS = frozenset((
     "pieces[-1].damaged",  # a `Batch`
     "changes.outputs", "changes.firings",  # of `Changes`
     "asked.retry_at",  # a configuration file
-    "tally.files",  # of a transfer
+    "tally.files", "self.tally.files",  # of a transfer
     "tracked.at",  # a process
     "result.broken",  # of a drain
 ))  # fmt: skip

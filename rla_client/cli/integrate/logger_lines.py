@@ -1,4 +1,4 @@
-"""Lines of a training script that log, and what they become.
+"""Rewriting of the lines of a training script that log.
 
 A `SummaryWriter` and wandb are imported from our adapters, a model of stable-baselines3 learns with our
 callback. A script that has none of these opens a run behind the line that parses its arguments, and logs what
