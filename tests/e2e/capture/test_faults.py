@@ -141,7 +141,7 @@ def test_what_hooks_call_raises(tmp_path: Path) -> None:
 
 def test_hooks_raise(tmp_path: Path) -> None:
     broken = same_as_plain(tmp_path, "hooks", LIGHT, "--seed", "3")
-    assert broken == {"argparse_parsers.hook", "summary_writers.hook"}
+    assert broken >= {"argparse_parsers.hook", "summary_writers.hook"}
 
 
 @pytest.mark.parametrize("library", PROGRAMS)
