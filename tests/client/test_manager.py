@@ -576,7 +576,7 @@ METHODS = {
     "load_tester": "record_date, task_table_name, log_root",
     "log_file_copy": "source_tester",
     "log_file_finder": "record_date, task_table_name=, file_root=, log_type=",
-    "log_files_gen": "all_ranks=",
+    "log_files_gen": "all_ranks=, join=, role=",
     "log_name_formatter": "prefix, record_date",
     "new_saver": "max_to_keep=, var_prefix=, verbose=",
     "of_run": "found",
