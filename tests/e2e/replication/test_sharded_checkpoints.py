@@ -163,7 +163,7 @@ def test_what_retention_drops_goes_from_the_master_where_that_is_asked_for(
 def test_of_one_that_was_dropped_before_all_was_sent_nothing_stays_on_the_master(
     tmp_path: Path, make_node: MakeNode
 ) -> None:
-    node, here, there = node_of(make_node, tmp_path, replicate_ignore=["*_1.dcp/__7_0.distcp"])
+    node, here, there = node_of(make_node, tmp_path, replicate_ignore=["**/*_1.dcp/__7_0.distcp"])
     save(here, 1, 1)
     node.start()
     wait_until(lambda: len([*there.glob("checkpoint_1.dcp/__*")]) == RANKS - 1, 60, "the others there")

@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.sharded_folders import check_whole, identity, write_part
 from support.spooled import stop_autostart
+from support.stamped import stamped
 
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import FetchError
-from rla_client.run.resume.chain import find_elsewhere
+from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.run_index import RunIndex
+from rla_client.run.item import Item
+from rla_client.run.resume.chain import chain_here, find_elsewhere, take_checkpoint
 
 CONFIG = """
 SEND_LOG_FILE: true
@@ -29,3 +35,27 @@ def test_a_name_that_reads_like_an_error_is_none(places: Places, tmp_path: Path)
     assert find_elsewhere(str(tmp_path / "data"), "table", NAME, config, must=False) is None
     with pytest.raises(FetchError, match=NAME):
         find_elsewhere(str(tmp_path / "data"), "table", NAME, config, must=True)
+
+
+def item(root: Path, number: int) -> Item:
+    index = RunIndex.parse(f"2026/11/21/09-30-0{number}-000001_h_&")
+    assert index is not None
+    return Item(str(root), "t", index, index.opened)
+
+
+def test_a_chain_goes_on_at_the_checkpoint_that_was_saved_last_be_it_sharded(tmp_path: Path) -> None:
+    parent, child = item(tmp_path, 1), item(tmp_path, 2)
+    folder, target = (Path(each.folder(CHECKPOINT)) for each in (parent, child))
+    for each in (folder, target):
+        each.mkdir(parents=True)
+    assert chain_here(parent) is None
+    for rank in range(2):
+        write_part(folder, identity(3), rank, order=5)
+    publish_all(folder)
+    stamped(folder, 9, 4, tensors=1)
+    chained = chain_here(parent)
+    assert chained is not None
+    assert chained.time_step == 3
+    take_checkpoint(chained, child)
+    assert check_whole(target / "checkpoint_3.dcp") == 5
+    assert not list(target.glob("*.pt"))
