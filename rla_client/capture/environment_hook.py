@@ -8,6 +8,8 @@ name, a copy of the loader.
 from __future__ import annotations
 
 import sysconfig
+from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from rla_client.contract.capture.environment import loader_folder
@@ -56,6 +58,10 @@ def remove(folder: Path) -> bool:
     there = [path for path in reversed(wanted_files(folder)) if path.exists()]
     for path in there:
         path.unlink()
+    compiled = Path(cache_from_source(str(folder / f"{MODULE}.py")))
+    compiled.unlink(missing_ok=True)
+    with suppress(OSError):
+        compiled.parent.rmdir()  # ours was the only one
     return bool(there)
 
 

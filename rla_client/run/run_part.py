@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rla_client.config.machine_config import settings_of_run
 from rla_client.contract.errors import NoSuchRunError, RlaError
 from rla_client.contract.filesystem.safe_paths import open_folder
 from rla_client.contract.layout import FOREIGN_MARK, HYPARAMETER, LOG, OTHER_RESULTS
@@ -38,6 +37,8 @@ def opening_here(
     Raises:
         NoSuchRunError: the folder cannot be made, or a copy of the run lies in its place.
     """
+    from rla_client.config.machine_config import settings_of_run  # noqa: PLC0415 - rarely needed
+
     try:
         real = check_path(root)
         os.makedirs(real, exist_ok=True)

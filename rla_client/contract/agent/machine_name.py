@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,9 +39,9 @@ def _drawn(path: Path) -> bytes:
     """What this state folder drew; processes that come at the same time get the same."""
     with suppress(OSError):
         return path.read_bytes()
-    temp = path.with_name(f".rla-tmp-{DRAWN_NAME}-{secrets.token_hex(8)}")
+    temp = path.with_name(f".rla-tmp-{DRAWN_NAME}-{os.urandom(8).hex()}")
     try:
-        temp.write_bytes(secrets.token_hex(16).encode())
+        temp.write_bytes(os.urandom(16).hex().encode())
         with suppress(FileExistsError):  # another process was first
             os.link(temp, path)
         temp.unlink()
