@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.cli.integrate.logger_lines import Changes, integrate
+from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.logger_lines import integrate
 from rla_client.cli.integrate.source_edits import Source
 
 WRITER = "from rla_client.integrations.tensorboard import SummaryWriter"

@@ -1,0 +1,181 @@
+"""Opening of a run in a script that has no logger of ours."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+
+from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.script_syntax import dotted_name
+from rla_client.cli.integrate.source_edits import Source
+
+_PARSES = frozenset({"parse_args", "parse_known_args", "cli", "parse"})
+_PARSERS = frozenset({"tyro", "simple_parsing"})  # modules, of which `cli` and `parse` are
+_COUNTS = frozenset({"range", "trange", "count", "enumerate"})
+_READS = frozenset({"item", "mean"})  # methods that may be called once more
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def open_run(source: Source, changes: Changes, table: str, *, prints: bool) -> None:
+    """Open a run behind the line that parses the arguments; log what is printed in loops."""
+    parsed = _parsed(source.tree)
+    printed = _printed(source.tree) if prints else []
+    if parsed is None and not printed:
+        return
+    if parsed is not None:
+        statement, name = parsed
+        opening = f"rla_client.init({_quoted(table)}, config={name})"
+        if not source.insert_after(statement, opening):
+            changes.by_hand.append(f"line {statement.lineno}: {opening}")
+    lines = 0
+    for print_statement, values, step in printed:
+        found = ", ".join(f"{_quoted(_name(value))}: {source.text_of(value)}" for value in values)
+        lines += source.insert_after(
+            print_statement, f"rla_client.log({{{found}}}" + (f", step={step})" if step else ")")
+        )
+    imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    ours = "import rla_client"
+    if parsed is None:
+        ours = source.line_end.join([ours, "", f"rla_client.init({_quoted(table)})"])
+    if not imports or not source.insert_after(imports[-1], ours):
+        source.insert_at_top(ours)
+    changes.libraries.append("its arguments" if not lines else f"{lines} line(s) that it prints")
+
+
+def _quoted(text: str) -> str:
+    return repr(text) if {'"', "\\"} & set(text) or not text.isprintable() else f'"{text}"'
+
+
+def _parsed(tree: ast.Module) -> tuple[ast.stmt, str] | None:
+    """The first statement that has the script's arguments, and the name that they get."""
+    makers: set[str] = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, _Function):
+            continue
+        names = {name for node in ast.walk(function) if (name := _assigned(node, set())) is not None}
+        for node in ast.walk(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            if value is not None and (dotted_name(value) in names or _parses(value, set())):
+                makers.add(function.name)
+    inside = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, _Function) and function.name in makers
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        name = None if node in inside else _assigned(node, makers)
+        if name is not None and isinstance(node, ast.stmt):
+            return node, name
+    return None
+
+
+def _assigned(node: ast.AST, makers: set[str]) -> str | None:
+    """The name that a statement gives what a parser returns."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        target: ast.expr = node.target
+    elif isinstance(node, ast.Assign):
+        target = node.targets[0]
+    else:
+        return None
+    if node.value is None or not _parses(node.value, makers):
+        return None
+    if isinstance(target, ast.Tuple) and target.elts:  # of parse_known_args
+        target = target.elts[0]
+    return dotted_name(target) or None
+
+
+def _parses(value: ast.expr, makers: set[str]) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Name):
+        return value.func.id in makers
+    if not isinstance(value.func, ast.Attribute) or value.func.attr not in _PARSES:
+        return False
+    return value.func.attr.startswith("parse_") or dotted_name(value.func.value) in _PARSERS
+
+
+def _printed(tree: ast.Module) -> list[tuple[ast.stmt, list[ast.expr], str]]:
+    """Statements in loops that print numbers, with these and the name of the loop's counter."""
+    found: list[tuple[ast.stmt, list[ast.expr], str]] = []
+    logged: dict[int, set[str]] = {}  # in a block already
+
+    def visit(node: ast.AST, counters: tuple[str, ...], loops: int, around: ast.AST) -> None:
+        if isinstance(node, ast.For | ast.While | ast.AsyncFor):
+            loops += 1
+            counter = _counter(node)
+            counters = (*counters, counter) if counter else counters
+        elif isinstance(node, _Function | ast.Lambda | ast.ClassDef):
+            counters, loops = (), 0
+        elif loops and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            before = logged.setdefault(id(around), set())
+            values = [one for one in _values(node.value, counters) if _name(one) not in before]
+            before.update(map(_name, values))
+            if values:
+                found.append((node, values, counters[0] if loops == 1 == len(counters) else ""))
+        for child in ast.iter_child_nodes(node):
+            visit(child, counters, loops, node)
+
+    visit(tree, (), 0, tree)
+    return found
+
+
+def _counter(loop: ast.For | ast.While | ast.AsyncFor) -> str:
+    if isinstance(loop, ast.While):
+        return ""
+    calls = {
+        dotted_name(node.func).rpartition(".")[2]
+        for node in ast.walk(loop.iter)
+        if isinstance(node, ast.Call)
+    }
+    if not calls & _COUNTS:
+        return ""
+    target = loop.target
+    if isinstance(target, ast.Tuple) and target.elts and "enumerate" in calls:
+        target = target.elts[0]
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _values(call: ast.Call, counters: tuple[str, ...]) -> list[ast.expr]:
+    """What a call of `print` formats, and may be read once more without doing anything."""
+    if dotted_name(call.func) != "print":
+        return []
+    parts: list[ast.expr] = []
+    for argument in call.args:
+        if isinstance(argument, ast.JoinedStr):
+            parts += [one.value for one in argument.values if isinstance(one, ast.FormattedValue)]
+        elif isinstance(argument, ast.Call) and _is_format(argument):
+            parts += argument.args
+        elif isinstance(argument, ast.BinOp) and isinstance(argument.left, ast.Constant):  # "… %f" % loss
+            right = argument.right
+            parts += right.elts if isinstance(right, ast.Tuple) else [right]
+        else:
+            parts.append(argument)
+    named = {_name(part): part for part in parts if _is_plain(part) and _name(part) not in counters}
+    return [part for name, part in named.items() if name]
+
+
+def _is_format(call: ast.Call) -> bool:
+    """Whether a call is `"…".format(…)`."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "format"
+        and isinstance(call.func.value, ast.Constant)
+    )
+
+
+def _is_plain(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        method = value.func
+        reads = isinstance(method, ast.Attribute) and method.attr in _READS
+        return reads and not value.args and not value.keywords and _is_plain(method.value)  # type: ignore[attr-defined]
+    if isinstance(value, ast.Attribute):
+        return _is_plain(value.value)
+    return isinstance(value, ast.Name) and not keyword.iskeyword(value.id)
+
+
+def _name(value: ast.expr) -> str:
+    """The name under which a value is logged: `group/name` of an attribute."""
+    if isinstance(value, ast.Call):
+        return _name(value.func.value) if isinstance(value.func, ast.Attribute) else ""
+    return dotted_name(value).removeprefix("self.").replace(".", "/")
