@@ -25,7 +25,7 @@ SCALE := tests/client/sweep tests/e2e/sweep tests/client/cli/commands/test_sweep
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo docs test test-web test-full test-scale test-integrations test-capture test-imports packages schedulers test-wheel test-install test-minimal dist man lint fix check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-further test-scale test-integrations test-capture test-imports packages schedulers test-wheel test-install test-minimal dist man lint fix check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,8 +74,11 @@ test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 	@.ci/packages chromium
 	$(BIN)/python -m pytest $(PARALLEL) tests/client/web tests/e2e/page $(PYTEST_ARGS)
 
-test-full: $(STAMP) packages schedulers  ## all tests but the full counts of `make soak` and most of `make test-scale`
-	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and (not scale or brief)" $(PYTEST_ARGS)
+test-full: $(STAMP) packages schedulers  ## all tests but `make test-further`, full counts of `make soak`, most of `make test-scale`
+	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and not further and (not scale or brief)" $(PYTEST_ARGS)
+
+test-further: $(STAMP) packages  ## the cases that `make test-full` leaves out: some ten minutes
+	$(BIN)/python -m pytest $(PARALLEL) -m further -rs $(PYTEST_ARGS)
 
 test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slurm
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak or scale" $(SCALE) $(PYTEST_ARGS)

@@ -353,14 +353,26 @@ def lab(places: Places, tmp_path: Path) -> Iterator[Lab]:
 
 
 QUICK = ("closed (0, 1, 2)", "ascii", "fork")
+FURTHER = (
+    "closed (0,)", "closed (1,)", "closed (2,)", "closed (0, 1)", "closed (0, 2)", "closed (1, 2)",
+    "nofile 64", "fsize 256 KiB", "fsize 64 KiB soft", "fsize 16 KiB", "as 2 GiB",
+    "fsize soft, SIGXFSZ default", "umask 000", "umask 0277", "LC_ALL=POSIX", "latin-1 output",
+    "HOME is a file", "HOME empty", "no XDG", "-B", "-O", "-W error without a working folder", "nice",
+    "SIGCHLD ignored", "many threads", "daemon", "forkserver", "stdout None", "stdout full",
+    "/dev/shm of 64 MiB", "no passwd entry, no HOME",
+)  # fmt: skip
+
+
+def marks_of(case: Case) -> tuple[pytest.MarkDecorator, ...]:
+    """Of a case: some are quick; where one of two alike is enough, the other is left for later."""
+    if case.name in QUICK:
+        return ()
+    return (pytest.mark.slow, *((pytest.mark.further,) if case.name.strip(";") in FURTHER else ()))
 
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=case.name.strip(";"), marks=() if case.name in QUICK else pytest.mark.slow)
-        for case in CASES
-    ],
+    [pytest.param(case, id=case.name.strip(";"), marks=marks_of(case)) for case in CASES],
 )
 def test_training_and_its_agent(case: Case, lab: Lab, wait_until: Callable[..., Any]) -> None:
     if case.root_only and os.geteuid() != 0:

@@ -197,14 +197,22 @@ USUAL = [
     for one in ENDINGS
     if one[:3] in {("exit", "SIGTERM", ""), ("break", "SIGTERM", ""), ("none", "SIGKILL", "")}
 ]
+BRIEF = {("exit", "SIGTERM", "run"), ("SystemExit", "SIGTERM", ""), ("flag by parent", "SIGTERM", "run")}
 CASES = [("manager", one) for one in ENDINGS]
 CASES += [(adapter, one) for adapter in ADAPTERS if adapter != "manager" for one in USUAL]
+
+
+def is_further(adapter: str, ending: Ending) -> bool:
+    """Whether another case is enough of each run of all tests."""
+    if adapter == "manager":
+        return ending not in USUAL and ending[:3] not in BRIEF
+    return ending[:2] != ("exit", "SIGTERM")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("adapter", "ending"),
-    CASES,
+    [pytest.param(*case, marks=pytest.mark.further if is_further(*case) else ()) for case in CASES],
     ids=lambda one: one if isinstance(one, str) else "-".join(one[:3]).replace(" ", "-"),
 )
 def test_the_same_command_continues(

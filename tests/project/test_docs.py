@@ -37,6 +37,7 @@ from rla_client.manager import ExpManager
 from rla_client.sweep.spec import read_spec
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
+LONG = ("docs/gallery.md", "docs/how-to/sweeps.md")  # they train for a minute
 MAX_NOT_RUN = 20
 COMMAND = re.compile(r"(\$ )?(rla|rla-agent|pip|python|sudo) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -64,7 +65,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterato
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages(), ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=pytest.mark.further if name_of(page) in LONG else ())
+        for page in pages()
+    ],
+)
 def test_every_block_runs(page: Path, project: Path, programs: Path, agent: Any, tmp_path: Path) -> None:
     assumed = PAGES.get(name_of(page), Assumed())
     if assumed.elsewhere:

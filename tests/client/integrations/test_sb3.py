@@ -12,6 +12,7 @@ from support.user_scripts import COUNTER_ENV, Scripts, read_scalars
 
 pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
 
+further = pytest.mark.further
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sb3_ppo.py"
 OWN_LOGGER = """
 from stable_baselines3.common.logger import CSVOutputFormat
@@ -183,21 +184,27 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kill_at"),
-    [*((kind, 490) for kind in ("ppo", "gsde", "recurrent", "sac", "dqn", "her")), ("ppo", 140)],
-)  # there is no checkpoint at 140
+    [
+        ("ppo", 490),
+        ("dqn", 490),
+        *(pytest.param(kind, 490, marks=further) for kind in ("gsde", "recurrent", "sac", "her")),
+        pytest.param("ppo", 140, marks=further),  # there is no checkpoint at 140
+    ],
+)
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str, kill_at: int) -> None:
     if kind == "recurrent":
         pytest.importorskip("sb3_contrib", reason="needs sb3-contrib")
     goes_on_exactly(scripts, TRAIN, [kind, "640", "0"], [kind, "640", str(kill_at)])
 
 
+@further
 @pytest.mark.slow
 def test_callbacks_go_on_with_monitor_files_and_lambdas_around_the_environments(scripts: Scripts) -> None:
     goes_on_exactly(scripts, BESIDE, ["0"], ["500"], ["350"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kill_at"), [("stages", "400"), ("loop", "700")])
+@pytest.mark.parametrize(("kind", "kill_at"), [pytest.param("stages", "400", marks=further), ("loop", "700")])
 def test_a_script_that_learns_several_times_goes_on_in_the_right_one(
     scripts: Scripts, kind: str, kill_at: str
 ) -> None:
@@ -311,6 +318,7 @@ log.dump(70)
     assert "a/text/text_summary" in tags["tensors"]
 
 
+@further
 @pytest.mark.slow
 def test_films_and_environments_that_cannot_be_kept(scripts: Scripts) -> None:
     import torch
@@ -393,6 +401,7 @@ second.learn(500, callback=RLACallback(), log_interval=50)
     assert len(second.rows()) == 2
 
 
+@further
 @pytest.mark.slow
 def test_loggers_that_learn_makes_and_a_format_of_ones_own(scripts: Scripts) -> None:
     scripts.run("""
@@ -420,7 +429,9 @@ alone.learn(50, log_interval=10)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", ["exp_manager.close()", "configure_sb3(later).close()"])
+@pytest.mark.parametrize(
+    "ends", ["exp_manager.close()", pytest.param("configure_sb3(later).close()", marks=further)]
+)
 def test_formats_of_ones_own_do_not_join_the_run_of_another_model(scripts: Scripts, ends: str) -> None:
     done = scripts.run(f"""
 from stable_baselines3 import A2C

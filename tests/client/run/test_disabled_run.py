@@ -313,6 +313,7 @@ def test_resume_ends_the_run_that_was_open(
     with pytest.raises(ArgumentError, match=r"rank 1 cannot join .* torchrun"):
         exp_manager.log_files_gen(all_ranks=True)
     monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setattr("rla_client.run.disabled_run.RESUMED_WAIT_S", 0.2)
     exp_manager.log_files_gen(all_ranks=True)
     joined = exp_manager.run
     assert joined is not None

@@ -20,6 +20,8 @@ from support.waiting import TIME_FACTOR, lives, wait_until
 from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.driver import MAX_KILLS
 
+further = pytest.mark.further
+
 
 def test_each_run_once_and_what_it_finds(lab: Lab) -> None:
     lab.write()
@@ -198,9 +200,9 @@ def test_a_second_driver_is_refused(lab: Lab) -> None:
     ("words", "number", "runs_go_on"),
     [
         (("--on-interrupt", "leave"), signal.SIGINT, True),
-        (("--on-interrupt", "stop"), signal.SIGINT, False),
+        pytest.param(("--on-interrupt", "stop"), signal.SIGINT, False, marks=further),
         ((), signal.SIGINT, False),
-        (("--on-interrupt", "leave"), signal.SIGTERM, True),
+        pytest.param(("--on-interrupt", "leave"), signal.SIGTERM, True, marks=further),
         ((), signal.SIGTERM, False),
     ],
 )
@@ -519,7 +521,9 @@ LRS = [0.5, 0.25, 1.0, 2.0, 4.0, 8.0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [kill_driver, kill_runs, kill_machine])
+@pytest.mark.parametrize(
+    "kill", [kill_driver, pytest.param(kill_runs, marks=further), pytest.param(kill_machine, marks=further)]
+)
 def test_twelve_trainings_whatever_is_killed(lab: Lab, agent: Any, kill: Callable[[Lab, Any], None]) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     lab.train(LRS)

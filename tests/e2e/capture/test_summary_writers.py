@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.capture_lab import capture, own_events, own_scalars, run_plain
 
+further = pytest.mark.further
 pytestmark = pytest.mark.usefixtures("places")
 
 PPO = """
@@ -44,7 +45,7 @@ print("to stderr", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("module", ["torch.utils.tensorboard", "tensorboardX"])
+@pytest.mark.parametrize("module", ["torch.utils.tensorboard", pytest.param("tensorboardX", marks=further)])
 def test_values_parameters_and_the_programs_own_files(tmp_path: Path, module: str) -> None:
     script = PPO.replace("MODULE", module)
     words = ("--seed", "3", "--learning-rate=0.01")
@@ -90,7 +91,9 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "ending", [pytest.param(e, marks=() if "3" in e or "KILL" in e else further) for e in ENDINGS]
+)
 def test_the_end_of_a_program(tmp_path: Path, ending: str) -> None:
     script = f"""
 import os, signal, sys
@@ -140,7 +143,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["spawn", *(pytest.param(method, marks=further) for method in ("fork", "forkserver"))]
+)
 def test_workers_join_the_run_of_their_parent(tmp_path: Path, method: str) -> None:
     found = capture(tmp_path, WORKERS, method, "first")
     assert found.stdout == b"[0, 0]\n", found.stderr

@@ -320,12 +320,13 @@ build(__import__("pathlib").Path(sys.argv[1]), time.time() + 1)
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_step_leaves_a_lake_that_holds(root: Path, make_run: MakeRun) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.further)])
+def test_a_kill_at_any_step_leaves_a_lake_that_holds(root: Path, make_run: MakeRun, every: int) -> None:
     indexes = [make_run(number=number) for number in range(3)]
     build(root, now())
     step = 0
     while True:
-        step += 1
+        step += every
         change_note(root, f"task/{indexes[0]}", note=f"{step}")
         indexes.append(make_run(number=10 + step % 45, info=f"&step={step}"))
         done = subprocess.run([sys.executable, "-c", KILLED, str(root), str(step)], check=False)
