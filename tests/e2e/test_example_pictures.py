@@ -11,12 +11,20 @@ from support.example_pictures import ALL, GRPO, Example
 from support.replication_lab import SSHD
 
 PNG = b"\x89PNG\r\n\x1a\n"
+BRIEF = ("ppo", "resume", "garage")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("example", [one for one in ALL if one is not GRPO], ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(one, id=one.name, marks=() if one.name in BRIEF else pytest.mark.further)
+        for one in ALL
+        if one is not GRPO
+    ],
+)
 def test_it_runs_and_draws(example: Example, tmp_path: Path) -> None:
     for module in example.modules:
         pytest.importorskip(module)

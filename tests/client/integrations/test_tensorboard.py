@@ -224,7 +224,9 @@ with SummaryWriter() as writer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("environment", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
+@pytest.mark.parametrize(
+    "environment", [{"RLA_MODE": "disabled"}, pytest.param({"RANK": "1"}, marks=pytest.mark.further)]
+)
 def test_where_nothing_is_stored_every_call_works(scripts: Scripts, environment: dict[str, Any]) -> None:
     scripts.run(
         """
@@ -334,7 +336,10 @@ if sys.argv[1:]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", ['SummaryWriter("runs/x")', "logger.get_tbx_writer()"])
+@pytest.mark.parametrize(
+    "make",
+    ['SummaryWriter("runs/x")', pytest.param("logger.get_tbx_writer()", marks=pytest.mark.further)],
+)
 def test_it_moves_the_clock_of_a_run_that_the_script_opened(scripts: Scripts, make: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     script = CLOCK.replace("MAKE", make)
@@ -377,7 +382,11 @@ for stage in range(3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "write", ['writer.add_scalar("loss", stage, step)', 'writer.add_histogram("h", np.ones(3), step)']
+    "write",
+    [
+        'writer.add_scalar("loss", stage, step)',
+        pytest.param('writer.add_histogram("h", np.ones(3), step)', marks=pytest.mark.further),
+    ],
 )
 def test_the_clock_begins_anew_where_the_steps_of_the_next_stage_do(scripts: Scripts, write: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
@@ -467,7 +476,9 @@ BETWEEN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(
+    "between", [pytest.param(one, marks=() if one == "closed" else pytest.mark.further) for one in BETWEEN]
+)
 def test_a_writer_of_the_same_folder_continues_the_run_after_another_one(
     scripts: Scripts, between: str
 ) -> None:

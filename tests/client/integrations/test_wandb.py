@@ -53,7 +53,13 @@ def test_cleanrls_tracking(scripts: Scripts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writer", ["torch.utils.tensorboard", "rla_client.integrations.tensorboard"])
+@pytest.mark.parametrize(
+    "writer",
+    [
+        "torch.utils.tensorboard",
+        pytest.param("rla_client.integrations.tensorboard", marks=pytest.mark.further),
+    ],
+)
 def test_rows_beside_tensorboards_are_at_its_step(scripts: Scripts, writer: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     scripts.run(
