@@ -83,7 +83,7 @@ def documented() -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("way", ["each sees it", "broadcast"])
+@pytest.mark.parametrize("way", ["each sees it", pytest.param("broadcast", marks=pytest.mark.further)])
 def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> None:
     data, other = tmp_path / "data", tmp_path / "other"
     data.mkdir()

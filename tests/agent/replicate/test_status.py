@@ -103,7 +103,7 @@ def test_where_nothing_is_replicated_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_time_is_told_before_there_is_an_estimate(master: Sshd, make_node: MakeNode) -> None:
     """One large file: what has arrived of it counts, and the first seconds do not tell how fast it is."""
-    rate, size = 400_000, 16_000_000
+    rate, size = 400_000, 10_000_000
     node = make_node(master.remote(rate_limit_bytes_s=rate, connections=2))
     node.run(state="finished")
     (node.item("checkpoint") / "c_1.pt").write_bytes(bytes(size))

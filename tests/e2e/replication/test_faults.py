@@ -180,7 +180,8 @@ def test_a_slow_link(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
 
 
-@pytest.mark.parametrize("target", ["folder", pytest.param("sftp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["folder", pytest.param("sftp", marks=pytest.mark.further)])
 def test_a_master_whose_disk_is_not_mounted_gets_nothing(
     target: str, tmp_path: Path, request: pytest.FixtureRequest, make_node: MakeNode
 ) -> None:
