@@ -68,7 +68,7 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	exit $$status
 
 test: $(STAMP) packages  ## the quick tests: some four minutes on two cores
-	$(BIN)/python -m pytest $(PARALLEL) -rs -m "not slow and not soak and not scale" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -rs -m "not slow and not soak and not scale and not further" $(PYTEST_ARGS)
 
 test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 	@.ci/packages chromium

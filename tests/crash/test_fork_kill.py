@@ -141,8 +141,14 @@ def events(folder: Path) -> Counter[int]:
     return Counter(int(event.value) for event in reader.Scalars("x"))
 
 
+BRIEF = [
+    pytest.param(state, calls, marks=() if state == "up" else pytest.mark.further)
+    for state, calls in zip(STATES, THIRDS, strict=True)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("state", "calls"), [*zip(STATES, THIRDS, strict=True), *FULL])
+@pytest.mark.parametrize(("state", "calls"), [*BRIEF, *FULL])
 def test_a_kill_at_any_call_of_a_fork_loses_and_doubles_nothing(
     new_agent: Callable[..., Any],
     places: Places,

@@ -79,6 +79,7 @@ def test_nothing_is_committed_while_syncs_fail(bench: Bench) -> None:
     check_folder(one)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_one_error_among_many_files(bench: Bench) -> None:
     """So many that they are synced in threads."""

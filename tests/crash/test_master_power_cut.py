@@ -83,7 +83,9 @@ def make(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("syncs", [True, False], ids=["fsync", "no-fsync"])
+@pytest.mark.parametrize(
+    "syncs", [True, pytest.param(False, marks=pytest.mark.further)], ids=["fsync", "no-fsync"]
+)
 @pytest.mark.parametrize(
     ("cuts", "within_s"),
     [(2, 3.0), pytest.param(20, 60.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],

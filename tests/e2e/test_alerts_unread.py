@@ -57,6 +57,7 @@ def test_rows_do_not_wait_for_a_home_that_hangs(scene: Scene, places: Places) ->
     assert agent.stop() == 0
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @needs_hung_folder
 def test_a_rule_that_has_told_does_not_tell_again_after_it(scene: Scene) -> None:

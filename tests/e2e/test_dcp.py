@@ -13,6 +13,7 @@ import pytest
 from support.torchrun import HEAD, run
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 
 MODELS = """
 import torch.distributed.checkpoint as dcp

@@ -148,6 +148,7 @@ def test_loading_brings_it_back_whole_and_as_it_was(lab: Lab, wait_until: Callab
     assert "fetched 0 file(s)" in shown.stdout
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_what_is_away_is_named_in_time_and_later_it_works(lab: Lab) -> None:
     lab.master.stop()

@@ -105,6 +105,7 @@ def test_all_is_there_after_a_flush(train: Callable[[str], Path]) -> None:
     check_all(train("flush"))
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_what_had_returned_survives_the_kill_of_the_trainer(

@@ -48,6 +48,7 @@ def test_the_smallest_launcher(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.glob("*.pkl")) == [f"itr_{n}.pkl" for n in (0, 10, 15, 5)]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) -> None:
     arguments = ("--epochs", "5", "--batch-size", "60")

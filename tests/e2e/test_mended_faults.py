@@ -104,6 +104,7 @@ def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: P
     assert len(set(logs)) == 2
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -> None:
     """The same command with RLA_RUN_ID and RLA_RESUME: the newest run of that id, at its checkpoint."""

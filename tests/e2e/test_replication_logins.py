@@ -242,6 +242,7 @@ def test_an_alias_of_ssh_config(
     around.arrive(project)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_runs_that_stay_here(
     make_project: MakeProject, open_master: Sshd, tmp_path: Path, around: Around

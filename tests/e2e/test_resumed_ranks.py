@@ -139,6 +139,7 @@ def test_the_rows_of_every_rank_go_on_at_the_checkpoint(
         wait_until(lambda folder=folder: event_steps(folder) == list(range(1, 121)))
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it_is(
     agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]

@@ -19,6 +19,7 @@ import pytest
 from support.torchrun import HEAD, command, run
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("RLA_TEST_SHARD_KILLS", "2"))
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "distributed.md"
@@ -97,7 +98,7 @@ def test_other_numbers_of_ranks_load(tmp_path: Path, agent: Any) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.further)])
 def test_some_whole_checkpoint_always_loads(
     tmp_path: Path, agent: Any, victim: int, wait_until: Callable[..., Any]
 ) -> None:
@@ -141,6 +142,7 @@ def _newest(folder: Path) -> int:
     return max(steps, default=-1)
 
 
+@pytest.mark.further
 @pytest.mark.timeout(400)
 def test_the_document(tmp_path: Path, agent: Any) -> None:
     text = DOCUMENT.read_text().split("```python\n")

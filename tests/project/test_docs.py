@@ -37,7 +37,17 @@ from rla_client.manager import ExpManager
 from rla_client.sweep.spec import read_spec
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
-LONG = ("docs/gallery.md", "docs/how-to/sweeps.md")  # they train for a minute
+LONG = tuple(
+    f"docs/{name}.md"
+    for name in (
+        "gallery",
+        "how-to/sweeps",
+        "how-to/look",
+        "how-to/lake",
+        "how-to/from-sb3",
+        "how-to/integrations",
+    )
+)  # they train or draw for long
 MAX_NOT_RUN = 20
 COMMAND = re.compile(r"(\$ )?(rla|rla-agent|pip|python|sudo) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

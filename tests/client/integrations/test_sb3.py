@@ -346,6 +346,7 @@ if __name__ == "__main__":
     assert checkpoint["environments"] == [None]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_environments_that_cannot_be_kept_do_not_stop_the_training(scripts: Scripts) -> None:
     import torch
@@ -427,6 +428,7 @@ alone.learn(50, log_interval=10)
     assert alone.table == "script"
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "ends", ["exp_manager.close()", pytest.param("configure_sb3(later).close()", marks=further)]
@@ -464,6 +466,7 @@ later.learn(50, log_interval=10)  # its run has ended, and those of others are n
     assert (done.stdout + done.stderr).count("has ended, and the one that is open is another") == 1
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_run_that_is_closed_within_a_training_does_not_end_it(scripts: Scripts) -> None:
     done = scripts.run("""
@@ -618,6 +621,7 @@ def test_two_models_have_runs_of_their_own(scripts: Scripts, how: str) -> None:
         )
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_other_callbacks_save_at_the_models_step(scripts: Scripts) -> None:
     scripts.run("""
@@ -643,6 +647,7 @@ model.learn(256, callback=[RLACallback(), Films()])
     assert names == {f"{step}-img.png" for step in range(50, 256, 50)}
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_model_after_one_that_is_gone_has_a_run_of_its_own(scripts: Scripts) -> None:
     scripts.run("""

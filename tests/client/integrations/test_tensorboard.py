@@ -128,6 +128,7 @@ for seed in (1, 2):
         assert (row["loss"], row["test/loss"], row["more"]) == (f"{seed}.0", f"{2.0 * seed}", f"{3.0 * seed}")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_the_last_row_of_a_worker_that_closes_nothing(scripts: Scripts) -> None:
     scripts.run("""
@@ -154,6 +155,7 @@ if __name__ == "__main__":
     ]  # fmt: skip
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_scripts_use_the_folder_of_a_writer(scripts: Scripts) -> None:
     scripts.run("""
@@ -192,6 +194,7 @@ rla_client.log({"z": 3.0}, step=41)
     ]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_what_was_configured_names_the_run(scripts: Scripts) -> None:
     scripts.run("""
@@ -205,6 +208,7 @@ SummaryWriter("runs/third").add_scalar("x", 1.0, 2)
     assert [run.table for run in scripts.runs(2)] == ["configured", "configured"]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_an_error_in_a_script_that_closes_its_writer_is_a_failed_run(scripts: Scripts) -> None:
     done = scripts.run(
@@ -282,6 +286,7 @@ def test_parameters_of_a_markdown_table() -> None:
         assert parameters_of_table(other) == {}
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_signatures_of_torch_and_secrets_in_texts(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
@@ -402,6 +407,7 @@ def test_the_clock_begins_anew_where_the_steps_of_the_next_stage_do(scripts: Scr
         assert steps == [(stage, step) for stage in range(3) for step in range(1, 41)]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_it_leaves_the_clock_to_a_script_that_sets_it(scripts: Scripts) -> None:
     scripts.run("""
@@ -514,6 +520,7 @@ for part in range(3):
     assert loaded.get_custom_data("parts") == [0, 1, 2]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_the_folder_of_a_writer_tells_its_run_also_within_one_of_the_script(scripts: Scripts) -> None:
     scripts.run("""
@@ -534,6 +541,7 @@ with rla_client.init("b") as run:
     assert [row.get("own", row.get("loss")) for row in second.rows()] == ["3", "4", "5"]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_writers_of_two_threads_have_runs_of_their_own(scripts: Scripts) -> None:
     scripts.run("""

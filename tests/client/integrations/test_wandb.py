@@ -111,6 +111,7 @@ for iter_num in range(0, 6, 2):
     assert summary == {"iter": 4, "train/loss": 2.5, "lr": 6e-4, "mfu": -100.0}
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_classifiers_script(scripts: Scripts) -> None:
     """The MNIST example's pattern: watch, config, images, a table, a model as artifact, a summary."""
@@ -260,6 +261,7 @@ for wrong in ([1], {1: 2}, "text"):
     assert images == {"100-image.png"}  # at the last epoch, which they do not name
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_what_is_said_of_a_name_itself_counts_before_a_glob(scripts: Scripts) -> None:
     scripts.run(
@@ -285,6 +287,7 @@ for start in (1, 4):  # the second one opens while the first one's rows may stil
     assert [row["time-step"] for run in (first, second) for row in run.rows()] == list("123456")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_films_of_record_video_are_part_of_the_run(scripts: Scripts) -> None:
     pytest.importorskip("gymnasium")
@@ -318,6 +321,7 @@ env.close()
     assert len(list((scripts.folder / "theirs").iterdir())) == 1
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_which_keys_of_the_configuration_are_recorded(scripts: Scripts) -> None:
     scripts.run(
@@ -376,6 +380,7 @@ except wandb.UsageError:
     assert "again" not in (first.log / "warn.txt").read_text()
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_run_that_has_ended_changes_nothing_of_the_next(scripts: Scripts) -> None:
     scripts.run(
@@ -464,6 +469,7 @@ wandb.finish()
     assert not (scripts.folder / "data").exists()
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_no_value_stops_training(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
@@ -631,6 +637,7 @@ if "kill" in sys.argv:
     assert second.log.name in third.parameters["resumed_from"]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_processes_modes_names_and_ends(scripts: Scripts) -> None:
     source = (
@@ -691,6 +698,7 @@ for error in (SystemExit(3), SystemExit(0), KeyboardInterrupt(), ValueError("wor
     ]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_runs_beside_each_other(scripts: Scripts) -> None:
     scripts.run(
@@ -719,6 +727,7 @@ second.finish()
     assert json.loads(change.read_text())["changed"] == {"lr": [2, 3]}
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_key_that_comes_twice_in_a_step(scripts: Scripts) -> None:
     done = scripts.run(
@@ -758,6 +767,7 @@ ours = wandb.init(project="x")""",
     )
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_nothing_holds_a_run_that_was_finished(scripts: Scripts) -> None:
     scripts.run(
@@ -776,6 +786,7 @@ assert kept() is None
     )
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_its_steps_go_on_in_a_run_that_the_script_has_resumed(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")

@@ -422,6 +422,7 @@ def test_a_refusing_spool_means_that_the_caller_draws(run: Any) -> None:
     assert len(run.warnings) == 1
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_simple_plots(run: Any) -> None:
     simple_plot("p", data=[[1, 2], [2, 1]], labels=["a", "b"], xlabel="x", ylabel="y")

@@ -585,6 +585,7 @@ logger.dumpkvs()
 """
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any) -> None:
     pytest.importorskip("optuna", reason="needs optuna")

@@ -28,6 +28,7 @@ from support.captured_programs import (
 pytestmark = pytest.mark.usefixtures("places")
 
 
+@pytest.mark.further
 def test_sb3(tmp_path: Path) -> None:
     found, plain = capture(tmp_path, SB3), run_plain(tmp_path / "plain", SB3)
     assert (found.code, found.stdout, found.stderr) == (0, plain.stdout, plain.stderr)

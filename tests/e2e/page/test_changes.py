@@ -14,7 +14,7 @@ from support.page_runs import write_page_run
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.further]
 Serve = Callable[..., PageServer]
 
 

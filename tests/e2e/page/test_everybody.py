@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from support.page_fixtures import Faults
 
 Serve = Callable[..., PageServer]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.further]
 NAMELESS = """() => [...document.querySelectorAll(
         "button, input, select, textarea, a[href], [role=img], [role=separator], meter")]
     .filter((one) => one.getClientRects().length)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conftest import Agent
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.further]
 Serve = Callable[..., PageServer]
 
 

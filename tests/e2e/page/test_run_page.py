@@ -101,6 +101,7 @@ def test_overview(run: RunView) -> None:
     assert run.page.get_by_role("row", name="lr 0.1").count() == 0
 
 
+@pytest.mark.further
 def test_from_the_list_to_a_run_and_back(run: RunView) -> None:
     run.page.goto(run.server.url)
     run.page.locator("#runs-table .row[data-number] a").first.click()
@@ -160,6 +161,7 @@ def test_a_note_that_is_being_written_is_not_taken_away(page_server: Serve, root
     assert page.get_by_label("Note", exact=True).input_value() == "half a thou"
 
 
+@pytest.mark.further
 def test_to_the_trash_and_back(run: RunView) -> None:
     run.open()
     run.page.get_by_role("button", name="Move to trash…").click()
@@ -204,6 +206,7 @@ def test_a_run_that_is_not_there(run: RunView, faults: Faults) -> None:
 # -- texts ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.further
 def test_a_log_is_followed(run: RunView) -> None:
     run.open("tab=logs")
     run.until_text("last line")
@@ -279,6 +282,7 @@ def test_code_and_what_differs_from_another_run(run: RunView) -> None:
 # -- pictures, films, checkpoints -------------------------------------------------------------------
 
 
+@pytest.mark.further
 def shown_colour(view: RunView, place: int = 0) -> list[int]:
     """Of the middle of a picture on the page."""
     image = view.page.locator("figure img").nth(place)
@@ -314,6 +318,7 @@ def test_pictures_over_time(run: RunView) -> None:
     assert shown_colour(run) == list(COLOURS[100])
 
 
+@pytest.mark.further
 def test_a_picture_that_comes_while_it_runs(page_server: Serve, root: Path, page: Page) -> None:
     live = LiveRun(root)
     results = root / "results" / TABLE / live.index
@@ -368,6 +373,7 @@ def test_what_a_run_left_as_a_page_is_saved_not_run(run: RunView) -> None:
     assert "hacked" not in run.page.title()
 
 
+@pytest.mark.further
 def test_checkpoints(run: RunView) -> None:
     run.open("tab=checkpoints")
     run.page.get_by_role("link", name="checkpoint_100.pt").wait_for()
@@ -440,9 +446,11 @@ def test_the_pages_of_hostile_runs(page_server: Serve, root: Path, page: Page) -
     assert page.evaluate("() => document.querySelectorAll('#page script, #page iframe').length") == 0
 
 
+@pytest.mark.further
 # -- side by side -----------------------------------------------------------------------------------
 
 
+@pytest.mark.further
 def test_files_side_by_side(run: RunView) -> None:
     other = write_run(run.root, number=1)
     results = run.root / "results" / TABLE / other
@@ -468,6 +476,7 @@ def test_files_side_by_side(run: RunView) -> None:
     assert quote(other.split("/")[-1][:10]) in run.page.url or "09-30-01" not in run.page.url
 
 
+@pytest.mark.further
 def test_from_the_drawn_runs_to_their_files(run: RunView) -> None:
     write_run(run.root, number=1)
     run.page.goto(run.server.url)

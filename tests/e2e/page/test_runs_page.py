@@ -270,6 +270,7 @@ def test_ten_thousand_rows_scroll(page_server: Serve, root: Path, page: Page) ->
     assert view.column("return") == ["63.5"]
 
 
+@pytest.mark.further
 @slow
 def test_keys_move_through_the_list(sweep: View) -> None:
     sweep.row(5).locator("input.choose").focus()
@@ -317,6 +318,7 @@ def test_of_many_points_no_extreme_is_lost(page_server: Serve, root: Path, page:
     assert (line[0], line[-1]) == (0, pytest.approx(499_999.5, rel=1e-6))
 
 
+@pytest.mark.further
 @slow
 def test_zooming_asks_for_the_part(page_server: Serve, root: Path, page: Page) -> None:
     write_long(root, 100_000)
@@ -370,6 +372,7 @@ def test_logarithmic_axes(page_server: Serve, root: Path, page: Page) -> None:
     view.until("return", "chart.plot.scales.x.distr === 1 && chart.data[0].length === 5")
 
 
+@pytest.mark.further
 @slow
 def test_keys_zoom_a_logarithmic_axis(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0, {"return": [float(x) for x in range(1, 101)]}, steps=range(1, 101))
@@ -388,6 +391,7 @@ def test_keys_zoom_a_logarithmic_axis(page_server: Serve, root: Path, page: Page
         view.until("return", f"chart.plot.scales.x.min < 10 ** {1.1 - 0.84 * 1.4**power}")
 
 
+@pytest.mark.further
 @slow
 def test_a_zoom_that_a_logarithmic_axis_cannot_show(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0)
@@ -412,6 +416,7 @@ def test_another_x(sweep: View, root: Path) -> None:
     assert sweep.curve("return", 0)[0] == pytest.approx(list(range(50)), abs=1e-3)
 
 
+@pytest.mark.further
 @slow
 def test_an_x_that_no_run_has_is_named(sweep: View) -> None:
     sweep.field("x").fill("tiem-step")
@@ -484,6 +489,7 @@ def test_a_group_has_one_name_and_colour_and_loses_no_run(page_server: Serve, ro
     assert view.shown("other", 1)["labels"] == ["lr=None (1)"]
 
 
+@pytest.mark.further
 @slow
 def test_groups_whose_values_look_like_labels_are_listed_each(
     page_server: Serve, root: Path, page: Page
@@ -500,6 +506,7 @@ def test_groups_whose_values_look_like_labels_are_listed_each(
     assert sorted(shown["labels"]) == sorted(f"{head} (1)" for head in heads)
 
 
+@pytest.mark.further
 @slow
 def test_a_band_does_not_depend_on_the_order_of_the_list(page_server: Serve, root: Path, page: Page) -> None:
     write_sweep(root, seeds=5)
@@ -533,6 +540,7 @@ def test_what_is_no_number_is_marked(page_server: Serve, root: Path, page: Page)
     assert "10 nan" in never.inner_text()
 
 
+@pytest.mark.further
 @slow
 def test_where_a_run_became_nan_is_seen(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0, {"return": [1.0, 2.0, 3.0, *[math.nan] * 7]})
@@ -587,6 +595,7 @@ def test_metrics_are_found_by_name(sweep: View) -> None:
     sweep.page.wait_for_function("() => document.querySelectorAll('section.panel').length === 2")
 
 
+@pytest.mark.further
 @slow
 def test_ten_thousand_metrics_make_few_panels(page_server: Serve, root: Path, page: Page) -> None:
     write_many_metrics(root)
@@ -608,6 +617,7 @@ def saved(view: View, metric: str, button: str) -> bytes:
     return Path(waiting.value.path()).read_bytes()
 
 
+@pytest.mark.further
 @slow
 def test_a_panel_is_saved_as_table_and_pictures(sweep: View, root: Path) -> None:
     sweep.shown("loss", 6)
@@ -629,6 +639,7 @@ def test_a_panel_is_saved_as_table_and_pictures(sweep: View, root: Path) -> None
     assert {len(line.attrib["points"].split()) for line in lines} == {50}
 
 
+@pytest.mark.further
 @slow
 @pytest.mark.parametrize("asked", ["", "group=lr&band=std", "where=lr == 0.1&group=lr&smooth=3"])
 def test_a_panel_as_a_command_draws_the_same_runs(
@@ -673,6 +684,7 @@ def test_a_new_row_appears(page_server: Serve, root: Path, page: Page) -> None:
     view.row(number).get_by_text("finished").wait_for()
 
 
+@pytest.mark.further
 @slow
 def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0)
@@ -693,6 +705,7 @@ def test_the_first_rows_of_a_run_appear(page_server: Serve, root: Path, page: Pa
     view.until("return", "chart.data.slice(1).some((ys) => ys.includes(56))")
 
 
+@pytest.mark.further
 @slow
 def test_a_metric_that_a_run_has_later_than_others_appears(
     page_server: Serve, root: Path, page: Page
@@ -748,6 +761,7 @@ def test_a_new_run_appears_and_one_that_went_goes(page_server: Serve, root: Path
     view.shown("return", 1)
 
 
+@pytest.mark.further
 @slow
 def test_a_live_run_in_a_zoomed_or_banded_panel_goes_on(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 5, params={"lr": 0.1, "seed": 5})
@@ -758,6 +772,7 @@ def test_a_live_run_in_a_zoomed_or_banded_panel_goes_on(page_server: Serve, root
     view.until("return", "chart.data.slice(1).some((ys) => ys.some((y) => y > 900))")
 
 
+@pytest.mark.further
 @slow
 def test_many_rows_while_it_is_looked_at(page_server: Serve, root: Path, page: Page) -> None:
     live = LiveRun(root)
@@ -861,6 +876,7 @@ def test_what_a_hostile_run_wrote_is_text(page_server: Serve, root: Path, page: 
     assert "title" not in page.title()
 
 
+@pytest.mark.further
 @slow
 def test_dark_and_light(sweep: View) -> None:
     sweep.shown("return", 6)
@@ -872,6 +888,7 @@ def test_dark_and_light(sweep: View) -> None:
     assert sweep.page.evaluate("() => getComputedStyle(document.body).backgroundColor") != before
 
 
+@pytest.mark.further
 @slow
 def test_several_databases(page_server: Serve, tmp_path: Path, page: Page) -> None:
     write_page_run(tmp_path / "one", 0, {"return": [1.0, 2.0]})
@@ -887,6 +904,7 @@ def test_several_databases(page_server: Serve, tmp_path: Path, page: Page) -> No
     assert f"# without: the runs of {other}" in command
 
 
+@pytest.mark.further
 @slow
 def test_a_panel_that_is_out_of_sight_asks_for_nothing(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0, {f"m{number}": [1.0, 2.0] for number in range(25)})

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.page_fixtures import Faults
     from support.page_lab import PageServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.further]
 TALK = [
     {"role": "user", "content": "what is 6 * 7?"},
     {

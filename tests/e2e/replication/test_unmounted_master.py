@@ -106,6 +106,7 @@ def parked(node: Node) -> int:
     return int(replication_status(node.state)["parked_files"])
 
 
+@pytest.mark.further
 def test_an_item_that_is_back_unparks_itself(pump: Pump, node: Node, master: Sshd) -> None:
     finished_item(node)
     pump.until(lambda: same_trees(node, master.root), 30, "all being there")
