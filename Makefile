@@ -1,7 +1,7 @@
-# Everything runs in .venv, which `make venv` (and each other target) makes when it is missing. With
-# PYTHON=python3.13 it runs in .venv-3.13, beside that.
 # containers often set it: each of the many processes of the tests would compile all of its modules anew
 unexport PYTHONDONTWRITEBYTECODE
+# Everything runs in .venv, which `make venv` (and each other target) makes when it is missing. With
+# PYTHON=python3.13 it runs in .venv-3.13, beside that.
 PYTHON ?= python3
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 TORCH := torch==2.13.0
@@ -67,7 +67,7 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	echo "  $(BIN)/rla init YOUR_PROJECT"; \
 	exit $$status
 
-test: $(STAMP) packages  ## the quick tests: some four minutes on two cores
+test: $(STAMP) packages  ## the quick tests
 	$(BIN)/python -m pytest $(PARALLEL) -rs -m "not slow and not soak and not scale and not further" $(PYTEST_ARGS)
 
 test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
@@ -77,7 +77,7 @@ test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 test-full: $(STAMP) packages schedulers  ## all tests but `make test-further`, full counts of `make soak`, most of `make test-scale`
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and not further and (not scale or brief)" $(PYTEST_ARGS)
 
-test-further: $(STAMP) packages  ## the cases that `make test-full` leaves out: some ten minutes
+test-further: $(STAMP) packages  ## the cases that `make test-full` leaves out
 	$(BIN)/python -m pytest $(PARALLEL) -m further -rs $(PYTEST_ARGS)
 
 test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slurm

@@ -23,10 +23,9 @@ from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT
 from rla_client.contract.safe_names import check_relative
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record_reader import to_float
-from rla_client.run.checkpoint_note import NOTED
+from rla_client.run.checkpoint_note import MAX_NOTED, NOTED
 
 NOTES = "hf_checkpoints"  # custom data: paths of folders
-MAX_NOTED = 1000  # the newest
 MAX_PATH_CHARS = 4096
 MAX_FILES = 10_000  # that are counted of one
 MAX_MEASURED = 50  # the newest: the page looks every few seconds

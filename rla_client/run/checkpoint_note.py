@@ -15,6 +15,7 @@ from rla_client.contract.safe_names import check_relative
 from rla_client.run.run_data import RunData
 from rla_client.stream.values import to_plain
 
+MAX_NOTED = 1000  # the newest; the archive is written anew with each
 NOTED = "noted_checkpoints"  # key of the custom data: a list of what `note_checkpoint` makes
 
 
@@ -44,7 +45,9 @@ def note_checkpoint(
         if isinstance(held, list)
         else []
     )
-    data.add_custom_data(NOTED, [*earlier, {**note, "host": os.uname().nodename}], mode="replace")
+    data.add_custom_data(
+        NOTED, [*earlier[1 - MAX_NOTED :], {**note, "host": os.uname().nodename}], mode="replace"
+    )
     data.save_archive()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RELAYED: Final = "relayed"  # field of what lies in a data root that is not rank 0's
 TIMEOUT_S: Final = 60.0  # for one question: the agent's process waits a third of that for rank 0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # after a failure
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # after one that brought nothing
 SINCE_STEP_S: Final = 60.0  # ranks of one job ask the same question
 
 
@@ -85,6 +85,9 @@ class MasterMeeting:
             if isinstance(told := answer.get("told"), dict):
                 self._found = told
                 self._relay(told)
+            else:  # each question is a login at the master, and rank 0 may never come
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _relay(self, told: dict[str, Any]) -> None:
         with suppress(OSError):  # the others ask, too

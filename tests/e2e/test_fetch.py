@@ -98,13 +98,6 @@ class Lab:
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[Sshd]:
-    server = Sshd(tmp_path / "sshd").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def lab(
     tmp_path: Path, master: Sshd, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> Iterator[Lab]:

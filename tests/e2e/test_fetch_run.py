@@ -118,13 +118,6 @@ class Machine:
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[Sshd]:
-    server = Sshd(tmp_path / "sshd").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def machine(tmp_path: Path, master: Sshd, places: Places) -> Iterator[Callable[[str], Machine]]:
     del places  # its teardown looks for processes that stayed
     made: list[Machine] = []

@@ -60,13 +60,6 @@ run.log({"table": rla_client.Table(columns=["a"], data=[[1]])}, step=100)
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[Sshd]:
-    server = Sshd(tmp_path / "sshd").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def machines(
     tmp_path: Path, places: Places, master: Sshd
 ) -> Iterator[Callable[..., tuple[Machine, Machine]]]:

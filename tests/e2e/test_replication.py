@@ -20,13 +20,6 @@ from support.waiting import TIME_FACTOR
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[Sshd]:
-    server = Sshd(tmp_path / "sshd").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def project(tmp_path: Path, master: Sshd, places: Any) -> Iterator[Project]:
     del places  # goes after the training processes
     made = Project(tmp_path / "project", master)

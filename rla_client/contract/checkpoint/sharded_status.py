@@ -70,6 +70,21 @@ def sharded_status(folder: Path, name: str | None = None) -> list[ShardedStatus]
     Raises:
         OSError: the folder cannot be read.
     """
+    found = whole_status(folder, name)
+    for parts in parts_of(folder):
+        told = parse_parts_name(parts)
+        if told is not None and name in {None, told[0]}:
+            with suppress(FileNotFoundError):  # published, or superseded, just now
+                found.append(_unfinished(folder, parts, told[0], told[1]))
+    return found
+
+
+def whole_status(folder: Path, name: str | None = None) -> list[ShardedStatus]:
+    """Those of `sharded_status` that are whole and have their final name; by the order of their saves.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     found = []
     for final in finals_of(folder):
         parsed, path = parse_folder_name(final), folder / final
@@ -84,13 +99,7 @@ def sharded_status(folder: Path, name: str | None = None) -> list[ShardedStatus]
             found.append(
                 ShardedStatus(*parsed, True, path, 0, 0, size=size, order=note.order or 0, pruned=True)
             )
-    found.sort(key=lambda one: one.order)
-    for parts in parts_of(folder):
-        told = parse_parts_name(parts)
-        if told is not None and name in {None, told[0]}:
-            with suppress(FileNotFoundError):  # published, or superseded, just now
-                found.append(_unfinished(folder, parts, told[0], told[1]))
-    return found
+    return sorted(found, key=lambda one: one.order)
 
 
 def _unfinished(folder: Path, parts: str, name: str, step: int) -> ShardedStatus:

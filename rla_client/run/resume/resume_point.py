@@ -20,7 +20,7 @@ from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
 from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_status import ShardedStatus, sharded_status
+from rla_client.contract.checkpoint.sharded_status import ShardedStatus, whole_status
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.plain_files import read_small
@@ -85,10 +85,8 @@ def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | N
     """
     with suppress(OSError):  # where it cannot be, it is none
         publish_all(folder)
-    with suppress(OSError):
-        found = [one for one in sharded_status(folder, name) if one.whole and at in {None, one.step}]
-        return max(found, key=lambda one: one.order, default=None)
-    return None
+    found = [one for one in whole_status(folder, name) if at in {None, one.step}]
+    return found[-1] if found else None
 
 
 def prepare(

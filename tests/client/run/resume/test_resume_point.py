@@ -16,12 +16,13 @@ from support.spooled import stop_autostart
 from rla_client.checkpoint.direct_write import write_final
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, KeptFile, SaveIdentity, Whole
 from rla_client.contract.checkpoint.stamp import Stamp
-from rla_client.contract.layout import CHECKPOINT, LOG, RESUME_FOLDER
+from rla_client.contract.layout import CHECKPOINT, LOG, PARTS_FOLDER, RESUME_FOLDER
 from rla_client.contract.spool.protocol import pack
 from rla_client.contract.spool.segments import stream_names
 from rla_client.run.resume import resume_point
-from rla_client.run.resume.resume_point import prepare
+from rla_client.run.resume.resume_point import newest_sharded, prepare
 from rla_client.run.state.archive import STATE_FORMAT
 
 TRAINING = """
@@ -108,3 +109,17 @@ def test_a_state_of_a_later_save_than_its_checkpoint_is_told(
     point = prepare(str(tmp_path), "t", index, None, "checkpoint", autostart=False)
     assert (point.time_step, point.state) == (7, state)
     assert ["later save of time-step 7" in line for line in told] == [True] * later
+
+
+def test_a_save_in_the_making_that_cannot_be_read_hides_no_whole_checkpoint(tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint_3.dcp" / WHOLE_FILE
+    final.parent.mkdir(parents=True)
+    save = SaveIdentity("cd" * 16, 1, "ab" * 8, "checkpoint", 3, 1, "")
+    final.write_bytes(Whole(save, 7, (), KeptFile(".metadata", 0, "0" * 64), {}).encode())
+    parts = tmp_path / PARTS_FOLDER
+    parts.mkdir()
+    (parts / f"checkpoint_4.{'ef' * 8}").write_text("no folder")
+    found = newest_sharded(tmp_path, "checkpoint", None)
+    assert found is not None
+    assert found.step == 3
+    assert newest_sharded(tmp_path, "checkpoint", 4) is None
