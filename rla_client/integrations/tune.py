@@ -468,7 +468,7 @@ def _end_with(trainable: Any) -> None:
             end_run(data, *(failure.ending(errors[-1]) if errors else ("finished", "")))
 
     if trainable is not None:
-        step = trainable.step
+        step, cleanup = trainable.step, trainable.cleanup
 
         def told_step() -> Any:
             try:
@@ -478,7 +478,13 @@ def _end_with(trainable: Any) -> None:
                 close()
                 raise
 
-        trainable.step = told_step
+        def told_cleanup() -> None:  # Ray may kill the process right after it
+            try:
+                cleanup()
+            finally:
+                close()
+
+        trainable.step, trainable.cleanup = told_step, told_cleanup
     elif hasattr(thread, "_propagate_exception"):  # Ray's: it runs the function, and catches what it raises
         propagate = thread._propagate_exception  # noqa: SLF001 - see above
 

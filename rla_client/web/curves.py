@@ -3,6 +3,7 @@
 All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly the
 points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the least and
 the largest value of each bucket; none is left out by chance. A panel that is zoomed asks again for its part.
+Many curves share MOST_BUCKETS: where hundreds lie over each other, buckets of some pixels look the same.
 NaN and infinite values are not points: they go beside the curve as *marks* (x and which), at most one of a
 kind a bucket, with their number.
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 WIDTH = (16, 4096)  # pixels of a panel
 MAX_RUNS = 20_000  # of one panel
 MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
+MOST_BUCKETS, LEAST_BUCKETS = 75_000, 200  # of all curves of a panel; of each one all the same
 BATCH = 100  # runs that are read at a time
 MAX_GROUPS = 500
 MAX_TOLD = 2  # groups of which it is said that their runs end apart
@@ -188,6 +190,8 @@ def _cut(curve: Curve, low: float, high: float) -> Curve:
     """The points inside a range, and one on each side of it, so that the line continues to the edge."""
     first = max(int(np.searchsorted(curve.xs, low, "left")) - 1, 0)
     last = int(np.searchsorted(curve.xs, high, "right")) + 1
+    if first == 0 and last > len(curve.xs) and not curve.odd.size:
+        return curve
     odd = curve.odd[:, (curve.odd[0] >= low) & (curve.odd[0] <= high)]
     return Curve(curve.entry, curve.xs[first:last], curve.ys[first:last], odd, curve.rows)
 
@@ -218,9 +222,10 @@ def _thinned(parts: Sequence[Curve], ends: Ends, width: int) -> tuple[str, Array
     xs = _shared(parts, 2 * width)
     if xs is not None:
         return "exact", xs, [_on(xs, curve) for curve in parts]
-    edges = _edges(*ends, width)
+    edges = _edges(*ends, min(width, max(LEAST_BUCKETS, MOST_BUCKETS // max(len(parts), 1))))
     xs = np.sort(np.concatenate([edges[:-1] * 0.75 + edges[1:] * 0.25, edges[:-1] * 0.25 + edges[1:] * 0.75]))
-    return "buckets", xs, [_buckets(curve, edges) for curve in parts]
+    known: dict[int, _Places] = {}  # by the x that curves share
+    return "buckets", xs, [_buckets(curve, _places(curve.xs, edges, known), len(xs)) for curve in parts]
 
 
 def _spread(xs: Array, series: Array, wider: Array) -> Array:
@@ -278,18 +283,39 @@ def _edges(low: float, high: float, log: bool, width: int) -> Array:
     return np.asarray(edges)
 
 
-def _buckets(curve: Curve, edges: Array) -> Array:
-    """Least and largest value of each bucket, the one that comes first first; shape (2 * buckets,)."""
-    count = len(edges) - 1
-    series = np.full(2 * count, np.nan)
-    places = np.clip(np.searchsorted(edges, curve.xs, "right") - 1, 0, count - 1)
-    starts = np.flatnonzero(np.diff(places, prepend=-1))
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the points of a curve lie.
+
+    Attributes:
+        xs: of the points.
+        starts: the first point of each bucket that has one.
+        buckets: which buckets these are.
+    """
+
+    xs: Array
+    starts: NDArray[np.intp]
+    buckets: NDArray[np.intp]
+
+
+def _places(xs: Array, edges: Array, known: dict[int, _Places]) -> _Places:
+    found = known.get(id(xs))  # which is alive, for the places have it
+    if found is None:
+        inside = np.clip(np.searchsorted(edges, xs, "right") - 1, 0, len(edges) - 2)
+        starts = np.flatnonzero(np.diff(inside, prepend=-1))
+        found = known[id(xs)] = _Places(xs, starts, inside[starts])
+    return found
+
+
+def _buckets(curve: Curve, places: _Places, points: int) -> Array:
+    """Least and largest value of each bucket, the one that comes first first; shape (points,)."""
+    series = np.full(points, np.nan)
+    starts, at = places.starts, places.buckets
     if not starts.size:
         return series
     lows = np.minimum.reduceat(curve.ys, starts)
     highs = np.maximum.reduceat(curve.ys, starts)
     falls = curve.ys[np.append(starts[1:], len(curve.ys)) - 1] < curve.ys[starts]
-    at = places[starts]
     series[2 * at] = np.where(falls, highs, lows)
     series[2 * at + 1] = np.where(falls, lows, highs)
     return series

@@ -150,6 +150,7 @@ SOME_PANEL = "document.querySelector('section.panel')"
 
 def look(browser: Browser, server: PageServer, query: str, name: str) -> float | None:
     """Open the page of runs and say when what was seen."""
+    time.sleep(SETTLED_S)  # the page before may have left requests, and the browser ends its process
     with fresh(browser) as page:
         page.goto(f"{server.url}#/runs?{query}", wait_until="commit")
         rows = seen(

@@ -150,6 +150,11 @@ class Counts(tune.Trainable):
         logger.dumpkvs()
         return {"done": self.iteration == 3}
 
+    def stop(self):
+        super().stop()
+        if self.config["kind"] == "shot":  # as Ray does where an actor ends slowly
+            os.kill(os.getpid(), signal.SIGKILL)
+
 start()
 again = tune.FailureConfig(max_failures=1)
 kinds = tune.grid_search(["good", "once", "always", "stopped"])
@@ -163,7 +168,7 @@ tune.Tuner(
     run_config=config_of_run("exp", failure_config=again, stop=stop),
 ).fit()
 tune.Tuner(
-    Counts, param_space={"kind": tune.grid_search(["good", "bad"])}, run_config=config_of_run("other")
+    Counts, param_space={"kind": tune.grid_search(["good", "bad", "shot"])}, run_config=config_of_run("other")
 ).fit()
 """
 )
@@ -173,7 +178,7 @@ tune.Tuner(
 @pytest.mark.parametrize("reuse", [False, True])
 def test_trials_that_log_for_themselves(scripts: Scripts, *, reuse: bool) -> None:
     scripts.run(IN_THE_TRAINABLE, *(["reuse"] if reuse else []))
-    found = scripts.runs(6)
+    found = scripts.runs(7)
     runs = by_parameter([run for run in found if run.table == "exp"], "kind")
     assert {kind: steps(run) for kind, run in runs.items()} == {
         "good": [1, 2, 3, 4, 5, 6, 7],
@@ -193,7 +198,8 @@ def test_trials_that_log_for_themselves(scripts: Scripts, *, reuse: bool) -> Non
     classes = by_parameter([run for run in found if run.table == "class"], "kind")
     assert steps(classes["good"]) == [0, 1, 2, 3]
     assert steps(classes["bad"]) == [0, 1]
-    assert classes["good"].state["state"] == "finished"
+    assert steps(classes["shot"]) == [0, 1, 2, 3]
+    assert classes["good"].state["state"] == classes["shot"].state["state"] == "finished"
     assert (classes["bad"].state["state"], classes["bad"].state["reason"]) == (
         "failed",
         "RuntimeError: two is enough",

@@ -80,13 +80,25 @@ def test_many_points_keep_least_and_largest_of_each_bucket(seed: int) -> None:
     ys, width = random.normal(size=random.integers(400, 600)).tolist(), int(random.integers(16, 60))
     curve = curves.Curve(None, np.arange(len(ys), dtype=float), np.array(ys), np.empty((2, 0)), len(ys))  # type: ignore[arg-type]
     edges = curves._edges(0.0, len(ys) - 1.0, log=False, width=width)
-    series = curves._buckets(curve, edges)
+    series = curves._buckets(curve, curves._places(curve.xs, edges, {}), 2 * width)
     assert len(series) == 2 * width
     for bucket in range(width):
         last = bucket == width - 1
         inside = [y for x, y in enumerate(ys) if edges[bucket] <= x and (last or x < edges[bucket + 1])]
         pair = series[2 * bucket : 2 * bucket + 2].tolist()
         assert sorted(pair) == [min(inside), max(inside)]
+
+
+def test_many_curves_have_fewer_buckets_and_keep_their_extremes() -> None:
+    xs = np.arange(5000.0)
+    ys = [np.sin(xs / 100 + number) for number in range(500)]
+    ys[77][3333], ys[78][4444] = 9.0, -9.0
+    parts = [curves.Curve(None, xs, one, np.empty((2, 0)), len(xs)) for one in ys]  # type: ignore[arg-type]
+    parts[499].xs = xs + 0.5  # not the x of the others
+    kind, at, series = curves._thinned(parts, (0.0, 5000.0, False), 1000)
+    assert (kind, len(at)) == ("buckets", 2 * curves.LEAST_BUCKETS)
+    assert [(one.min(), one.max()) for one in series] == [(one.min(), one.max()) for one in ys]
+    assert abs(at[np.nanargmax(series[77])] - 3333) < 25 > abs(at[np.nanargmin(series[78])] - 4444)
 
 
 def test_a_spike_of_one_row_among_many_is_seen(root: Path) -> None:
