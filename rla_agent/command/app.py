@@ -9,8 +9,10 @@ from typing import Final, NoReturn
 
 import typer
 
+from rla_agent.command.failures import EXIT_STATE
 from rla_agent.command.group import app
-from rla_client.contract.text.command_line import escape_unprintable, run_app
+from rla_client.contract.process.system import on_linux, why_not_recorded
+from rla_client.contract.text.command_line import escape_unprintable, run_app, tell_error
 
 # each is a module of this folder, or of a group's folder in it; the order is that of the help
 COMMANDS: Final = (
@@ -18,6 +20,11 @@ COMMANDS: Final = (
     "replicate", "transfer remove", "transfer allow", "transfer lacks", "transfer trash", "transfer fetch",
     "transfer pull", "transfer push", "transfer verify", "trust", "prune", "alerts", "forget",
 )  # fmt: skip
+NEED_LINUX: Final = frozenset(name.partition(" ")[0] for name in COMMANDS) - {
+    "doctor",
+    "status",
+    "check-config",
+}
 
 
 def make_app(asked: str | None = None) -> typer.Typer:
@@ -38,6 +45,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     escape_unprintable(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
     completes = "_RLA_AGENT_COMPLETE" in os.environ
+    if not on_linux() and words and words[0] in NEED_LINUX and "--help" not in words:
+        tell_error(f"{why_not_recorded()}; see: rla-agent doctor")
+        sys.exit(EXIT_STATE)
     run_app(make_app(words[0] if words and not completes else None), arguments)
 
 

@@ -26,7 +26,7 @@ from rla_client.launcher.pending_streams import await_end
 from rla_client.launcher.row_comparison import Comparison, compare_rows
 from rla_client.launcher.snapshot.snapshotter import find_snapshot
 from rla_client.launcher.wanted_call import VARIABLE, Relaunch, relaunch_of
-from rla_client.run.environment import disabled
+from rla_client.run.environment import disabled, why_disabled
 
 
 def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> int:
@@ -152,7 +152,9 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     """
     launch, parameters = read_launch(folder)
     if disabled():
-        raise LaunchError("RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it")
+        raise LaunchError(
+            f"a run that is resumed or repeated is stored, and here nothing is: {why_disabled()}"
+        )
     if launch.outer is not None:
         outer = os.path.normpath(folder / launch.outer)
         raise LaunchError(

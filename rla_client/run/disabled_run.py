@@ -1,4 +1,4 @@
-"""A run that stores nothing: RLA_MODE=disabled, ranks above 0.
+"""A run that stores nothing: RLA_MODE=disabled, ranks above 0, a system that is no Linux.
 
 Every call works, and none writes into the database. Where a run is resumed, ranks above 0 learn from rank 0
 where it continues (`ranks.await_resumed`): they get its clock and custom data and may load its checkpoint,
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rla_client.contract.errors import NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, PRINTED
+from rla_client.contract.process.system import on_linux, why_not_recorded
 from rla_client.run import environment
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
@@ -45,6 +46,8 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     apart = "" if storing or not (all_ranks or follows) else _why_apart(setup.configured()[2], meeting)
     if apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
+    if not on_linux() and environment.mode() != "disabled" and environment.rank() == 0:
+        warn(f"{why_not_recorded()}: this run is not stored")
     with entered(data):
         _open_storing_nothing(data, meeting, all_ranks=all_ranks and not storing, apart=bool(apart))
     if follows:
@@ -66,7 +69,7 @@ def _open_storing_nothing(
 ) -> None:
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
-    why = "RLA_MODE=disabled" if environment.disabled() else f"rank {environment.rank()}"
+    why = environment.why_disabled() if environment.disabled() else f"rank {environment.rank()}"
     rank_zero = partial(checkpoints_of_rank_zero, None if environment.rank() == 0 else meeting)
     stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
     data.item, data.disabled = None, stand_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.process.system import on_linux, why_not_recorded
 
 RUN_VARIABLE = "RLA_RUN"
 WRITER_VARIABLE = "RLA_WRITER_FOLDER"  # log_dir of the run's first SummaryWriter, for its workers
@@ -15,7 +16,7 @@ MAX_RANK_DIGITS = 9  # no job has a billion processes
 
 
 def disabled() -> bool:
-    """Whether RLA_MODE=disabled: every call works, no file, no agent.
+    """Whether every call works, with no file and no agent: RLA_MODE=disabled, or no Linux.
 
     Raises:
         ArgumentError: RLA_MODE is none of disabled, offline, online.
@@ -24,7 +25,12 @@ def disabled() -> bool:
         raise ArgumentError(
             f"{MODE_VARIABLE} is disabled, offline or online; got {os.environ[MODE_VARIABLE]!r}"
         )
-    return mode() == "disabled"
+    return mode() == "disabled" or not on_linux()
+
+
+def why_disabled() -> str:
+    """What makes `disabled` True."""
+    return "RLA_MODE=disabled" if mode() == "disabled" else why_not_recorded()
 
 
 def mode() -> str:

@@ -30,13 +30,19 @@ from rla_agent.service.doctor.places import (
 )
 from rla_agent.service.doctor.spool import check_database, check_other_states, check_spool
 from rla_agent.service.doctor.surroundings import Surroundings
+from rla_client.contract.process.system import on_linux, why_not_recorded
 from rla_client.contract.text.terminal_text import indented
 
 LEVELS = ("fault", "warning", "note")
 
 
 def examine(surroundings: Surroundings) -> list[Finding]:
-    """All findings, the worst first."""
+    """All findings, the worst first. On another system than Linux that alone."""
+    if not on_linux():
+        fix = (
+            "train on Linux (Windows: in WSL); here `rla` shows and plots databases, and runs are not stored"
+        )
+        return [Finding("system", "fault", why_not_recorded(), fix)]
     findings = [finding for check in CHECKS for finding in check(surroundings)]
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = """
+HIDE = """
 import fcntl, os, select, signal, socket, sys
 import matplotlib.figure, matplotlib.backends.backend_agg, numpy, pandas, platformdirs, rich, typer, yaml
 
@@ -37,7 +37,8 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 sys.platform = "darwin"
-
+"""
+LOOK = """
 from rla_client.cli.app import make_app
 
 app = make_app()
@@ -54,6 +55,39 @@ plot_func(root, "task", ["*"], ["lr"], ["return"])
 assert len(experiment_data_query(root, "task", "*", "log")) == 2
 assert not {"rla_agent", "watchfiles", "paramiko", "zmq"} & set(sys.modules), sorted(sys.modules)
 """
+RECORD = """
+import rla_client
+rla_client.init("table", config={"lr": 0.1}, data_root=sys.argv[1])
+for step in range(3):
+    rla_client.log({"loss": 1.0}, step=step)
+assert not os.listdir(sys.argv[1])
+from rla_agent.command.app import main
+for command in (["start", "--detach"], ["drain"], ["run", "--", "true"], ["doctor"]):
+    try:
+        main(command)
+    except SystemExit as ended:
+        print("ended with", ended.code)
+"""
+
+
+def test_a_program_runs_without_a_record_where_there_is_no_linux(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", HIDE + RECORD, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3]), "HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout + done.stderr
+    assert "rla-agent records on Linux, and this is darwin: this run is not stored" in told
+    assert (
+        done.stderr.count("error: rla-agent records on Linux, and this is darwin; see: rla-agent doctor") == 3
+    )
+    assert done.stdout.count("ended with 3") == 3
+    assert "fault: rla-agent records on Linux, and this is darwin" in done.stdout
 
 
 @pytest.mark.slow
@@ -72,7 +106,7 @@ def test_everything_that_reads_a_database_runs_without_linux(
     environment.pop("RLA_STATE_DIR")
     arguments = [str(root), str(tmp_path / "plot.png"), str(tmp_path / "foreign.csv")]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments],
+        [sys.executable, "-c", HIDE + LOOK, *arguments],
         capture_output=True,
         text=True,
         env=environment,
