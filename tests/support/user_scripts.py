@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 
 from rla_client.launcher.pending_streams import streams_of
 from support.waiting import wait_until
+from support.warm import run_python, slow_modules
 
 COUNTER_ENV = """
 import gymnasium
@@ -112,14 +112,11 @@ class Scripts:
         """Run a source as `script.py`."""
         path = self.folder / "script.py"
         path.write_text(source)
-        done = subprocess.run(
-            [sys.executable, str(path), *arguments],
+        done = run_python(
+            [str(path), *arguments],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLBACKEND": "agg", **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=500,
+            environment={**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLBACKEND": "agg", **environment},
+            modules=slow_modules(source),
         )
         assert (done.returncode != 0) == fails, done
         return done
