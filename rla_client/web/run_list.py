@@ -20,6 +20,7 @@ from rla_client.database.filter.name_completion import full_names, spell
 from rla_client.database.records.likely_metric import numeric
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
+from rla_client.database.run_parts import parts_of
 from rla_client.web.asked import is_texts
 from rla_client.web.curves import extremes
 from rla_client.web.page_json import sent
@@ -57,11 +58,18 @@ def rows(site: Site, since: int) -> dict[str, Any]:
         "tags": [record.tags for record in records],
         "note": [record.note for record in records],
         "display_name": [record.display_name for record in records],
-        "problem": [record.problems[0] if record.problems else None for record in records],
+        "problem": [_problem(record, now) for record in records],
+        "parts": ["; ".join(parts_of(record, now)) or None for record in records],
         "tracked": [dict(record.tracked) for record in records],
         "metric": [record.likely for record in records],
         "value": [sent(record.likely_value) for record in records],
     }
+
+
+def _problem(record: Record, now: float) -> str | None:
+    """The first thing that is wrong with a run's files, or with a part of it."""
+    found = [*record.problems, *(f"part {line}" for line in parts_of(record, now)[1:])]
+    return found[0] if found else None
 
 
 def column_values(site: Site, names: object, numbers: object, group: object = None) -> dict[str, list[Any]]:

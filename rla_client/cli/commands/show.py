@@ -41,6 +41,7 @@ from rla_client.database.curves.rank_tables import (
 )
 from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
+from rla_client.database.run_parts import parts_of
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
 from rla_client.database.text.safe_text import clean, lines_text
@@ -185,7 +186,7 @@ def _facts(run: Run, curves: _Curves) -> dict[str, Any]:
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
         "run_file": _about(run),
-        "parts": _parts(run, clock()),
+        "parts": parts_of(record, clock()),
         "problems": list(record.problems),
     }
 
@@ -310,12 +311,6 @@ def _about(run: Run) -> dict[str, Any]:
     return run_file(run.database.data_root, run.table, run.index) or newest_part(run.folder(LOG))
 
 
-def _parts(run: Run, now: float) -> list[str]:
-    from rla_client.database.run_parts import parts_text
-
-    return parts_text(run.folder(LOG), run_file(run.database.data_root, run.table, run.index), now)
-
-
 def _standing(run: Run, now: float) -> dict[str, object]:
     record, about = run.record, _about(run)
     facts: dict[str, object] = {"name": record.display_name} if record.display_name else {}
@@ -326,7 +321,7 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["host"] = record.host
     if lines := lost_lines(about):
         facts["lost"] = "\n".join(lines).removeprefix("lost: ")
-    if parts := _parts(run, now):
+    if parts := parts_of(record, now):
         facts["parts"] = "\n".join(map(clean, parts))
     parent = about.get("parent")
     if isinstance(parent, dict):
