@@ -16,6 +16,7 @@ from support.replication_lab import Sshd
 from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
+from rla_client.database.runs import Database
 
 TRAINING = """
 import os, signal, sys
@@ -168,6 +169,17 @@ def test_a_resumed_run_cuts_the_rows_of_all_machines(
     for log in (part, there):
         wait_until(partial(holds, log / "progress.rank1.csv", range(1000, 1100)), 60)
     assert values(part / "abandoned-1" / "progress.rank1.csv") == list(range(1050, 1100))
+    third = train((a, a), "store", "resumed")  # rank 1 moves: what it had here is another machine's to send
+    assert [code for code, _, _ in third] == [0, 0], third
+    (moved,) = main.glob("progress.rank1*.csv")
+    assert moved.name.startswith("progress.rank1-node-a-")
+    wait_until(partial(holds, there / moved.name, range(1050, 1100)), 60)
+    wait_until(partial(holds, there / "progress.csv", range(100)), 60)
+    assert values(there / "progress.rank1.csv") == list(range(1000, 1100))
+    run = "spread", main.relative_to(a.root / "log" / "spread").as_posix()
+    frame = Database(master.root).curves([run], "x", ranks=1)
+    assert frame["value"].tolist() == list(range(1000, 1100))
+    assert frame["x"].tolist() == list(range(100))
 
 
 @pytest.mark.slow
