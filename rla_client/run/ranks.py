@@ -33,7 +33,7 @@ from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation, Opening
 from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
-from rla_client.run.environment import rank
+from rla_client.run.environment import RANK_VARIABLES, rank
 from rla_client.run.item import Item
 from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
@@ -174,7 +174,11 @@ def meeting_of(root: str, table: str, number: int, config: Config | None = None)
         alone = _rank_zero_elsewhere() and network_file_system(Path(root)) is None
         if alone and config.remote_setting.named:
             master = MasterMeeting(config, path, process_began - BEFORE_S, tell_rank)
-    return Meeting(f"rla/{table}/{number}", path, master)
+    return Meeting(_key(table, number), path, master)
+
+
+def _key(table: str, number: int) -> str:
+    return f"rla/{table}/{number}"
 
 
 def _is_old(found: dict[str, Any]) -> bool:
@@ -339,6 +343,8 @@ def publish(
     if os.environ.get("WORLD_SIZE", "2") == "1":
         return
     meeting = meeting_of(root, table, number)
+    if meeting is None and torch_store.may_come() and any(name in os.environ for name in RANK_VARIABLES):
+        meeting = Meeting(_key(table, number), None)
     if meeting is None:
         return
     told = {} if opening is None else opening.to_fields()

@@ -20,10 +20,11 @@ from rla_client.database.runs import Database
 
 TRAINING = """
 import os, signal, sys
-store, die = "store" in sys.argv, "die" in sys.argv
+store, late, die = "store" in sys.argv, "late" in sys.argv, "die" in sys.argv
 if store:
     import torch
     import torch.distributed as dist
+if store and not late:
     dist.init_process_group("gloo")
 import rla_client
 from rla_client import exp_manager, logger, time_step_holder
@@ -39,6 +40,8 @@ for step in range(start, 100):
     time_step_holder.set_time(step)
     logger.record_tabular("x", rank * 1000 + step)
     logger.dump_tabular()
+    if late and step == 49:
+        dist.init_process_group("gloo")
     if resumed and step == 49 and not rank:
         exp_manager.save_checkpoint({"w": torch.ones(3)})
 rla_client.log_samples([{"prompt": "p", "completion": f"of {rank}", "reward": 1.0}], step=100)
@@ -146,6 +149,19 @@ def test_machines_that_share_torchs_store_and_the_master_have_one_run(
     assert values(there / "progress.rank1.csv") == list(range(1000, 1100))
     samples = {path.name for path in (master.root / "samples").rglob("samples*")}
     assert samples == {"samples.jsonl.gz", "samples.rank1.jsonl.gz"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_opened_before_the_process_group_is_told_once_it_is_there(
+    machines: Callable[..., tuple[Machine, Machine]],
+) -> None:
+    a, b = machines(SEND_LOG_FILE=False)
+    done = train((a, b), "store", "late", GROUP_RANK="1")  # rank 0 does not ask
+    assert [code for code, _, _ in done] == [0, 0], done
+    assert "rank 1 joins the run of rank 0 once torch's process group is there" in done[1][2]
+    (main,), (part,) = a.log_folders(), b.log_folders()
+    assert main.relative_to(a.root) == part.relative_to(b.root)
+    assert values(part / "progress.rank1.csv") == list(range(1000, 1100))
 
 
 @pytest.mark.slow
