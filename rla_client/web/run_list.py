@@ -15,6 +15,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.database.clock import clock
 from rla_client.database.compare.grouping import group_text
 from rla_client.database.compare.run_differences import differing_keys
+from rla_client.database.curves.rank_tables import Ranks, names_of_ranks
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.filter.name_completion import full_names, spell
 from rla_client.database.records.likely_metric import numeric
@@ -153,9 +154,14 @@ def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) ->
     return list({text(record): record for record in records}.values())
 
 
-def metric_names(entries: Sequence[PageRun]) -> dict[str, int]:
-    """Columns with numbers, in the order of the newest run's file, and how many runs have each."""
+def metric_names(entries: Sequence[PageRun], ranks: Ranks | None = None) -> dict[str, int]:
+    """Columns with numbers, in the order of the newest run's file, and how many runs have each.
+
+    Args:
+        entries: the runs.
+        ranks: which of their ranks, see `parse_ranks`.
+    """
     counts: Counter[str] = Counter()
     for entry in reversed(entries):
-        counts.update(numeric(entry.record.metrics))
+        counts.update(names_of_ranks(numeric(entry.record.metrics), ranks))
     return dict(counts)

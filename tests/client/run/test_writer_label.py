@@ -20,7 +20,7 @@ def test_a_label_with_a_machine_stays_short_enough() -> None:
 
 def tell_part(opening: Opening, machine: str, *labels: str) -> None:
     """What the agent of a machine says of the processes in its part."""
-    content = {"ranks": {label: {} for label in labels}}
+    content: dict[str, dict[str, object]] = {"ranks": {label: {} for label in labels}}
     (Path(opening.log_folder) / run_file_name(machine)).write_text(json.dumps(content))
 
 
