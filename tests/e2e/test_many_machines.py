@@ -151,6 +151,7 @@ def test_machines_that_share_torchs_store_and_the_master_have_one_run(
     assert samples == {"samples.jsonl.gz", "samples.rank1.jsonl.gz"}
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_run_that_is_opened_before_the_process_group_is_told_once_it_is_there(
     machines: Callable[..., tuple[Machine, Machine]],
