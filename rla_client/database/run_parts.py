@@ -16,6 +16,7 @@ from rla_client.contract.spool.losses import lost_lines
 from rla_client.database.records.record import LIVE_S, Record
 
 PARTS: Final = "parts"  # of what a record has of run.json and files like it
+_MARK: Final = f'"{PARTS}":'
 _HERE, _WELL, _LOST = "here", "well", "lost"
 _MACHINES = "machines"  # name → what is wrong with its part; of a living one when it was heard of
 
@@ -66,4 +67,6 @@ def parts_text(told: Mapping[str, Any], now: float) -> list[str]:
 
 def parts_of(record: Record, now: float) -> list[str]:
     """`parts_text` of a run."""
+    if _MARK not in record.told_json:  # of 10,000 runs in a list hardly one has any
+        return []
     return parts_text(record.told.get(PARTS) or {}, now)
