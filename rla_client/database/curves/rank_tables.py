@@ -326,4 +326,4 @@ def _lack(share: RankShare) -> str:
     ranks = f"{share.fewest}" if share.fewest == share.most else f"{share.fewest} to {share.most}"
     if share.lacking == share.points:
         return f"{ranks} of {share.of[1]} ranks"
-    return f"{share.lacking} of {share.points} points lack ranks (from {share.fewest} of {share.of[1]})"
+    return f"{share.lacking} of {share.points} points lack ranks (as few as {share.fewest} of {share.of[1]})"

@@ -66,7 +66,7 @@ def test_ranks_of_runs_as_their_mean_or_one_alone(root: Path) -> None:
     head, xs, series = asked(site, ranks="mean")
     assert (xs.tolist(), series[0].tolist()) == ([0.0, 1.0, 2.0], [2.0, 3.0, 3.0])
     assert head["said"] == (
-        "mean of 2 ranks at each time-step; return: 1 of 3 points lack ranks (from 1 of 2)"
+        "mean of 2 ranks at each time-step; return: 1 of 3 points lack ranks (as few as 1 of 2)"
     )
     assert head["cursors"] == {"0": None}, "rows of a mean are no rows of a table"
     head, _, series = asked(site, ranks="1")

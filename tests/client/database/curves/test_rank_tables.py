@@ -148,7 +148,7 @@ def test_curves_say_which_ranks_they_are_of(root: Path, index: str) -> None:
     ]
     assert rank_notes("mean", frame_shares(mean)) == [
         "mean of 3 ranks at each time-step",
-        "loss: 1 of 2 points lack ranks (from 2 of 3)",
+        "loss: 1 of 2 points lack ranks (as few as 2 of 3)",
         "eval: 1 of 3 ranks",
     ]
     apart = database.curves(index, "loss", ranks="all")
@@ -217,7 +217,9 @@ def test_commands_take_ranks(root: Path, index: str, rla: Rla) -> None:
     done = rla("metrics", "-d", str(root), "--ranks", "mean", "--json")
     rows = {one["metric"]: one for one in json.loads(done.stdout)}
     assert (rows["loss"]["rows"], rows["loss"]["last"], rows["tokens@rollout-3"]["last"]) == (2, 3.0, 70.0)
-    assert "mean of 3 ranks at each time-step\nloss: 1 of 3 points lack ranks (from 2 of 3)" in done.stderr
+    assert (
+        "mean of 3 ranks at each time-step\nloss: 1 of 3 points lack ranks (as few as 2 of 3)" in done.stderr
+    )
     out = root / "curves.csv"
     assert "mean of 3 ranks" in asked("export", str(out), "-m", "loss", "--ranks", "mean")
     table = list(csv.DictReader(out.open()))
