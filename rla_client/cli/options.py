@@ -90,6 +90,14 @@ WithState = Annotated[
 OtherRun = Annotated[
     str, typer.Argument(metavar="OTHER_RUN", help="The run to compare with.", autocompletion=complete_run)
 ]
+AskedRanks = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks",
+        metavar="all|mean|N",
+        help="Of runs with several ranks: each rank apart, their mean at each time-step, or rank N alone.",
+    ),
+]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,35 +1,72 @@
-"""The parts of a run as readers show them."""
+"""The parts of a run as readers show them.
+
+A record keeps what their files say (`parts_told`); how they stand by now, `parts_text` makes of it for every
+reader: one line with the count, then a line for each part that is not well.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.run_file import LIVE_STATES, seconds
 from rla_client.contract.run_part import part_problem, run_parts
 from rla_client.contract.spool.losses import lost_lines
-from rla_client.database.records.record import LIVE_S
+from rla_client.database.records.record import LIVE_S, Record
+
+PARTS: Final = "parts"  # of what a record has of run.json and files like it
+_MARK: Final = f'"{PARTS}":'
+_HERE, _WELL, _LOST = "here", "well", "lost"
+_MACHINES = "machines"  # name → what is wrong with its part; of a living one when it was heard of
 
 
-def parts_text(log_folder: str | os.PathLike[str], run: Mapping[str, Any], now: float) -> list[str]:
-    """`2 of 2 parts`, then a line for each that is not well; empty where one machine has written all.
+def parts_told(log_folder: str | os.PathLike[str], run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record keeps of a run's parts; empty where one machine has written all.
 
     Args:
         log_folder: of the run.
         run: content of run.json; empty where only parts of it lie here.
-        now: Unix seconds.
     """
     parts = run_parts(log_folder)
     if not parts:
-        return []
-    problems = {machine: part_problem(part, now, LIVE_S) for machine, part in parts.items()}
-    bad = {machine: words for machine, words in problems.items() if words}
-    state = str(run.get("state") or "")
-    well = len(parts) - len(bad) + (state in {*LIVE_STATES, "finished", "interrupted"})
-    total = len(parts) + bool(run)
-    lines = [f"{well} of {total} parts"] if run else [f"{well} of {total} parts that are here"]
-    lines += [f"{machine}: {words}" for machine, words in bad.items()]
+        return {}
+    machines: dict[str, str | float] = {}
     for machine, part in parts.items():
-        lines += [f"{machine} {line}" for line in lost_lines(part)]
-    return lines
+        words, heard = part_problem(part, 0.0, LIVE_S), seconds(part.get("updated"))
+        living = not words and part.get("state") in LIVE_STATES and heard is not None
+        machines[machine] = heard if living and heard is not None else words
+    return {
+        _HERE: bool(run),
+        _WELL: str(run.get("state") or "") in {*LIVE_STATES, "finished", "interrupted"},
+        _MACHINES: machines,
+        _LOST: [f"{machine} {line}" for machine, part in parts.items() for line in lost_lines(part)],
+    }
+
+
+def parts_text(told: Mapping[str, Any], now: float) -> list[str]:
+    """`2 of 2 parts`, then a line for each that is not well; empty for what `parts_told` has nothing of.
+
+    Args:
+        told: see `parts_told`.
+        now: Unix seconds.
+    """
+    if not told:
+        return []
+    bad = {}
+    for machine, words in told[_MACHINES].items():
+        silent = not isinstance(words, str) and now - words > LIVE_S
+        if silent or (isinstance(words, str) and words):
+            bad[machine] = "not heard of" if silent else words
+    here = bool(told[_HERE])
+    well, total = len(told[_MACHINES]) - len(bad) + bool(told[_WELL]), len(told[_MACHINES]) + here
+    lines = [f"{well} of {total} parts" + ("" if here else " that are here")]
+    lines += [f"{machine}: {words}" for machine, words in bad.items()]
+    return [*lines, *map(str, told[_LOST])]
+
+
+def parts_of(record: Record, now: float) -> list[str]:
+    """`parts_text` of a run."""
+    if _MARK not in record.told_json:  # of 10,000 runs in a list hardly one has any
+        return []
+    return parts_text(record.told.get(PARTS) or {}, now)

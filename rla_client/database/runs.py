@@ -23,6 +23,7 @@ from rla_client.database.clock import clock
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.curve_reader import Reader, read_tables
+from rla_client.database.curves.rank_tables import check_rank, names_of_ranks, parse_ranks
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.filter.filter_scan import fitting
 from rla_client.database.filter.since import Since, parse_since
@@ -274,6 +275,7 @@ class Database:
         metrics: str | Sequence[str] | None = None,
         x: str = TIME_STEP,
         bound: float | tuple[float, float] | None = None,
+        ranks: str | int | None = None,
     ) -> CurveFrame:
         """The curves of some runs in long form; `.show()` of it draws them in a notebook.
 
@@ -284,16 +286,20 @@ class Database:
                 None: the likely metric of these runs.
             x: the column that is x.
             bound: keep x up to this, or inside (low, high).
+            ranks: of runs with several ranks: `all`, each rank's curve apart; `mean`, their mean at each
+                time-step; the number of one, that rank's alone; None: a metric is rank 0's.
 
         Returns:
             Columns table, index, metric, role, x, value, one row per finite point; runs without a
             metric have no rows for it. A run whose CSV is broken is warned about and left out. `role` is the
             writer, empty for the main process: a metric of another one is called `<metric>@<role>`, and one
-            that several have, but not the main process, stands for each of these.
+            that several have, but not the main process, stands for each of these. Of a mean the columns
+            `ranks` and `of_ranks` say how many ranks are in a point, and how many the run has.
             `metric` is as given; `attrs["full_names"]` maps it to the column's name.
 
         Raises:
-            UnknownNameError: a column that none of the runs has; the message names the nearest.
+            UnknownNameError: a column, or a rank, that none of the runs has; the message names the nearest.
+            ArgumentError: `ranks` is none of these.
         """
         with extra("read", "a DataFrame of curves"):
             from rla_client.database.curves.curve_frame import long_frame
@@ -304,7 +310,7 @@ class Database:
             metrics = likely_of([one for one in self.records() if self._name(one) in wanted]) or []
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         read = partial(read_tables, self.curve_reader())
-        return long_frame(self.data_root, read, pairs, names, x=x, bound=bound)
+        return long_frame(self.data_root, read, pairs, names, x=x, bound=bound, ranks=parse_ranks(ranks))
 
     def samples(self, run: str | Run | Record = LAST) -> Samples:
         """Samples of one run (`log_samples`).
@@ -438,16 +444,18 @@ class Run:
         """Its items of all kinds."""
         return run_items(self.database.data_root, self.table, self.index)
 
-    def scalars(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+    def scalars(self, metrics: Sequence[str] | None = None, ranks: str | int | None = None) -> pd.DataFrame:
         """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
 
         The last parts of a metric's name are enough if only one matches; its column is called as given.
 
         Args:
             metrics: names of columns; None: all.
+            ranks: `mean` of the ranks at each time-step, or the number of one, see `Database.curves`; `all`
+                and None: each metric of another rank than 0 is a column `<metric>@rank<N>`.
 
         Raises:
-            UnknownNameError: no such metric; the message names the nearest.
+            UnknownNameError: no such metric, or rank; the message names the nearest.
             BrokenFileError: it is not a table. OSError: it cannot be opened.
         """
         with extra("read", "Run.scalars"):
@@ -457,10 +465,12 @@ class Run:
         chain = [Link(self.index)]
         if self.record.parent:
             chain = chain_of(self.database.data_root, self.table, self.index)
-        known = chain_names(chain, table)
+        which = parse_ranks(ranks)
+        check_rank(self.database.data_root, [(self.table, self.index)], which)
+        known = names_of_ranks(chain_names(chain, table), which)
         asked = known if metrics is None else metrics
         full = {name: full_name(name, known, f"{self!r} has no metric {name!r}") for name in asked}
-        columns = read_chain(chain, table, list(full.values()))
+        columns = read_chain(chain, table, list(full.values()), which)
         found: pd.DataFrame = pd.DataFrame(
             {name: columns[full[name]] for name in full if full[name] in columns}
         )

@@ -25,6 +25,7 @@ from rla_client.database.filter.name_completion import full_metrics, full_names
 from rla_client.database.records.likely_metric import likely_of
 from rla_client.database.records.row_view import RowView
 from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+from rla_client.database.run_parts import parts_of
 from rla_client.database.samples.sample_text import sample_text
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean, lines_text
@@ -183,7 +184,8 @@ class Tools:
             "took": duration_text(record.duration_s), "step": plain(record.time_step),
             "name": record.display_name or None, "tags": list(record.tags) or None,
             "note": record.note or None,
-            "reason": record.told.get("reason"), "continues": record.parent or None, "has": kinds,
+            "reason": record.told.get("reason"), "parts": "; ".join(parts_of(record, clock())) or None,
+            "continues": record.parent or None, "has": kinds,
             "last checkpoint": next((path.name for path in found.checkpoints[::-1]), None),
         }  # fmt: skip
         lines = [f"{name}: {cell(value)}" for name, value in about.items() if value is not None]

@@ -17,6 +17,7 @@ from rla_client.contract.text.spelling import full_name
 from rla_client.database.compare.grouping import group_label, group_order, group_text
 from rla_client.database.curves.band_kinds import Band
 from rla_client.database.curves.progress_csv import FULL_NAMES
+from rla_client.database.curves.rank_tables import Ranks, parse_ranks, rank_notes
 from rla_client.database.text.safe_text import clean
 from rla_client.database.tree.run_names import short_name, tracked_texts
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, legend_columns, look, paper_style, shorten_steps
@@ -54,6 +55,7 @@ class Gathered:
         groups: label → its runs, in the order of the labels.
         by: columns that the groups are made by; empty for one group.
         states: run → state, of the runs in groups.
+        ranks: which of their ranks these are, see `Database.curves`.
     """
 
     metrics: list[str]
@@ -63,6 +65,7 @@ class Gathered:
     groups: dict[str, set[RunName]]
     by: list[str]
     states: dict[RunName, str | None]
+    ranks: Ranks | None = None
 
 
 def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
@@ -79,6 +82,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     width: float = COLUMN_INCHES,
     ylabel: str | None = None,
     legend: bool = True,
+    ranks: str | int | None = None,
 ) -> Figure:
     """Plot metrics over time, one curve a group, averaged over its runs.
 
@@ -97,6 +101,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         width: of the figure in inches; 3.3 is a column of a paper.
         ylabel: instead of the metric's name.
         legend: write it, below the panels.
+        ranks: of runs with several ranks: all, mean, or the number of one; see `Database.curves`.
 
     Returns:
         The figure; save it by `.savefig(path)`.
@@ -105,11 +110,11 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         ArgumentError: an unknown group column or band, no run has the metric, or `df` does not
             say which database it comes from.
     """
-    found = gather(df, metric, database=database, group=group, x=x, bound=bound)
+    found = gather(df, metric, database=database, group=group, x=x, bound=bound, ranks=ranks)
     return draw(found, band=band, resample=resample, smooth=smooth, width=width, ylabel=ylabel, legend=legend)
 
 
-def gather(
+def gather(  # noqa: PLR0913 - as `curves`, all but two by name
     df: pd.DataFrame,
     metric: str | Sequence[str],
     *,
@@ -117,6 +122,7 @@ def gather(
     group: str | Sequence[str] | None = None,
     x: str = "time-step",
     bound: float | tuple[float, float] | None = None,
+    ranks: str | int | None = None,
 ) -> Gathered:
     """Read the curves of some runs and put them into groups; see `curves` for arguments and errors."""
     database = database or _database_of(df)
@@ -125,7 +131,7 @@ def gather(
     if RUN in by and RUN not in df.columns:
         df = df.assign(**{RUN: _run_names(df)})
     by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
-    points = database.curves(df, metrics, x=x, bound=bound)
+    points = database.curves(df, metrics, x=x, bound=bound, ranks=ranks)
     metrics = list(points["metric"].cat.categories)  # of several roles each its own
     having = {run for name in metrics for run in curves_of(points, name)}
     if not having:
@@ -138,7 +144,8 @@ def gather(
     kept = df[[pair in having for pair in zip(df["table"], df["index"], strict=True)]]
     names = list(zip(kept["table"], kept["index"], strict=True))
     states = dict(zip(names, kept["state"], strict=True)) if "state" in kept.columns else {}
-    return Gathered(metrics, x, points, points.attrs[FULL_NAMES], _groups(kept, names, by), by, states)
+    groups, full_names = _groups(kept, names, by), points.attrs[FULL_NAMES]
+    return Gathered(metrics, x, points, full_names, groups, by, states, parse_ranks(ranks))
 
 
 def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
@@ -195,8 +202,10 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
 
 
 def notes(found: Gathered) -> list[str]:
-    """What the curves hide: which runs are averaged that a reader may not expect, and steps in the mean."""
-    told = []
+    """What the curves hide: ranks and runs that are averaged, and steps in the mean."""
+    from rla_client.database.curves.curve_frame import frame_shares
+
+    told = rank_notes(found.ranks, frame_shares(found.points))
     tables = {table for members in found.groups.values() for table, _ in members}
     if "table" in found.by:
         told.append(f"a curve for each of {len(tables)} tables" if found.by == ["table"] else "")

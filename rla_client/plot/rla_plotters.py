@@ -17,6 +17,8 @@ from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.safe_names import check_relative
 from rla_client.database.compare.grouping import group_text
+from rla_client.database.curves.rank_tables import parse_ranks, rank_notes
+from rla_client.database.curves.stream_tables import split_role
 from rla_client.database.runs import Database
 from rla_client.database.tree.items import check_table
 from rla_client.plot.selected_runs import Selected, curve_order, default_key_to_legend, select, split_values
@@ -139,6 +141,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     key_to_legend_fn: Callable[..., str] = default_key_to_legend,
     split_by_metrics: bool = True,
     save_name: str | None = None,
+    *,
+    ranks: str | int | None = None,
     **style: object,
 ) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
     """Load runs, group them, and plot their metrics.
@@ -164,6 +168,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
             one legend are one.
         split_by_metrics: one panel for each metric; False draws all into one.
         save_name: file below `results/easy_plot/` of the database.
+        ranks: of runs with several ranks: all, mean, or the number of one; see `Database.curves`.
         **style: see `Style`.
 
     Returns:
@@ -198,7 +203,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     ]
     if summarize_res:
         summarize(regs, found)
-    curves = _load(database, found, metrics, x_bound)
+    curves, metrics = _load(database, found, metrics, (x_bound, ranks), say)
     joined = not split_by_metrics and len(metrics) > 1
 
     if regs2legends is not None:
@@ -252,13 +257,22 @@ def _load(
     database: Database,
     found: Sequence[Selected],
     metrics: Sequence[str],
-    x_bound: float | tuple[float, float] | None,
-) -> dict[tuple[str, str], Curve]:
-    long = database.curves([(run.table, run.index) for run in found], metrics, bound=x_bound)
-    return {
+    options: tuple[float | tuple[float, float] | None, str | int | None],
+    say: Callable[[str], object],
+) -> tuple[dict[tuple[str, str], Curve], list[str]]:
+    """The curves of some runs, and the metrics: of each rank its own, where the ranks are apart."""
+    from rla_client.database.curves.curve_frame import frame_shares
+
+    bound, ranks = options
+    pairs = [(run.table, run.index) for run in found]
+    long = database.curves(pairs, metrics, bound=bound, ranks=ranks)
+    for line in rank_notes(parse_ranks(ranks), frame_shares(long)):
+        say(line)
+    curves = {
         (str(index), str(metric)): (part["x"].to_numpy(), part["value"].to_numpy())
         for (index, metric), part in long.groupby(["index", "metric"], observed=True, sort=False)
     }
+    return curves, list(long["metric"].cat.categories) if ranks == "all" else list(metrics)
 
 
 def _by_glob(regs: Sequence[str], legends: Sequence[str], joined: bool) -> GroupOf:
@@ -302,7 +316,8 @@ def _panels(
             group = groups.setdefault(name, CurveGroup(legend))
             curve = curves.get((run.index, metric))
             if curve is not None and len(curve[0]):
-                values = scale[metric](pd.Series(curve[1])) if metric in scale else curve[1]
+                scaled = scale.get(metric) or scale.get(split_role(metric)[0])
+                values = scaled(pd.Series(curve[1])) if scaled is not None else curve[1]
                 group.curves.append((curve[0], np.asarray(values, dtype=np.float64)))
     return {
         name: dict(sorted(groups.items(), key=lambda entry: curve_order(entry[0])))

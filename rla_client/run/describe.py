@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rla_client.contract import __version__
 from rla_client.contract.agent.machine_name import machine_name
-from rla_client.contract.agent.places import Places
+from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError
 from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, PRINTED, TAKEN_NAMES
 from rla_client.contract.process.account import user_name
@@ -198,10 +198,9 @@ def worker_opening(
         goes_on = Continuation(
             abandoned=opening.continues.abandoned, after=after, earlier=opening.continues.earlier
         )  # rank 0 has cut the tables
-        label = f"rank{position}"
+        label = label_of_rank(opening, f"rank{position}", opening.part or machine_name(find_places()))
         if opening.part:
             goes_on = opening.continues._replace(after=after)
-            label = label_of_rank(opening, label)
         fields = _writer_fields(primary=False, label=label)
         own = opening._replace(continues=goes_on, ends_part=ends_part, **fields)
         return own if os.path.isdir(folder) else None

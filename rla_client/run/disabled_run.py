@@ -14,7 +14,7 @@ from pathlib import Path
 from rla_client.contract.errors import NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, PRINTED
 from rla_client.contract.process.system import on_linux, why_not_recorded
-from rla_client.run import environment
+from rla_client.run import environment, torch_store
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
 from rla_client.run.item import Item
@@ -44,12 +44,16 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     storing = environment.disabled() or environment.rank() == 0
     follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
     apart = "" if storing or not (all_ranks or follows) else _why_apart(setup.configured()[2], meeting)
-    if apart and all_ranks:
+    end_wait_s = APART_WAIT_S if torch_store.may_come() else 0.0
+    if apart and all_ranks and end_wait_s:
+        tell_rank(f"joins the run of rank 0 once torch's process group is there, and not before: {apart}")
+    elif apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
     if not on_linux() and environment.mode() != "disabled" and environment.rank() == 0:
         warn(f"{why_not_recorded()}: this run is not stored")
     with entered(data):
-        _open_storing_nothing(data, meeting, all_ranks=all_ranks and not storing, apart=bool(apart))
+        joins = all_ranks and not storing
+        _open_storing_nothing(data, meeting, all_ranks=joins, end_wait_s=end_wait_s if apart else None)
     if follows:
         _follow_rank_zero(data, meeting, apart)
 
@@ -65,8 +69,16 @@ def _why_apart(root: str, meeting: Meeting | None) -> str:
 
 
 def _open_storing_nothing(
-    data: RunData, meeting: Meeting | None, *, all_ranks: bool = False, apart: bool = False
+    data: RunData, meeting: Meeting | None, *, all_ranks: bool = False, end_wait_s: float | None = None
 ) -> None:
+    """Open the run; with `all_ranks` what it records waits for rank 0's.
+
+    Args:
+        data: becomes such a run's.
+        meeting: where rank 0 tells of its run.
+        all_ranks: see `begin_storing_nothing`.
+        end_wait_s: how long it waits so when this rank ends; None: as every exit.
+    """
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
     why = environment.why_disabled() if environment.disabled() else f"rank {environment.rank()}"
@@ -74,7 +86,9 @@ def _open_storing_nothing(
     stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
-        run = join_rank_zero(setup, meeting, 0.0 if apart else config.agent.exit_wait_s, data.clock)
+        run = join_rank_zero(
+            setup, meeting, config.agent.exit_wait_s if end_wait_s is None else end_wait_s, data.clock
+        )
     else:
         callback = setup.log_callback_fn
         run = Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)

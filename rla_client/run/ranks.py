@@ -28,11 +28,12 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.file_systems import network_file_system
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, JOBS_FOLDER, PRINTED
+from rla_client.contract.run_file import LIVE_STATES, run_file, seconds
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation, Opening
 from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
-from rla_client.run.environment import rank
+from rla_client.run.environment import RANK_VARIABLES, rank
 from rla_client.run.item import Item
 from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
@@ -122,9 +123,11 @@ class Meeting:
                 found: dict[str, Any] = json.loads(text)
                 return found
         published = read_published(self.path, since, before_s)
-        if published is not None and published.get(RELAYED) and _is_old(published):
+        if published is None or self.path is None:
             return None
-        return published
+        relayed = published.get(RELAYED)
+        former = _is_old(published) if relayed else has_ended(published, self.path.parent.parent)
+        return None if former else published
 
     def why_apart(self, root: str) -> str:
         """Why this rank cannot see the run that rank 0 opens; empty where it may.
@@ -171,12 +174,50 @@ def meeting_of(root: str, table: str, number: int, config: Config | None = None)
         alone = _rank_zero_elsewhere() and network_file_system(Path(root)) is None
         if alone and config.remote_setting.named:
             master = MasterMeeting(config, path, process_began - BEFORE_S, tell_rank)
-    return Meeting(f"rla/{table}/{number}", path, master)
+    return Meeting(_key(table, number), path, master)
+
+
+def _key(table: str, number: int) -> str:
+    return f"rla/{table}/{number}"
 
 
 def _is_old(found: dict[str, Any]) -> bool:
     """Whether it is of a former job of the same name, as far as clocks of two machines tell."""
     return bool(found.get("time", 0.0) < process_began - 2 * BEFORE_S)
+
+
+def has_ended(published: dict[str, Any], root: Path) -> bool:
+    """Whether the run that is told of was a former job's of the same name, and over when this process began.
+
+    Where all ranks share a launcher, each job has a name of its own (`_launcher`). Else a rank may come late,
+    so that a run of long ago counts as long as it lives. Where nobody can say so (yet), it does not (yet).
+
+    Args:
+        published: what rank 0 told in the data root.
+        root: the data root, which has the run's own file.
+    """
+    told, opened = _opening_in(published), float(published.get("time", 0.0))
+    if told is None or opened >= process_began or _launcher():
+        return False
+    late = opened < process_began - BEFORE_S  # else both may have come at the same time
+    gone = _is_gone(told, published)
+    run = run_file(root, told.table, told.index)
+    epoch = run.get("epoch")
+    if run.get("run_id") != told.run or not isinstance(epoch, int) or epoch < told.epoch:
+        return gone or late
+    if epoch > told.epoch:  # rank 0 has opened it once more, or another job has
+        return True
+    if run.get("state") in LIVE_STATES:
+        return gone or (late and (seconds(run.get("updated")) or 0.0) < process_began)
+    return late or (seconds(run.get("closed")) or 0.0) < process_began
+
+
+def _is_gone(told: Opening, published: Mapping[str, Any]) -> bool:
+    """Whether the process that opened the run ran on this machine, and does no more."""
+    if told.host != os.uname().nodename or os.path.exists(f"/proc/{told.pid}"):
+        return False
+    machine = machine_name(find_places())
+    return bool(published.get("machine", machine) == machine)
 
 
 def _rank_zero_elsewhere() -> str:
@@ -302,6 +343,8 @@ def publish(
     if os.environ.get("WORLD_SIZE", "2") == "1":
         return
     meeting = meeting_of(root, table, number)
+    if meeting is None and torch_store.may_come() and any(name in os.environ for name in RANK_VARIABLES):
+        meeting = Meeting(_key(table, number), None)
     if meeting is None:
         return
     told = {} if opening is None else opening.to_fields()
@@ -379,7 +422,7 @@ def checkpoints_of_rank_zero(meeting: Meeting | None) -> RankZeroFolder | None:
     """Where rank 0's checkpoints lie; None where this process does not see them."""
     found = None if meeting is None else meeting.seen(process_began, BEFORE_S)
     opening = None if found is None else _opening_in(found)
-    if opening is None or CHECKPOINT not in opening.folders or not _is_of_this_job(opening):
+    if found is None or opening is None or CHECKPOINT not in opening.folders or _is_gone(opening, found):
         return None
     folder = Path(opening.folder(CHECKPOINT))
     return RankZeroFolder(folder, opening.run) if folder.is_dir() else None
@@ -414,7 +457,7 @@ def await_resumed(meeting: Meeting, root: str, wait_s: float = RESUMED_WAIT_S) -
         found = meeting.read(process_began, BEFORE_S)
         if found is not None:
             opening = _opening_in(found)
-            if _is_of_this_job(opening):
+            if opening is None or not _is_gone(opening, found):
                 return _resumed(opening, found, root)
         waited = time.monotonic() - began
         if waited > wait_s:
@@ -439,10 +482,3 @@ def _opening_in(found: dict[str, Any]) -> Opening | None:
     with suppress(RemoteProtocolError, KeyError):
         return Opening.from_fields(found["opening"])
     return None
-
-
-def _is_of_this_job(opening: Opening | None) -> bool:
-    """False where the process that opened the run ran on this machine and is gone."""
-    if opening is None or opening.host != os.uname().nodename:
-        return True
-    return os.path.exists(f"/proc/{opening.pid}")

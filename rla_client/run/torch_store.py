@@ -2,13 +2,20 @@
 
 All ranks reach it, on whatever machine they are, once `init_process_group` has returned. Nothing here waits
 for a key: who asks gets what is there. torch is not imported; where the program has not done so, there is no
-store.
+store. What is put before the process group is there, a thread puts when it is.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from typing import Any
+
+LOOK_S = 0.5  # between two looks for a process group
+_untold: dict[str, str] = {}  # by key: what waits for the process group
+_teller: threading.Thread | None = None
 
 
 def has_store() -> bool:
@@ -16,10 +23,18 @@ def has_store() -> bool:
     return _store() is not None
 
 
+def may_come() -> bool:
+    """Whether the program may still make a process group: it has imported torch."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and not has_store()
+
+
 def put(key: str, text: str) -> None:
-    """Leave a text for the other ranks; does nothing without a store, or where it is gone."""
+    """Leave a text for the other ranks: now, or once the process group is there, if it may come."""
     store = _store()
     if store is None:
+        if may_come() or "MASTER_ADDR" in os.environ:  # which tells torch where
+            _put_later(key, text)
         return
     try:
         store.set(key, text)
@@ -40,13 +55,35 @@ def look(key: str) -> str:
     return bytes(found).decode("utf-8", "replace")
 
 
+def _put_later(key: str, text: str) -> None:
+    global _teller  # noqa: PLW0603 - one for all texts
+    _untold[key] = text
+    if _teller is None or not _teller.is_alive():  # a forked child has none
+        _teller = threading.Thread(target=_tell, name="rla-store", daemon=True)
+        try:
+            _teller.start()
+        except RuntimeError as error:  # no more threads: the other channels remain
+            _say("is told nothing", error)
+
+
+def _tell() -> None:
+    while _untold:
+        time.sleep(LOOK_S)
+        if has_store():
+            for key in list(_untold):
+                put(key, _untold.pop(key))
+
+
 def _store() -> Any:  # noqa: ANN401 - torch's
     distributed = sys.modules.get("torch.distributed")
     module = sys.modules.get("torch.distributed.distributed_c10d")
     get = getattr(module, "_get_default_store", None)
     if distributed is None or get is None or not distributed.is_available():
         return None
-    return get() if distributed.is_initialized() else None
+    try:
+        return get() if distributed.is_initialized() else None
+    except ValueError:  # it ended between the two
+        return None
 
 
 def _say(what: str, error: RuntimeError) -> None:

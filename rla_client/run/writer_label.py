@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from rla_client.contract.layout import HYPARAMETER
 from rla_client.contract.run_part import ranks_of, run_parts
 from rla_client.contract.spool.opening import Opening
 
@@ -19,18 +20,23 @@ def with_machine(label: str, machine: str) -> str:
     return f"{label[: MAX_CHARS - 1 - len(machine)]}-{machine}" if machine else label
 
 
-def label_of_rank(opening: Opening, label: str) -> str:
-    """Label of a rank of a part in a run that is resumed: it goes on in files that are this machine's.
+def label_of_rank(opening: Opening, label: str, machine: str) -> str:
+    """Label of a rank in a run that is resumed: it goes on in files that are this machine's.
 
     Another machine that had the rank may still be sending its files, so nobody else may use their names.
 
     Args:
         opening: of the run, as it holds on this machine.
         label: that of a new run.
+        machine: this one's name.
     """
+    if opening.continues is not None and opening.continues.staged:
+        return label  # a fork: nobody else had it
     parts = run_parts(opening.log_folder)
-    mine = any(label in ranks_of(content) for name, content in parts.items() if name == opening.part)
-    others = any(label in ranks_of(content) for name, content in parts.items() if name != opening.part)
+    mine = any(label in ranks_of(content) for name, content in parts.items() if name == machine)
+    others = any(label in ranks_of(content) for name, content in parts.items() if name != machine)
+    main = os.path.join(opening.root, opening.folders.get(HYPARAMETER, ""))  # a part alone has no such folder
+    shared = bool(opening.part) and HYPARAMETER in opening.folders and os.path.isdir(main)
     file = opening._replace(label=label).output_path("warn")
     there = os.path.lexists(os.path.join(opening.log_folder, file))
-    return label if mine or (there and not others) else with_machine(label, opening.part)
+    return label if mine or (there and not others and not shared) else with_machine(label, machine)

@@ -23,6 +23,7 @@ from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.clock import clock
 from rla_client.database.curves.chart_points import Points
 from rla_client.database.records.record import Record
+from rla_client.database.run_parts import parts_of
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import cut
 from rla_client.top.braille import draw
@@ -37,6 +38,7 @@ COLUMNS = ("", "state", "table", "run", "step", "metric", "value", "took")
 TABS = ("curves", "log", "system", "fleet")
 STATE_STYLES = {"running": "green", **dict.fromkeys(("failed", "killed"), "red")}
 STATE_STYLES |= dict.fromkeys(("stalled", "unknown"), "yellow")
+STATE_CHARS = 44  # of a cell: the state, and the first part of a run that is dead
 MARGIN = 10  # columns beside a chart, for its labels
 HELP = """\
 ↑ ↓        highlight a run             1 2 3 4   curves, log, system, fleet
@@ -195,7 +197,7 @@ class TopApp(App[None]):
         tracked = " ".join(f"{name}={text}" for name, text in record.tracked.items())
         return (
             mark,
-            clean(record.shown_state(now)),
+            cut(clean("; ".join([record.shown_state(now), *parts_of(record, now)])), STATE_CHARS),
             cut(clean(record.table), 20),
             cut(clean(tracked or record.date), 40),
             clean(record.time_step),
@@ -368,7 +370,9 @@ class Seen:
 
 
 def _styled(column: str, cell: str) -> Text:
-    style = STATE_STYLES.get(cell, "") if column == "state" else "bold" if not column else ""
+    style = (
+        STATE_STYLES.get(cell.partition(";")[0], "") if column == "state" else "bold" if not column else ""
+    )
     return Text(cell, style=style, justify="right" if column in {"step", "value", "took"} else "left")
 
 

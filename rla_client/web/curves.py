@@ -32,6 +32,15 @@ from rla_client.database.compare.grouping import group_label, group_order, group
 from rla_client.database.compare.groups import of_one_length
 from rla_client.database.curves.band_kinds import BAND_NAMES, band_kind
 from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.database.curves.rank_tables import (
+    OF_RANKS,
+    Ranks,
+    RankShare,
+    merges_ranks,
+    parse_ranks,
+    rank_notes,
+    rank_share,
+)
 from rla_client.database.filter.name_completion import full_names
 from rla_client.database.records.row_view import RowView
 from rla_client.plot.bands import curve_band
@@ -70,7 +79,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
         site: whose runs.
         asked: `runs` (numbers), `metric`, and where wanted `x` (a column, `elapsed` or `row`), `width`
             (pixels), `range` ([low, high] of x), `log` (whether x is logarithmic), `smooth` (points), `group`
-            (names; none: all runs are one) and `band`.
+            (names; none: all runs are one) and `band`; `ranks` (see `parse_ranks`).
 
     Raises:
         ArgumentError: something of that is not as it should be.
@@ -79,8 +88,9 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
+    ranks = asked_ranks(asked)
     found, total = [], 0
-    for curve in read(site, entries, x, metric):
+    for curve in read(site, entries, x, metric, ranks):
         total += len(curve.xs)
         if total > MAX_POINTS:
             most = MAX_POINTS // 1_000_000
@@ -96,7 +106,10 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
         head, xs, series = _single(parts, (low, high, log), width, smooth)
     else:
         head, xs, series = _grouped(entries, parts, asked, min(width, BAND_POINTS), smooth)
+    shares = [curve.share for curve in found if curve.share is not None]
+    notes = rank_notes(ranks, {metric: sum(shares[1:], shares[0])} if shares else {})
     head |= {
+        **({"said": "; ".join([*([head["said"]] if "said" in head else []), *notes])} if notes else {}),
         "metric": metric,
         "x": x,
         "boot": site.boot,
@@ -122,10 +135,18 @@ class Curve:
     xs: Array  # ascending, shape (points,)
     ys: Array  # finite, shape (points,)
     odd: Array  # x and value of those that are not finite, shape (2, count)
-    rows: int | None  # of its table; None where those of earlier items are among them
+    rows: int | None  # of its table; None where those of earlier items, or of several ranks, are among them
+    share: RankShare | None = None  # of a mean of ranks: how many are in it
 
 
-def read(site: Site, entries: Sequence[PageRun], x: str, metric: str) -> Iterator[Curve]:
+def asked_ranks(asked: dict[str, Any]) -> Ranks | None:
+    """Which ranks of the runs a page asks for; ArgumentError: it is none of `parse_ranks`."""
+    return parse_ranks(str(asked.get("ranks") or "") or None)
+
+
+def read(
+    site: Site, entries: Sequence[PageRun], x: str, metric: str, ranks: Ranks | None = None
+) -> Iterator[Curve]:
     """The curves of those runs that have the metric and x, in their order.
 
     Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
@@ -134,7 +155,8 @@ def read(site: Site, entries: Sequence[PageRun], x: str, metric: str) -> Iterato
     known: dict[tuple[int, float, float], Array] = {}
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
-        tables = read_entries(site, batch, [*columns, metric])
+        counts = [f"{metric}{OF_RANKS}", OF_RANKS] if ranks == "mean" else []
+        tables = read_entries(site, batch, [*columns, metric, *counts], ranks)
         for entry, table in zip(batch, tables, strict=True):
             ys = table.get(metric)
             xs = None if ys is None else x_values(table, x, len(ys))
@@ -142,6 +164,10 @@ def read(site: Site, entries: Sequence[PageRun], x: str, metric: str) -> Iterato
                 continue
             curve = _curve(entry, xs, ys)
             if curve is not None:
+                if merges_ranks(ranks):
+                    curve.rows = None
+                if counts and counts[0] in table:
+                    curve.share = rank_share(*(table[name] for name in counts))
                 key = (len(curve.xs), *curve.xs[[0, -1]].tolist()) if len(curve.xs) else (0, 0.0, 0.0)
                 same = known.setdefault(key, curve.xs)
                 if np.array_equal(same, curve.xs):

@@ -5,7 +5,8 @@ tables of those that may grow are stat'ed, and of one that did, the rows behind 
 costs what is new, not what is there. Events:
 
     rows     {"number", "from", "x": […], "y": {metric: […]}}: new rows; null where nothing was recorded
-    anew     {"number"}: rows that it has were taken back, have another x, or are of a chain; it asks again
+    anew     {"number"}: rows that it has were taken back, have another x, or are of a chain or of several
+             ranks; it asks again
     version  {"version"}: the list of runs changed; it asks for those since the version that it has
     alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
 """
@@ -27,7 +28,9 @@ from starlette.responses import StreamingResponse
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.database.curves.rank_tables import merges_ranks
 from rla_client.database.curves.stream_tables import run_columns, split_role
+from rla_client.web.curves import asked_ranks
 from rla_client.web.run_columns import table_path, table_stat, x_values
 from rla_client.web.run_registry import PageRun, Site, live
 
@@ -48,8 +51,8 @@ def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
 
     Args:
         site: whose runs.
-        asked: `version` of its list; `x`; `cursors`: metric → run number → rows that it has; `once`: only
-            what is new by now, for a page that must not hold one of its browser's few connections.
+        asked: `version` of its list; `x`; `ranks`; `cursors`: metric → run number → rows that it has; `once`:
+            only what is new by now, for a page that must not hold one of its browser's few connections.
 
     Raises:
         ArgumentError: something of that is not as it should be.
@@ -87,6 +90,7 @@ class Watcher:
         version = asked.get("version", 0)
         self._version = version if isinstance(version, int) else 0
         self._x = str(asked.get("x") or TIME_STEP)
+        self._merged = merges_ranks(asked_ranks(asked))  # then no row is one of a table
         self._cursors = _checked(asked.get("cursors", {}))
         self._watched = list(dict.fromkeys(number for known in self._cursors.values() for number in known))
         self._stats: dict[int, tuple[int, int]] = {}
@@ -107,9 +111,10 @@ class Watcher:
                 continue
             before = self._stats.get(entry.number)
             self._stats[entry.number] = stat
-            if entry.record.parent and before not in {None, stat}:
+            whole = bool(entry.record.parent) or self._merged
+            if whole and before not in {None, stat}:
                 yield "anew", {"number": entry.number}
-            elif before != stat and not entry.record.parent:
+            elif before != stat and not whole:
                 yield from self._rows_of(entry)
 
     def _rows_of(self, entry: PageRun) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.web.asked import asked_names, asked_range
-from rla_client.web.curves import MAX_RUNS, read
+from rla_client.web.curves import MAX_RUNS, asked_ranks, read
 from rla_client.web.run_columns import ELAPSED, ROW
 from rla_client.web.run_registry import Site
 
@@ -47,6 +47,8 @@ def command(site: Site, asked: dict[str, Any]) -> str:
     if group != []:  # all runs are one
         options.append(("group", "index" if group is None else ",".join(group)))
     options.append(("band", "none" if group is None else asked.get("band") or "ci"))
+    if asked.get("ranks"):
+        options.append(("ranks", asked["ranks"]))
     if asked.get("smooth"):
         options.append(("smooth", asked["smooth"]))
     if x != TIME_STEP:
@@ -72,8 +74,8 @@ def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
         ArgumentError: they are more than `MAX_CSV_ROWS`.
     """
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
-    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
-    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in read(site, entries, x, metric))
+    entries, ranks = site.chosen(asked.get("runs"))[:MAX_RUNS], asked_ranks(asked)
+    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in read(site, entries, x, metric, ranks))
     if total > MAX_CSV_ROWS:
         raise ArgumentError(
             f"{total} points, more than {MAX_CSV_ROWS}; `rla export FILE.csv` writes as many as there are"
@@ -81,7 +83,7 @@ def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
 
     def parts() -> Iterator[bytes]:
         yield _csv_lines([["table", "index", "metric", x, "value"]])
-        for curve in read(site, entries, x, metric):
+        for curve in read(site, entries, x, metric, ranks):
             record = curve.entry.record
             xs, ys = np.append(curve.xs, curve.odd[0]), np.append(curve.ys, curve.odd[1])
             order = np.argsort(xs, kind="stable")

@@ -110,7 +110,9 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "csv": panel_export.as_csv,
         "command": panel_export.command,
         "live": stream,
-        "metrics": lambda site, body: run_list.metric_names(site.chosen(body.get("numbers"))),
+        "metrics": lambda site, body: run_list.metric_names(
+            site.chosen(body.get("numbers")), curves.asked_ranks(body)
+        ),
         "sparklines": sparklines.sparklines,
         "importance": importance.importance,
         "parallel": importance.parallel,

@@ -12,6 +12,7 @@ import numpy as np
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.database.curves.curve_reader import Reader, read_tables
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.rank_tables import Ranks
 from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.web.run_registry import PageRun, Site
 
@@ -25,8 +26,17 @@ ELAPSED = "elapsed"  # seconds since a run's first row
 ROW = "row"  # its number
 
 
-def read_entries(site: Site, entries: Sequence[PageRun], names: Sequence[str]) -> list[dict[str, Array]]:
-    """Columns of some runs, in their order; none where a table is broken, which the list of runs says."""
+def read_entries(
+    site: Site, entries: Sequence[PageRun], names: Sequence[str], ranks: Ranks | None = None
+) -> list[dict[str, Array]]:
+    """Columns of some runs, in their order; none where a table is broken, which the list of runs says.
+
+    Args:
+        site: whose runs.
+        entries: the runs.
+        names: columns.
+        ranks: see `read_tables`.
+    """
     found: dict[int, dict[str, Array]] = {}
     for place, database in enumerate(site.databases):
         mine = [entry for entry in entries if entry.place == place]
@@ -34,7 +44,7 @@ def read_entries(site: Site, entries: Sequence[PageRun], names: Sequence[str]) -
         parents = zip(pairs, (entry.record.parent for entry in mine), strict=True)
         links = {pair: parent for pair, parent in parents if parent}
         reader = Reader(database.data_root, site.caches[place], links, database.lake)
-        tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
+        tables = read_tables(reader, pairs, list(dict.fromkeys(names)), ranks) if pairs else []
         for entry, table in zip(mine, tables, strict=True):
             found[entry.number] = {} if isinstance(table, Exception) else table
     return [found[entry.number] for entry in entries]

@@ -22,7 +22,7 @@ from rla_client.database.compare.code_diff import code_differences, has_archive
 from rla_client.database.compare.run_differences import run_differences
 from rla_client.database.records.environment import ENVIRONMENT_FILE
 from rla_client.database.run_history import resumed_with, traceback_end
-from rla_client.database.run_parts import parts_text
+from rla_client.database.run_parts import parts_of
 from rla_client.database.tree.chains import chain_of
 from rla_client.web.file_text import readable
 from rla_client.web.item_files import asked_run, item_file, item_folder, list_files
@@ -50,6 +50,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     run = _small_json(site, entry, RUN_FILE)
     flat = list(record.hyper.flat().items())
     resumes, traceback = _history(site, entry)
+    parts = parts_of(record, clock())
     return {
         "path": path_of(entry),
         "number": entry.number,
@@ -69,7 +70,8 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "tags": list(record.tags),
         "note": record.note,
         "display_name": record.display_name,
-        "problems": [*record.problems, *_sick_parts(site, entry, run)],
+        "problems": [*record.problems, *(f"part {line}" for line in parts[1:])],
+        "parts": parts[0] if parts else None,
         "likely": record.likely,
         "samples": _may_have_samples(site.database(entry).data_root / SAMPLES / record.table / record.index),
         "parameters": [[name, _short(value)] for name, value in flat[:MAX_PARAMETERS]],
@@ -114,12 +116,6 @@ def _small_json(site: Site, entry: PageRun, name: str) -> dict[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _sick_parts(site: Site, entry: PageRun, run: dict[str, Any]) -> list[str]:
-    """Parts of the run, on other machines, that are dead, not heard of, or lost something."""
-    folder = site.database(entry).data_root / LOG / entry.record.table / entry.record.index
-    return [f"part {line}" for line in parts_text(folder, run, clock())[1:]]
 
 
 def _history(site: Site, entry: PageRun) -> tuple[list[Any], str]:

@@ -15,11 +15,13 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.database.clock import clock
 from rla_client.database.compare.grouping import group_text
 from rla_client.database.compare.run_differences import differing_keys
+from rla_client.database.curves.rank_tables import Ranks, names_of_ranks
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.filter.name_completion import full_names, spell
 from rla_client.database.records.likely_metric import numeric
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
+from rla_client.database.run_parts import parts_of
 from rla_client.web.asked import is_texts
 from rla_client.web.curves import extremes
 from rla_client.web.page_json import sent
@@ -57,11 +59,18 @@ def rows(site: Site, since: int) -> dict[str, Any]:
         "tags": [record.tags for record in records],
         "note": [record.note for record in records],
         "display_name": [record.display_name for record in records],
-        "problem": [record.problems[0] if record.problems else None for record in records],
+        "problem": [_problem(record, now) for record in records],
+        "parts": ["; ".join(parts_of(record, now)) or None for record in records],
         "tracked": [dict(record.tracked) for record in records],
         "metric": [record.likely for record in records],
         "value": [sent(record.likely_value) for record in records],
     }
+
+
+def _problem(record: Record, now: float) -> str | None:
+    """The first thing that is wrong with a run's files, or with a part of it."""
+    found = [*record.problems, *(f"part {line}" for line in parts_of(record, now)[1:])]
+    return found[0] if found else None
 
 
 def column_values(site: Site, names: object, numbers: object, group: object = None) -> dict[str, list[Any]]:
@@ -145,9 +154,14 @@ def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) ->
     return list({text(record): record for record in records}.values())
 
 
-def metric_names(entries: Sequence[PageRun]) -> dict[str, int]:
-    """Columns with numbers, in the order of the newest run's file, and how many runs have each."""
+def metric_names(entries: Sequence[PageRun], ranks: Ranks | None = None) -> dict[str, int]:
+    """Columns with numbers, in the order of the newest run's file, and how many runs have each.
+
+    Args:
+        entries: the runs.
+        ranks: which of their ranks, see `parse_ranks`.
+    """
     counts: Counter[str] = Counter()
     for entry in reversed(entries):
-        counts.update(numeric(entry.record.metrics))
+        counts.update(names_of_ranks(numeric(entry.record.metrics), ranks))
     return dict(counts)

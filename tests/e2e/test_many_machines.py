@@ -16,13 +16,15 @@ from support.replication_lab import Sshd
 from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
+from rla_client.database.runs import Database
 
 TRAINING = """
 import os, signal, sys
-store, die = "store" in sys.argv, "die" in sys.argv
+store, late, die = "store" in sys.argv, "late" in sys.argv, "die" in sys.argv
 if store:
     import torch
     import torch.distributed as dist
+if store and not late:
     dist.init_process_group("gloo")
 import rla_client
 from rla_client import exp_manager, logger, time_step_holder
@@ -38,6 +40,8 @@ for step in range(start, 100):
     time_step_holder.set_time(step)
     logger.record_tabular("x", rank * 1000 + step)
     logger.dump_tabular()
+    if late and step == 49:
+        dist.init_process_group("gloo")
     if resumed and step == 49 and not rank:
         exp_manager.save_checkpoint({"w": torch.ones(3)})
 rla_client.log_samples([{"prompt": "p", "completion": f"of {rank}", "reward": 1.0}], step=100)
@@ -147,6 +151,20 @@ def test_machines_that_share_torchs_store_and_the_master_have_one_run(
     assert samples == {"samples.jsonl.gz", "samples.rank1.jsonl.gz"}
 
 
+@pytest.mark.further
+@pytest.mark.slow
+def test_a_run_that_is_opened_before_the_process_group_is_told_once_it_is_there(
+    machines: Callable[..., tuple[Machine, Machine]],
+) -> None:
+    a, b = machines(SEND_LOG_FILE=False)
+    done = train((a, b), "store", "late", GROUP_RANK="1")  # rank 0 does not ask
+    assert [code for code, _, _ in done] == [0, 0], done
+    assert "rank 1 joins the run of rank 0 once torch's process group is there" in done[1][2]
+    (main,), (part,) = a.log_folders(), b.log_folders()
+    assert main.relative_to(a.root) == part.relative_to(b.root)
+    assert values(part / "progress.rank1.csv") == list(range(1000, 1100))
+
+
 @pytest.mark.slow
 def test_a_resumed_run_cuts_the_rows_of_all_machines(
     machines: Callable[..., tuple[Machine, Machine]], master: Sshd
@@ -168,6 +186,17 @@ def test_a_resumed_run_cuts_the_rows_of_all_machines(
     for log in (part, there):
         wait_until(partial(holds, log / "progress.rank1.csv", range(1000, 1100)), 60)
     assert values(part / "abandoned-1" / "progress.rank1.csv") == list(range(1050, 1100))
+    third = train((a, a), "store", "resumed")  # rank 1 moves: what it had here is another machine's to send
+    assert [code for code, _, _ in third] == [0, 0], third
+    (moved,) = main.glob("progress.rank1*.csv")
+    assert moved.name.startswith("progress.rank1-node-a-")
+    wait_until(partial(holds, there / moved.name, range(1050, 1100)), 60)
+    wait_until(partial(holds, there / "progress.csv", range(100)), 60)
+    assert values(there / "progress.rank1.csv") == list(range(1000, 1100))
+    run = "spread", main.relative_to(a.root / "log" / "spread").as_posix()
+    frame = Database(master.root).curves([run], "x", ranks=1)
+    assert frame["value"].tolist() == list(range(1000, 1100))
+    assert frame["x"].tolist() == list(range(100))
 
 
 @pytest.mark.slow

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.open_database import open_database
-from rla_client.cli.options import AsJson, DataRoot, Metrics
+from rla_client.cli.options import AsJson, AskedRanks, DataRoot, Metrics
 from rla_client.cli.output import print_done
 from rla_client.cli.registration import TAKE, add_command
 from rla_client.cli.selection import Selection, takes_runs
+from rla_client.contract.errors import ArgumentError
+from rla_client.database.curves.rank_tables import parse_ranks, rank_notes
 from rla_client.database.text.table_files import TableFormat, write_table
 
 
@@ -29,6 +31,7 @@ def export(
     *,
     chosen: Selection,
     metric: Metrics = None,
+    ranks: AskedRanks = None,
     form: Annotated[
         TableFormat | None, typer.Option("--format", help="Default: by the file's suffix.")
     ] = None,
@@ -45,8 +48,11 @@ def export(
     from rla_client.database.samples.samples_of_run import samples_frame
     from rla_client.database.tensorboard_folders import make_logdir, tensorboard_folders
 
+    if ranks is not None and not metric:
+        raise ArgumentError("--ranks is about curves: give the --metric, too")
     database = open_database(data_root)
     records = chosen.records(database)
+    told: list[str] = []
     if tensorboard:
         folders = tensorboard_folders(database.data_root, records)
         make_logdir(folders, out, copy=True)
@@ -57,12 +63,16 @@ def export(
     if samples:
         frame = samples_frame(database.data_root, records)
     elif metric:
-        frame = database.curves(records, metric)
+        frame = database.curves(records, metric, ranks=ranks)
+        from rla_client.database.curves.curve_frame import frame_shares
+
+        told = rank_notes(parse_ranks(ranks), frame_shares(frame))
     else:
         frame = database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
     from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)
-    facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
-    print_done(facts, f"{out}: {len(frame)} rows of {len(records)} run(s), {written}", as_json=as_json)
+    facts = {"file": str(out), "rows": len(frame), "runs": len(records), **({"notes": told} if told else {})}
+    text = f"{out}: {len(frame)} rows of {len(records)} run(s), {written}"
+    print_done(facts, "; ".join([text, *told]), as_json=as_json)

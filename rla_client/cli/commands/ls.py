@@ -22,6 +22,7 @@ from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.clock import clock
 from rla_client.database.records.record import MOMENTS
 from rla_client.database.records.row_view import RowView
+from rla_client.database.run_parts import parts_of
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.tag_text import tags_text
@@ -197,15 +198,21 @@ def _listing(
         names.insert(place, "display_name" if everything else "name")
         for row, record in zip(rows, records, strict=True):
             row.insert(place, record.display_name or None)
-    if not everything and any(reasons := [_why_ended(record) for record in records]):
-        names.append("reason")
-        for row, reason in zip(rows, reasons, strict=True):
-            row.append(reason)
-    if everything or any(record.tags for record in records):
-        names.append("tags")
-        for row, record in zip(rows, records, strict=True):
-            row.append(tags_text(record.tags) or None)
+    for name, values in _seldom(records, now, everything=everything).items():
+        names.append(name)
+        for row, value in zip(rows, values, strict=True):
+            row.append(value)
     return names, rows
+
+
+def _seldom(records: list[Record], now: float, *, everything: bool) -> dict[str, list[str | None]]:
+    """Columns at the end that are there where a run has something in them; tags always with `everything`."""
+    found = {
+        "reason": [None if everything else _why_ended(record) for record in records],
+        "parts": ["; ".join(parts_of(record, now)) or None for record in records],
+        "tags": [tags_text(record.tags) or None for record in records],
+    }
+    return {name: values for name, values in found.items() if any(values) or (everything and name == "tags")}
 
 
 def _why_ended(record: Record) -> str | None:

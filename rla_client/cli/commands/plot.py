@@ -10,7 +10,7 @@ import typer
 
 from rla_client.cli.completion import complete_metric, complete_parameters
 from rla_client.cli.open_database import open_database
-from rla_client.cli.options import AsJson, DataRoot
+from rla_client.cli.options import AsJson, AskedRanks, DataRoot
 from rla_client.cli.output import print_done, say_aside
 from rla_client.cli.registration import LOOK, add_command
 from rla_client.cli.selection import Selection, takes_runs
@@ -78,6 +78,7 @@ def plot(
         str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
     ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.")] = None,
+    ranks: AskedRanks = None,
     width: Annotated[
         float | None, typer.Option(min=1.0, max=MAX_INCHES, help="Width in inches; default: a column's.")
     ] = None,
@@ -114,7 +115,7 @@ def plot(
     metrics = metrics or _likely(records)
     frame = database.frame(records, whole=group is not None)
     groups = [name.strip() for name in group.split(",")] if group else None
-    found = gather(frame, metrics, database=database, group=groups, x=x, bound=bound)
+    found = gather(frame, metrics, database=database, group=groups, x=x, bound=bound, ranks=ranks)
     figure = draw(
         found, band=band, smooth=smooth, width=inches[0], height=inches[1], ylabel=ylabel, serif=serif
     )

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from rla_client.cli.chart import chart_text
 from rla_client.cli.open_database import open_database
-from rla_client.cli.options import MOMENT, Archived, AsJson, DataRoot, Metrics, RunArgument, TableOption
+from rla_client.cli.options import (
+    MOMENT,
+    Archived,
+    AsJson,
+    AskedRanks,
+    DataRoot,
+    Metrics,
+    RunArgument,
+    TableOption,
+)
 from rla_client.cli.output import say, say_aside
 from rla_client.cli.registration import LOOK, add_command
 from rla_client.contract.errors import DatabaseError
@@ -23,8 +32,16 @@ from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.spelling import full_name
 from rla_client.database.captured_text import captured_text
 from rla_client.database.clock import clock
+from rla_client.database.curves.rank_tables import (
+    Ranks,
+    names_of_ranks,
+    of_each_rank,
+    parse_ranks,
+    rank_notes,
+)
 from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
+from rla_client.database.run_parts import parts_of
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
 from rla_client.database.text.safe_text import clean, lines_text
@@ -34,7 +51,10 @@ from rla_client.database.tree.run_names import shown_name
 from rla_client.database.tree.sizes import item_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rla_client.contract.checkpoint.sharded_status import ShardedStatus
+    from rla_client.database.curves.chart_points import Points
     from rla_client.database.noted_checkpoints import NotedCheckpoint
     from rla_client.database.runs import Run
 
@@ -55,6 +75,7 @@ def register(app: typer.Typer) -> None:
 def show(
     run: RunArgument = "@last",
     metric: Metrics = None,
+    ranks: AskedRanks = None,
     table: TableOption = None,
     archived: Archived = False,
     data_root: DataRoot = None,
@@ -62,31 +83,70 @@ def show(
 ) -> None:
     """Show everything about one run, with a small chart of --metric (default: the return, reward, …)."""
     found = open_database(data_root, archived=archived).find(run, table)
-    metric = _full_metrics(found, metric or [])
+    curves = _curves(found, parse_ranks(ranks))
+    metric = _full_metrics(found, metric or [], curves)
     if as_json:
-        say(json_text(_facts(found)))
+        say(json_text(_facts(found, curves)))
         return
-    _print_run(found, metric)
+    _print_run(found, metric, curves)
 
 
-def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
+class _Curves(NamedTuple):
+    """The metrics of a run.
+
+    Attributes:
+        ranks: which were asked for.
+        last: metric → last value.
+        notes: what is to be known of the ranks.
+        points: of one rank or of a mean: metric → (x, y); else they are read when they are wanted.
+    """
+
+    ranks: Ranks | None
+    last: Mapping[str, Any]
+    notes: list[str]
+    points: dict[str, Points] | None
+
+
+def _curves(run: Run, ranks: Ranks | None) -> _Curves:
+    if ranks is None or ranks == "all":
+        return _Curves(ranks, run.record.metrics, [], None)
+    from rla_client.database.curves.chart_points import chart_names
+    from rla_client.database.curves.curve_frame import frame_shares
+    from rla_client.database.records.likely_metric import CLOCKS
+
+    known = names_of_ranks(chart_names(run.database.data_root, run.table, run.index), ranks)
+    frame = run.database.curves(run, [name for name in known if name not in CLOCKS], ranks=ranks)
+    points: dict[str, Points] = {
+        str(name): list(zip(part["x"], part["value"], strict=True))
+        for name, part in frame.groupby("metric", observed=True, sort=False)
+    }
+    last = {name: one[-1][1] for name, one in points.items() if one}
+    return _Curves(ranks, last, rank_notes(ranks, frame_shares(frame)), points)
+
+
+def _full_metrics(run: Run, metrics: list[str], curves: _Curves) -> list[str]:
     """Metrics as the run spells them; looked up before the page, which would hide the error."""
-    names = _metric_names(run) if metrics else []
+    names = _metric_names(run, curves) if metrics else []
     lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
-    return [full_name(name, names, lacking.format(name)) for name in metrics]
+    full = [full_name(name, names, lacking.format(name)) for name in metrics]
+    if curves.ranks == "all":
+        full = [one for name in full for one in of_each_rank(name, names)]
+    return list(dict.fromkeys(full))
 
 
-def _metric_names(run: Run) -> list[str]:
+def _metric_names(run: Run, curves: _Curves) -> list[str]:
     """Columns of the run's table, of a chain those of all its items."""
     from rla_client.database.curves.chart_points import chart_names
 
+    if curves.points is not None:
+        return list(curves.points)
     names = list(run.record.metrics)
     if run.record.parent:
         names += chart_names(run.database.data_root, run.table, run.index)
     return list(dict.fromkeys(names))
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run, curves: _Curves) -> dict[str, Any]:
     from rla_client.database.run_history import resumed_with, traceback_end
 
     record, noted = run.record, _noted_checkpoints(run)
@@ -104,7 +164,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "hyper_param": record.hyper,
         "resumed_with": resumed_with(run.folder(LOG)),
         "traceback": traceback_end(run.folder(LOG), run.state),
-        "metrics": record.metrics,
+        "metrics": curves.last,
+        **({"ranks": curves.notes} if curves.points is not None else {}),
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
         "checkpoints_on_master": _pruned_checkpoints(run),
@@ -125,7 +186,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "figures": [path.name for path in run.figures],
         **{name: record.told.get(name) for name in TOLD_HERE},
         "run_file": _about(run),
-        "parts": _parts(run, clock()),
+        "parts": parts_of(record, clock()),
         "problems": list(record.problems),
     }
 
@@ -199,17 +260,18 @@ def _worker_tables(run: Run) -> list[str]:
     return sorted(name for name in names if not name.startswith("progress.old-"))
 
 
-def _print_run(run: Run, metrics: list[str]) -> None:
+def _print_run(run: Run, metrics: list[str], curves: _Curves) -> None:
     from rla_client.database.records.likely_metric import CLOCKS
     from rla_client.database.run_history import changes_text, resumed_with, traceback_end
 
     record = run.record
     say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
     say(pairs_text(_standing(run, clock()), whole=True))
+    values = {key: plain(value) for key, value in curves.last.items() if key not in CLOCKS}
     for title, pairs in (
         ("hyper-parameters", record.hyper.flat()),
         ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),
-        ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
+        ("; ".join(["last values", *map(clean, curves.notes)]), values),
     ):
         if pairs:
             say(f"{title}\n{pairs_text(pairs)}")
@@ -222,7 +284,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     if results := _results(run):
         say(f"results\n{pairs_text(results)}")
     _print_checkpoints(run)
-    _print_charts(run, metrics)
+    _print_charts(run, metrics, curves)
     if traceback := traceback_end(run.folder(LOG), run.state):
         say(lines_text(traceback))
     for problem in record.problems:
@@ -249,12 +311,6 @@ def _about(run: Run) -> dict[str, Any]:
     return run_file(run.database.data_root, run.table, run.index) or newest_part(run.folder(LOG))
 
 
-def _parts(run: Run, now: float) -> list[str]:
-    from rla_client.database.run_parts import parts_text
-
-    return parts_text(run.folder(LOG), run_file(run.database.data_root, run.table, run.index), now)
-
-
 def _standing(run: Run, now: float) -> dict[str, object]:
     record, about = run.record, _about(run)
     facts: dict[str, object] = {"name": record.display_name} if record.display_name else {}
@@ -265,7 +321,7 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["host"] = record.host
     if lines := lost_lines(about):
         facts["lost"] = "\n".join(lines).removeprefix("lost: ")
-    if parts := _parts(run, now):
+    if parts := parts_of(record, now):
         facts["parts"] = "\n".join(map(clean, parts))
     parent = about.get("parent")
     if isinstance(parent, dict):
@@ -296,17 +352,18 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     return state + (f" ({', '.join(detail)})" if detail else "")
 
 
-def _print_charts(run: Run, metrics: list[str]) -> None:
+def _print_charts(run: Run, metrics: list[str], curves: _Curves) -> None:
     from rla_client.database.curves.chart_points import chart_points
     from rla_client.database.records.likely_metric import likely_metric
 
     place = (run.database.data_root, run.table, run.index)
     try:
-        likely = run.record.likely or likely_metric(_metric_names(run))
+        names = _metric_names(run, curves)
+        likely = run.record.likely if run.record.likely in names else likely_metric(names)
         chosen = metrics or ([likely] if likely else [])
         if not chosen:
             return
-        points, sampled = chart_points(*place, chosen)
+        points, sampled = chart_points(*place, chosen) if curves.points is None else (curves.points, False)
     except (DatabaseError, OSError) as error:
         say_aside(str(error))
         return

@@ -13,6 +13,14 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_numbers, warn_broken
+from rla_client.database.curves.rank_tables import (
+    OF_RANKS,
+    Ranks,
+    RankShare,
+    check_rank,
+    names_of_ranks,
+    rank_share,
+)
 from rla_client.database.curves.stream_tables import roles_of, table_of, with_role
 from rla_client.database.records.likely_metric import CLOCKS
 from rla_client.database.records.record import Record
@@ -35,6 +43,7 @@ class Summary:
         last: its last value in the newest run that has it.
         low: least finite number, None where there is none; `high` likewise.
         high: largest.
+        share: of a mean of ranks: how many are in it.
     """
 
     runs: int = 0
@@ -42,45 +51,73 @@ class Summary:
     last: object = None
     low: float | None = None
     high: float | None = None
+    share: RankShare | None = None
 
 
-def summaries(database: Rooted, records: Sequence[Record]) -> dict[str, Summary]:
+def summaries(database: Rooted, records: Sequence[Record], ranks: Ranks | None = None) -> dict[str, Summary]:
     """Each metric of some runs, given oldest first, in the order of the files' columns.
 
     A run whose table is broken is warned about and left out; one without rows has no metrics.
+
+    Args:
+        database: where they are.
+        records: the runs.
+        ranks: which of their ranks, see `parse_ranks`.
+
+    Raises:
+        UnknownNameError: none of the runs has the rank.
     """
+    check_rank(database.data_root, [(record.table, record.index) for record in records], ranks)
     found: dict[str, Summary] = {}
-    for record, columns in _tables(database, records):
+    of_ranks = ranks is not None and ranks != "all"
+    for record, columns, shares in _tables(database, records, ranks):
         for name, numbers in columns.items():
             one = found.setdefault(name, Summary())
             one.runs += 1
             one.rows += len(numbers)
-            one.last = record.metrics.get(name, numbers[-1] if numbers else one.last)
+            last = numbers[-1] if numbers else one.last
+            one.last = last if of_ranks else record.metrics.get(name, last)
+            if name in shares:
+                one.share = shares[name] if one.share is None else one.share + shares[name]
             finite = [value for value in numbers if math.isfinite(value)]
             one.low = min([*finite, *([] if one.low is None else [one.low])], default=None)
             one.high = max([*finite, *([] if one.high is None else [one.high])], default=None)
     return found
 
 
-def _tables(database: Rooted, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
+def _tables(
+    database: Rooted, records: Sequence[Record], ranks: Ranks | None
+) -> Iterator[tuple[Record, dict[str, list[float]], dict[str, RankShare]]]:
     for record in records:
         try:
-            columns = _numbers(database, record)
+            columns, shares = _numbers(database, record, ranks)
         except FileNotFoundError:
             continue
         except (DatabaseError, OSError) as error:
             warn_broken(error)
             continue
-        yield record, {name: column for name, column in columns.items() if name not in CLOCKS}
+        yield record, {name: column for name, column in columns.items() if name not in CLOCKS}, shares
 
 
-def _numbers(database: Rooted, record: Record) -> dict[str, list[float]]:
+def _numbers(
+    database: Rooted, record: Record, ranks: Ranks | None
+) -> tuple[dict[str, list[float]], dict[str, RankShare]]:
+    """The numbers of each metric, and of a mean of ranks how many are in it."""
     table = f"{database.data_root}/{LOG}/{record.table}"
-    if not record.parent:
-        return _numbers_of_streams(f"{table}/{record.index}")
+    if not record.parent and (ranks is None or ranks == "all"):
+        return _numbers_of_streams(f"{table}/{record.index}"), {}
     chain = chain_of(database.data_root, record.table, record.index)
-    columns = read_chain(chain, table, chain_names(chain, table))
-    return {name: column[column == column].tolist() for name, column in columns.items()}  # noqa: PLR0124 - NaN
+    names = names_of_ranks(chain_names(chain, table), ranks)
+    counts = [f"{name}{OF_RANKS}" for name in ("", *names)] if ranks == "mean" else []
+    columns = read_chain(chain, table, [*names, *counts], ranks)
+    numbers = {name: columns[name] for name in names if name in columns}
+    shares = {
+        name: share
+        for name in numbers
+        if f"{name}{OF_RANKS}" in columns
+        and (share := rank_share(columns[f"{name}{OF_RANKS}"], columns[OF_RANKS])) is not None
+    }
+    return {name: column[column == column].tolist() for name, column in numbers.items()}, shares  # noqa: PLR0124 - NaN
 
 
 def _numbers_of_streams(folder: str) -> dict[str, list[float]]:

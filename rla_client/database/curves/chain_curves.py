@@ -13,7 +13,8 @@ from rla_client.contract.errors import extra
 from rla_client.contract.layout import TIME_STEP
 from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_columns
-from rla_client.database.curves.stream_tables import roles_of, run_columns, split_role, table_of, with_role
+from rla_client.database.curves.rank_tables import Ranks, merges_ranks, rank_columns
+from rla_client.database.curves.stream_tables import roles_of, split_role, table_of, with_role
 from rla_client.database.tree.chains import Link
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def chain_columns(
-    chain: Sequence[Link], read: Callable[[str, Sequence[str]], Columns], names: Sequence[str]
+    chain: Sequence[Link],
+    read: Callable[[str, Sequence[str]], Columns],
+    names: Sequence[str],
+    ranks: Ranks | None = None,
 ) -> Columns:
     """Columns of a chain's rows as of one run's.
 
@@ -34,6 +38,7 @@ def chain_columns(
         chain: see `chain_of`.
         read: columns of one item, by index and names; names that it has not are left out.
         names: columns.
+        ranks: what `read` gives, see `rank_columns`.
 
     Returns:
         Name → values, shape (rows,), NaN where an item has no such column.
@@ -45,6 +50,7 @@ def chain_columns(
         import numpy as np
 
     parts = []
+    of_roles = merges_ranks(ranks) or any(split_role(name)[1] for name in names if "@" in name)
     for link in chain:
         try:
             part = read(link.index, list(dict.fromkeys([*names, TIME_STEP])))
@@ -52,7 +58,7 @@ def chain_columns(
             if len(chain) == 1:
                 raise
             continue
-        parts.append(_cut(part, link, of_roles=any(split_role(name)[1] for name in names if "@" in name)))
+        parts.append(_cut(part, link, of_roles=of_roles))
     lengths = [max((len(column) for column in part.values()), default=0) for part in parts]
     found = {}
     for name in names:
@@ -65,13 +71,15 @@ def chain_columns(
     return found
 
 
-def read_chain(chain: Sequence[Link], table_folder: str, names: Sequence[str]) -> Columns:
+def read_chain(
+    chain: Sequence[Link], table_folder: str, names: Sequence[str], ranks: Ranks | None = None
+) -> Columns:
     """Columns of a chain's rows, read from the files of its items; see `chain_columns`."""
-    return chain_columns(
-        chain,
-        lambda index, some: run_columns(f"{table_folder}/{index}/{PROGRESS_FILE}", some, read_columns),
-        names,
-    )
+
+    def read(index: str, some: Sequence[str]) -> Columns:
+        return rank_columns(f"{table_folder}/{index}/{PROGRESS_FILE}", some, read_columns, ranks)
+
+    return chain_columns(chain, read, names, ranks)
 
 
 def _cut(part: Columns, link: Link, *, of_roles: bool) -> Columns:

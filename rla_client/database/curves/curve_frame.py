@@ -17,13 +17,24 @@ from rla_client.contract.layout import LOG
 from rla_client.contract.text.spelling import full_name
 from rla_client.database.curves.chain_curves import chain_names
 from rla_client.database.curves.progress_csv import FULL_NAMES, warn_broken
-from rla_client.database.curves.stream_tables import role_variants, split_role
+from rla_client.database.curves.rank_tables import (
+    OF_RANKS,
+    Ranks,
+    RankShare,
+    check_rank,
+    names_of_ranks,
+    of_each_rank,
+    rank_share,
+)
+from rla_client.database.curves.stream_tables import SHARED, role_variants, split_role, with_role
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
     from rla_client.database.curves.band_kinds import Band
 
-Read = Callable[[Sequence[tuple[str, str]], Sequence[str]], list[dict[str, Any] | DatabaseError | OSError]]
+Read = Callable[
+    [Sequence[tuple[str, str]], Sequence[str], Ranks | None], list[dict[str, Any] | DatabaseError | OSError]
+]
 ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
 _SHOWER = "rla_client.web.notebook_panels"  # above this layer: it is looked up when somebody asks to see
 
@@ -59,7 +70,7 @@ class CurveFrame(pd.DataFrame):
         return shower.panels(Path(self.attrs[ROOT]), list(dict.fromkeys(runs)), metrics, settings)
 
 
-def long_frame(
+def long_frame(  # noqa: PLR0913 - all but four by name, as `Database.curves` has them
     data_root: Path,
     read: Read,
     pairs: Sequence[tuple[str, str]],
@@ -67,17 +78,24 @@ def long_frame(
     *,
     x: str,
     bound: float | tuple[float, float] | None,
+    ranks: Ranks | None = None,
 ) -> CurveFrame:
     """See `Database.curves`; `read` gives columns of runs, or the error where their table is broken."""
-    tables, full = _tables(data_root, read, pairs, [x, *metrics])
+    check_rank(data_root, pairs, ranks)
+    if ranks == "all":
+        metrics = _each_rank_apart(data_root, pairs, metrics)
+    counts = [f"{name}{OF_RANKS}" for name in ("", *metrics)] if ranks == "mean" else []
+    xs = [with_role(x, split_role(name)[1]) for name in metrics] if ranks == "all" and x not in SHARED else []
+    tables, full = _tables(data_root, read, pairs, [x, *metrics], [*counts, *xs], ranks)
     metrics = [one for name in metrics for one in ([name] if name in full else role_variants(name, full))]
     pieces = [
-        _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
+        _piece(run, name, table, (_x_of(full[x], full[name], table), full[name]), bound)
         for run, table in zip(pairs, tables, strict=True)
         for name in metrics
         if full[x] in table and full[name] in table
     ]
     lengths = [len(piece.xs) for piece in pieces]
+    alone = f"rank{ranks}" if isinstance(ranks, int) and ranks else ""
 
     def codes(places: Sequence[int]) -> NDArray[np.int64]:
         return np.repeat(np.array(places, dtype=np.int64), lengths)
@@ -86,22 +104,39 @@ def long_frame(
         known = {name: place for place, name in enumerate(dict.fromkeys(names))}
         return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
 
-    empty = [np.empty(0)]
+    def together(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        return np.concatenate(parts or [np.empty(0)])
+
     frame: CurveFrame = CurveFrame(
         {
             "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
             "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
             "metric": category(metrics, [piece.metric for piece in pieces]),
             "role": category(
-                [split_role(full[name])[1] for name in metrics],
-                [split_role(full[piece.metric])[1] for piece in pieces],
+                [split_role(full[name])[1] or alone for name in metrics],
+                [split_role(full[piece.metric])[1] or alone for piece in pieces],
             ),
-            "x": np.concatenate([piece.xs for piece in pieces] or empty),
-            "value": np.concatenate([piece.ys for piece in pieces] or empty),
+            "x": together([piece.xs for piece in pieces]),
+            "value": together([piece.ys for piece in pieces]),
         }
     )
+    if ranks == "mean":
+        frame["ranks"] = together([piece.ranks[0] for piece in pieces]).astype(int)
+        frame["of_ranks"] = together([piece.ranks[1] for piece in pieces]).astype(int)
     frame.attrs |= {FULL_NAMES: full, ROOT: str(data_root), X: full[x]}
     return frame
+
+
+def frame_shares(frame: pd.DataFrame) -> dict[str, RankShare]:
+    """Metric → how many ranks are in it, of a frame of means; empty for others."""
+    if "ranks" not in frame.columns:
+        return {}
+    parts = frame[frame["role"] == ""].groupby("metric", observed=True, sort=False)
+    found = {
+        str(metric): rank_share(part["ranks"].to_numpy(), part["of_ranks"].to_numpy())
+        for metric, part in parts
+    }
+    return {metric: share for metric, share in found.items() if share is not None}
 
 
 class _Piece(NamedTuple):
@@ -111,26 +146,70 @@ class _Piece(NamedTuple):
     metric: str
     xs: Any
     ys: Any
+    ranks: tuple[Any, Any]  # in each point, and of the run
+
+
+def _piece(
+    run: tuple[str, str],
+    metric: str,
+    table: dict[str, Any],
+    columns: tuple[str, str],
+    bound: float | tuple[float, float] | None,
+) -> _Piece:
+    xs, ys = (table[name] for name in columns)
+    keep = _finite(xs, ys, bound)
+    ones = np.ones(len(ys))
+    names = [] if split_role(columns[1])[1] else [f"{columns[1]}{OF_RANKS}", OF_RANKS]
+    counts = [table.get(name, ones) for name in names] or [ones, ones]
+    if not keep.all():
+        xs, ys, *counts = (column[keep] for column in (xs, ys, *counts))
+    return _Piece(run, metric, xs, ys, (counts[0], counts[1]))
+
+
+def _x_of(x: str, metric: str, table: dict[str, Any]) -> str:
+    """The column that is x for a metric: that of its own writer, where there is one."""
+    own = with_role(x, split_role(metric)[1])
+    return own if own in table else x
+
+
+def _each_rank_apart(data_root: Path, pairs: Sequence[tuple[str, str]], metrics: Sequence[str]) -> list[str]:
+    """The metrics of rank 0 and those of the other ranks."""
+    known = _known_columns(data_root, pairs)
+    found: list[str] = []
+    for metric in metrics:
+        names = _of_all_roles(metric, known)
+        if len(names) == 1 and known:
+            names = of_each_rank(
+                full_name(metric, known, f"none of these runs has the metric {metric!r}"), known
+            )
+        found += names
+    return list(dict.fromkeys(found))
 
 
 def _tables(
-    data_root: Path, read: Read, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+    data_root: Path,
+    read: Read,
+    pairs: Sequence[tuple[str, str]],
+    names: Sequence[str],
+    further: Sequence[str],
+    ranks: Ranks | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Columns of each run, and which column each name means.
+    """Columns of each run, and which column each name means; `further` ones where a run has them.
 
     Raises:
         UnknownNameError: none of the runs has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
-    tables = _warned(read(pairs, names))
+    tables = _warned(read(pairs, [*names, *further], ranks))
     full = {name: name for name in names}
     if all(any(name in table for table in tables) for name in names):
         return tables, full
-    known = _known_columns(data_root, pairs)
+    known = names_of_ranks(_known_columns(data_root, pairs), ranks)
     if known:
         names = [one for name in names for one in _of_all_roles(name, known)]
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = _warned(read(pairs, list(dict.fromkeys(full.values()))))
+        counts = [f"{name}{OF_RANKS}" for name in full.values()] if ranks == "mean" else []
+        tables = _warned(read(pairs, list(dict.fromkeys([*full.values(), *further, *counts])), ranks))
     return tables, full
 
 
@@ -162,9 +241,10 @@ def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[d
 
 def _finite(
     xs: NDArray[np.float64], ys: NDArray[np.float64], bound: float | tuple[float, float] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    keep = ~(np.isnan(xs) | np.isnan(ys))
+) -> NDArray[np.bool_]:
+    """Which rows are points."""
+    keep: NDArray[np.bool_] = ~(np.isnan(xs) | np.isnan(ys))
     if bound is not None:
         low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)
         keep &= (xs >= low) & (xs <= high)
-    return (xs, ys) if keep.all() else (xs[keep], ys[keep])
+    return keep

@@ -14,7 +14,8 @@ from rla_client.database.clock import clock
 from rla_client.database.curves.chain_curves import chain_columns
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.curves.stream_tables import run_columns, split_role
+from rla_client.database.curves.rank_tables import Ranks, merges_ranks, rank_columns
+from rla_client.database.curves.stream_tables import split_role
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
@@ -43,19 +44,28 @@ class Reader:
 
 
 def read_tables(
-    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str], ranks: Ranks | None = None
 ) -> list[dict[str, Any] | DatabaseError | OSError]:
-    """The columns that each run has of `names`, none without a table; the error where that is broken."""
+    """The columns that each run has of `names`, none without a table; the error where that is broken.
+
+    Args:
+        reader: where they come from.
+        pairs: table and index of each run.
+        names: columns.
+        ranks: which ranks' those are that name no role (see `rank_columns`).
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     now_ns = int(clock() * 1e9)
 
     def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
         path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
-        return run_columns(path, wanted, lambda one, some: reader.cache.columns(one, some, now_ns))
+        return rank_columns(path, wanted, lambda one, some: reader.cache.columns(one, some, now_ns), ranks)
 
     ready: dict[tuple[str, str], dict[str, Any]] = {}
-    of_roles = any(split_role(name)[1] for name in names if "@" in name)  # the lake has them apart
+    of_roles = merges_ranks(ranks) or any(
+        split_role(name)[1] for name in names if "@" in name
+    )  # the lake has them apart
     if len(pairs) >= LAKE_FROM and not of_roles and (lake := reader.lake()) is not None:
         single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
         ready = lake.columns(single, names, now_ns)
@@ -68,7 +78,7 @@ def read_tables(
             if pair not in reader.links:
                 return columns(table, index, names)
             chain = chain_of(reader.data_root, table, index)
-            return chain_columns(chain, partial(columns, table), names)
+            return chain_columns(chain, partial(columns, table), names, ranks)
         except FileNotFoundError:
             return {}
         except (DatabaseError, OSError) as error:

@@ -101,10 +101,11 @@ def run_columns(path: str, names: Sequence[str], read: Callable[[str, Sequence[s
         parts.append({full[name]: column for name, column in found.items()})
     if missing:
         raise FileNotFoundError(path)
-    return _together([part for part in parts if part.keys() - {*SHARED}] or parts[:1], names)
+    return rows_together([part for part in parts if part.keys() - {*SHARED}] or parts[:1], names)
 
 
-def _together(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
+def rows_together(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
+    """The rows of several tables, one behind the other; NaN where one has not a column that another has."""
     if len(parts) == 1:
         return parts[0]
     import numpy as np

@@ -29,6 +29,7 @@ from rla_client.database.json_files import read_json
 from rla_client.database.records.environment import ENVIRONMENT_FILE, read_told
 from rla_client.database.records.likely_metric import likely_metric, numeric
 from rla_client.database.records.record import MOMENTS, TOLD, Record, to_json
+from rla_client.database.run_parts import PARTS, parts_told
 from rla_client.database.tree.chains import chain_of, link_of
 from rla_client.database.tree.run_names import tracked_texts
 from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
@@ -44,7 +45,8 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     """Read everything that a row shows of one run; see the module's text on problems."""
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []
-    run = _guarded(f"{folder}/{RUN_FILE}", problems) or newest_part(folder)
+    main = _guarded(f"{folder}/{RUN_FILE}", problems)
+    run, parts = main or newest_part(folder), parts_told(folder, main)
     note = _guarded(f"{folder}/{NOTE_FILE}", problems)
     surroundings = read_told(f"{folder}/{ENVIRONMENT_FILE}")
     hyper, broken = read_hyper_params(data_root, table, index)
@@ -100,7 +102,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         problems=tuple(problems),
         parent=link.index if link is not None else "",
         tracked_json=_unlike_split(index, hyper),
-        told_json=to_json({**_told(run), **surroundings}),
+        told_json=to_json({**_told(run), **surroundings, **({PARTS: parts} if parts else {})}),
         likely=likely or "",
         likely_text=repr(to_float(metrics[likely])) if likely else "",
         display_name=str(note.get("display_name") or "")[:MAX_NAME_CHARS],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rla_client.database.records.record import ALL_TOLD, Record
+from rla_client.database.run_parts import PARTS, parts_of
 
 FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
@@ -23,7 +24,7 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "metric": "likely",
     "value": "likely_value",
     "name": "display_name",
-    **{name: name for name in ALL_TOLD},
+    **{name: name for name in (*ALL_TOLD, PARTS)},
 }
 
 
@@ -41,6 +42,8 @@ class RowView(Mapping[str, Any]):
         field = self.field(name)
         if field in _FIELD_OF:
             return _FIELD_OF[field](record, self._now)
+        if field == PARTS:
+            return "; ".join(parts_of(record, self._now)) or None
         if field is not None:
             return record.told.get(field)
         try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rla_client.run.resume.resume_point import ResumePoint
 
 _TABLE = re.compile(r"progress\.[^.]+\.(csv|json)")
-_WORKER = re.compile(r"(rank|p)[0-9]+(-[0-9]+)?")  # labels; see `run.worker_opening`
+_WORKER = re.compile(r"(rank|p)[0-9]+(-[A-Za-z0-9-]+-[0-9a-f]{6})?(-[0-9]+)?")  # see `worker_opening`
 VERSION_BYTES = 64  # of a file's first record, which tells the format's version, at most
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\..+", re.DOTALL)
 Placed = tuple[float, float]  # time-step, Unix seconds

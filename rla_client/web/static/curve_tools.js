@@ -19,6 +19,9 @@ export class CurveTools {
     this.number = h("output", { class: "mono smooth" });
     this.band = this.choice("band", BANDS, "Centre and band of a group");
     this.bands = h("span", { class: "online" }, control("Bands", this.band));
+    this.numbersOfRanks = new Set([0]);
+    this.rank = this.choice("ranks", {}, "Which ranks of runs with several");
+    this.ranks = h("span", { class: "online", hidden: true }, control("Ranks", this.rank));
     this.xs = h("datalist", { id: "x-columns" });
     this.unzoom = h("button", { type: "button", name: "unzoom", title: "Show all of x again (0)", onclick: () => page.set({ zoom: null }) }, "Reset zoom");
     this.know([]);
@@ -28,7 +31,7 @@ export class CurveTools {
       h("span", { class: "online" }, control("x", this.field("x", { list: "x-columns", "aria-label": "Column of the x axis" }, (input) => input.value.trim() || "time-step"), this.xs)),
       check("log x", "logX"), check("log y", "logY"),
       check("clip outliers", "clip", "The y axis leaves out the highest and the lowest 1 % of the values"),
-      h("span", { class: "online" }, control("Smooth", smooth, this.number)), this.bands,
+      h("span", { class: "online" }, control("Smooth", smooth, this.number)), this.bands, this.ranks,
       control("Panels", this.choice("size", SIZES, "Size of the panels")),
       this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics" }, (input) => input.value), this.unzoom,
     ];
@@ -55,6 +58,15 @@ export class CurveTools {
     this.say(this.page.settings.smooth);
     this.unzoom.hidden = !this.page.settings.zoom;
     this.bands.hidden = !grouped;
+  }
+
+  /** Offer the ranks that have one of these metrics. */
+  knowRanks(metrics) {
+    const asked = this.page.settings.ranks;
+    for (const number of [/^[0-9]+$/.exec(asked)?.[0], ...metrics.map((name) => /@rank([0-9]+)(?:-|$)/.exec(name)?.[1])]) if (number) this.numbersOfRanks.add(Number(number));
+    const ranks = [...this.numbersOfRanks].sort((a, b) => a - b).map((number) => [String(number), `rank ${number}`]);
+    fill(this.rank, [["", "each apart"], ["mean", "mean of all"], ...ranks].map(([value, text]) => h("option", { value, selected: value === asked }, text)));
+    this.ranks.hidden = !asked && ranks.length < 2;
   }
 
   /** Offer these metrics as x. */

@@ -66,8 +66,8 @@ export class Panels {
 
   /** What every panel asks for. */
   asked() {
-    const { x, logX: log, smooth, zoom: range, band } = this.settings;
-    return { runs: this.numbers, x, log, smooth, range, group: this.page.group, band };
+    const { x, logX: log, smooth, zoom: range, band, ranks } = this.settings;
+    return { runs: this.numbers, x, log, smooth, range, group: this.page.group, band, ranks };
   }
 
   /** All panels show another thing now. */
@@ -76,8 +76,8 @@ export class Panels {
   /** The runs, or how they are shown, changed: ask again, and lay out the panels of their metrics. */
   async update() {
     this.change();
-    const { tab, target } = this.settings;
-    const key = JSON.stringify([this.numbers, tab, target]);
+    const { tab, target, ranks } = this.settings;
+    const key = JSON.stringify([this.numbers, tab, target, ranks]);
     if (tab === "parameters") this.weights = await ask("importance", { runs: this.numbers, metric: target || this.page.likely() || "" });
     else if (key !== this.key) {
       const likely = this.page.likely();
@@ -92,10 +92,11 @@ export class Panels {
 
   /** Runs have more rows: they may have more metrics. */
   async learn() {
-    const counts = await ask("metrics", { numbers: this.numbers });
+    const counts = await ask("metrics", { numbers: this.numbers, ranks: this.settings.ranks });
     for (const panel of this.panels.values()) if (this.counts && counts[panel.key] !== this.counts[panel.key]) panel.change();  // other runs have it
     this.counts = counts;
     const found = Object.keys(counts).filter((name) => !CLOCKS.includes(name));
+    this.page.curveTools.knowRanks(found);
     if (found.join("\n") === (this.metrics ?? []).join("\n")) return;
     this.metrics = found;
     whenFree(this, () => this.layout());
@@ -237,7 +238,7 @@ export class Panels {
       if (panel.seen && panel.cursors?.size) cursors[panel.key] = Object.fromEntries(panel.cursors);
     }
     try {
-      await this.slot((once) => stream("live", { version: this.store.version, x: this.settings.x, cursors, once }, (type, data) => {
+      await this.slot((once) => stream("live", { version: this.store.version, x: this.settings.x, ranks: this.settings.ranks, cursors, once }, (type, data) => {
         if (type === "rows") for (const [metric, ys] of Object.entries(data.y)) this.panels.get(metric)?.add(data.number, data.from, data.x, ys);
         else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number)) panel.soon(); }
         else if (type === "version") this.page.changed(data.version);

@@ -21,9 +21,9 @@ export class RunCurves {
     this.colours = new Colours("rla-colours");
     this.groupColours = this.colours;
     this.group = null;
-    this.tools = new CurveTools(this);
+    this.curveTools = new CurveTools(this);
     this.panels = new Panels(this);
-    this.node = h("div", {}, h("div", { class: "bar tools", dataset: { tab: "curves" } }, h("span", { class: "of-curves" }, this.tools.nodes)), this.panels.node);
+    this.node = h("div", {}, h("div", { class: "bar tools", dataset: { tab: "curves" } }, h("span", { class: "of-curves" }, this.curveTools.nodes)), this.panels.node);
     this.panels.ask();
   }
 
@@ -36,7 +36,7 @@ export class RunCurves {
   described() { return { whole: false, where: "", logY: this.settings.logY }; }
 
   /** Later news of the run. */
-  update(run) { this.run = run; this.tools.know(run.metrics.map(([name]) => name)); }
+  update(run) { this.run = run; this.curveTools.know(run.metrics.map(([name]) => name)); }
 
   remember() {
     putView(this.query, this.settings, KEPT_OF_A_RUN);
@@ -45,9 +45,10 @@ export class RunCurves {
 
   set(changes) {
     Object.assign(this.settings, "x" in changes || "logX" in changes ? { zoom: null } : {}, changes);
-    this.tools.update(false);
+    this.curveTools.update(false);
     this.remember();
-    if (DRAWN_ANEW.some((name) => name in changes)) this.panels.change();
+    if ("ranks" in changes) this.panels.ask();
+    else if (DRAWN_ANEW.some((name) => name in changes)) this.panels.change();
     else if ("size" in changes) this.panels.resize();
     else this.panels.layout();
   }

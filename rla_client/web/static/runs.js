@@ -209,7 +209,8 @@ class Runs {
     const some = (...names) => names.some((name) => name in changes);
     if (some("where", "group", "column")) { await this.apply(!some("column")); return; }
     if (some("list")) this.foldList();
-    if (some(...DRAWN_ANEW)) this.panels.change();
+    if (some("ranks")) this.panels.ask();
+    else if (some(...DRAWN_ANEW)) this.panels.change();
     else if (some("metrics", "order", "with")) this.panels.layout();
     else if (some("size")) this.panels.resize();
     this.update(some("show", "tab", "target", "sort", "archived"));

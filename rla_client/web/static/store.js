@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { tally } from "./dom.js";
 
 export const ARCHIVED = "archived";  // the tag of runs that the list leaves out
-const FIELDS = ["place", "table", "index", "state", "time", "step", "took", "host", "tags", "note", "display_name", "problem", "tracked", "metric", "value"];
+const FIELDS = ["place", "table", "index", "state", "time", "step", "took", "host", "tags", "note", "display_name", "problem", "parts", "tracked", "metric", "value"];
 
 export class Store {
   constructor() {

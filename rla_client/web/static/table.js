@@ -173,7 +173,7 @@ export class Table {
     const { view } = this;
     const name = view.name(row);
     const date = dateText(row);
-    const about = `${name || date}\n${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}`;
+    const about = [name || date, `${row.table}/${row.index}`, row.parts, row.problem].filter(Boolean).join("\n");
     const more = h("button", { type: "button", class: "more-of online", title: "Rename, tag, pin, hide, archive", "aria-label": `Actions for ${name || date}`, "aria-haspopup": "menu", onclick: async () => (await import("./run_actions.js")).openActions(more, `Actions for ${name || date}`, view, [row]) }, "⋯");
     return h("div", { class: "cell name", role: "cell" },
       view.pinned.has(row.number) && h("span", { class: "pin", title: "pinned" }, "★ "),

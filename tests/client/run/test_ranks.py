@@ -14,6 +14,7 @@ from support.spooled import bare_opening, stop_autostart
 
 from rla_client.contract.agent.places import Places
 from rla_client.run import ranks
+from rla_client.run.open_stream import process_began
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,54 @@ def test_old_descriptions_are_not_joined(tmp_path: Path) -> None:
     assert ranks.read_published(path, time.time()) is None
     path.write_text("{half")
     assert ranks.read_published(path, time.time()) is None
+
+
+def tell(root: Path, *, ago_s: float, pid: int = 0, host: str = "", **run: object) -> ranks.Meeting:
+    """What rank 0 told of a run so long before this process began; and its run.json, if there is one."""
+    job = ranks.job_file(str(root), "t", 1)
+    assert job is not None
+    index = "2026/11/29/09-30-01-123456_10.0.0.5_&"
+    opening = bare_opening(str(root), table="t", index=index, run="a" * 32, epoch=5, pid=pid, host=host)
+    job.parent.mkdir(exist_ok=True)
+    told = {"opening": opening.to_fields(), "time": process_began - ago_s}
+    job.write_text(json.dumps(told))
+    folder = root / "log" / "t" / index
+    folder.mkdir(parents=True, exist_ok=True)
+    if run:
+        (folder / "run.json").write_text(json.dumps({"run_id": "a" * 32, "epoch": 5, **run}))
+    return ranks.Meeting("key", job)
+
+
+GONE, LIVING, FAR = (2**30, os.uname().nodename), (os.getpid(), os.uname().nodename), (1, "other")
+AN_HOUR, A_MOMENT = 3600.0, 5.0
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "writer", "run", "joined"),
+    [
+        (-A_MOMENT, GONE, {"state": "finished", "closed": -9.0}, True),  # opened after this process began
+        (A_MOMENT, LIVING, {}, True),  # no agent has looked at it yet
+        (A_MOMENT, GONE, {}, False),
+        (A_MOMENT, GONE, {"state": "finished", "closed": 9.0}, True),  # it was quicker
+        (A_MOMENT, GONE, {"state": "finished", "closed": -1.0}, False),
+        (A_MOMENT, GONE, {"state": "running", "updated": 9.0}, False),  # killed, which nobody has seen yet
+        (A_MOMENT, FAR, {"state": "running", "updated": -1.0}, True),
+        (A_MOMENT, FAR, {"state": "running", "epoch": 6}, False),  # it was opened once more since
+        (AN_HOUR, FAR, {}, False),
+        (AN_HOUR, FAR, {"state": "killed", "closed": 9.0}, False),
+        (AN_HOUR, FAR, {"state": "running", "updated": -1.0}, False),  # nobody has heard of it since
+        (AN_HOUR, FAR, {"state": "running", "updated": 1.0}, True),  # a rank that comes late
+    ],
+)
+def test_no_rank_joins_the_run_of_a_former_job_of_the_same_name(
+    tmp_path: Path, ago_s: float, writer: tuple[int, str], run: dict[str, object], joined: bool
+) -> None:
+    moments = {name: process_began + float(str(run[name])) for name in ("closed", "updated") if name in run}
+    with pytest.MonkeyPatch.context() as job:
+        for name, value in {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}.items():
+            job.setenv(name, value)
+        place = tell(tmp_path, ago_s=ago_s, pid=writer[0], host=writer[1], **(run | moments))
+        assert (place.read(time.time()) is not None) == joined
 
 
 def test_on_one_machine_the_launcher_tells_jobs_apart(

@@ -78,6 +78,18 @@ def test_runs_are_listed_live_ones_first(root: Path, make_run: MakeRun) -> None:
     played(root, play)
 
 
+def test_a_part_of_a_run_that_is_dead_stands_behind_its_state(root: Path, make_run: MakeRun) -> None:
+    index = make_run(state="running", updated=time.time())
+    part = root / "log" / "task" / index / "run.part.b-1.json"
+    part.write_text(json.dumps({"state": "killed", "ranks": {"rank4": {"state": "killed"}}}))
+
+    async def play(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(rows(app)) == 1)
+        assert rows(app)[0][1] == "running; 1 of 2 parts; b-1: rank4 killed"
+
+    played(root, play)
+
+
 def test_a_row_that_is_added_is_shown(root: Path, make_run: MakeRun) -> None:
     index = make_run(number=1, state="running", updated=time.time())
     path = write_csv(root, index, ["1,10.5"])

@@ -22,6 +22,7 @@ from rla_client.plot.bands import curve_band
 from rla_client.web import curves, panel_export
 from rla_client.web.curve_answer import encode
 from rla_client.web.panel_export import as_csv
+from rla_client.web.run_list import metric_names
 from rla_client.web.run_registry import Site
 
 
@@ -55,6 +56,27 @@ def table_of(xs: Any, ys: Any) -> str:
     return "return,time-step,timestamp\n" + "".join(
         f"{y!r},{x!r},{1000.0 + 2 * x!r}\n" for x, y in zip(map(float, xs), map(float, ys), strict=True)
     )
+
+
+def test_ranks_of_runs_as_their_mean_or_one_alone(root: Path) -> None:
+    index = write_run(root)
+    write_rows(root, index, table_of([0, 1, 2], [1.0, 2.0, 3.0]))
+    (root / "log" / "task" / index / "progress.rank1.csv").write_text(table_of([0, 1], [3.0, 4.0]))
+    site = Site([root])
+    head, xs, series = asked(site, ranks="mean")
+    assert (xs.tolist(), series[0].tolist()) == ([0.0, 1.0, 2.0], [2.0, 3.0, 3.0])
+    assert head["said"] == (
+        "mean of 2 ranks at each time-step; return: 1 of 3 points lack ranks (as few as 1 of 2)"
+    )
+    assert head["cursors"] == {"0": None}, "rows of a mean are no rows of a table"
+    head, _, series = asked(site, ranks="1")
+    assert (head["said"], series[0].tolist()) == ("rank 1 alone", [3.0, 4.0])
+    assert asked(site, ranks="")[2][0].tolist() == [1.0, 2.0, 3.0]
+    assert asked(site, ranks="7")[0]["lacking"] == 1
+    command = panel_export.command(site, {"runs": [0], "metric": "return", "ranks": "mean"})
+    assert "--ranks=mean" in shlex.split(command)
+    assert metric_names(site.entries()) == {"return": 1, "return@rank1": 1, "time-step": 1, "timestamp": 1}
+    assert metric_names(site.entries(), "mean") == {"return": 1, "time-step": 1, "timestamp": 1}
 
 
 def test_few_points_are_exact(root: Path) -> None:

@@ -62,6 +62,15 @@ def test_rows_that_were_taken_back(root: Path, index: str) -> None:
     assert page.look() == [("anew", {"number": 0})]
 
 
+def test_a_panel_of_several_ranks_is_asked_for_anew(root: Path, index: str) -> None:
+    page = watcher(root, 0, ranks="mean")
+    assert page.look() == []
+    append(root, index, "1.5,3,0\n")
+    assert page.look() == [("anew", {"number": 0})]
+    with pytest.raises(ArgumentError, match="all, mean, or the number"):
+        watcher(root, 0, ranks="least")
+
+
 def test_rows_that_were_numbered_until_a_time_step_came(root: Path, index: str) -> None:
     path = root / "log" / "task" / index / "progress.csv"
     path.write_text("return,time-step,timestamp\n1,0,0\n2,0,0\n")

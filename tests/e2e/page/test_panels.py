@@ -105,6 +105,23 @@ def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> No
     assert "size=large" in page.url
 
 
+def test_the_ranks_of_a_run_as_their_mean_or_one_alone(page_server: Serve, root: Path, page: Page) -> None:
+    index = write_page_run(root, 0, {"return": [1.0, 2.0]})
+    rank = root / "log" / "task" / index / "progress.rank3.csv"
+    rank.write_text("return,time-step,timestamp\n5.0,0,1.0\n6.0,1,2.0\n")
+    view = View(page, page_server(root))
+    view.shown("return@rank3", 1)
+    page.locator("select[name=ranks]").select_option("mean")
+    view.until("return", "chart.data[1][0] === 3 && chart.data[1][1] === 4")
+    page.wait_for_function("() => document.querySelectorAll('section.panel').length === 1")
+    assert "mean of 2 ranks at each time-step" in view.panel("return").inner_text()
+    assert "ranks=mean" in page.url
+    page.locator("select[name=ranks]").select_option("rank 3")
+    view.until("return", "chart.data[1][0] === 5")
+    page.locator("select[name=ranks]").select_option("each apart")
+    view.shown("return@rank3", 1)
+
+
 def test_what_hangs_at_the_mouse_tells_all_runs_sorted(sweep: View) -> None:
     sweep.shown("return", 6)
     over = sweep.panel("return").locator(".u-over")

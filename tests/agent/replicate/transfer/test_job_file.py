@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,19 @@ def test_a_former_jobs_file_does_not_count(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(job_file, "WAIT_S", 0.0)
     put(tmp_path, 5.0)
     assert ask(tmp_path, since=10.0) == {"told": None}
+
+
+def test_what_jobs_of_long_ago_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_file, "WAIT_S", 0.0)
+    put(tmp_path, 5.0)
+    folder = tmp_path / "master" / ".rla-jobs"
+    names = {f"{number:024x}.json" for number in range(3)}
+    for name in (*names, "notes.txt"):
+        (folder / name).write_text("{}")
+        long_ago = time.time() - job_file.OLD_S - 60
+        os.utime(folder / name, (long_ago, long_ago))
+    assert ask(tmp_path, since=0.0) == {"told": {"time": 5.0}}
+    assert {path.name for path in folder.iterdir()} == {NAME, "notes.txt"}
 
 
 @pytest.mark.parametrize("name", ["../x.json", f".rla-jobs/{NAME}", f"{NAME}/", "", "A" * 24 + ".json"])

@@ -160,7 +160,7 @@ def test_who_is_a_writer(tmp_path: Path) -> None:
         (tmp_path / f"progress.{label}.csv").touch()
     found = [
         label
-        for label in ("rank3", "p7-2", "rollout-3", "old-1", "import-12ab")
+        for label in ("rank3", "rank3-node-b-3f9a1c", "p7-2", "rollout-3", "old-1", "import-12ab")
         if is_writer(tmp_path, label)
     ]
-    assert found == ["rank3", "p7-2", "rollout-3"]
+    assert found == ["rank3", "rank3-node-b-3f9a1c", "p7-2", "rollout-3"]
