@@ -510,7 +510,12 @@ class RunData:
             from rla_client.run.sharded_run import ShardedRun  # noqa: PLC0415 - not at import of the package
 
             opening = None if self.run is None else self.run.opening
-            self._sharded = ShardedRun(self._sharded_folder(), opening)
+            joined = self.item is None and self.run is not None and self.run.outbox is not None
+            self._sharded = ShardedRun(
+                self._sharded_folder(), opening, self.setup if joined or self.item else None
+            )
+            if joined and self.run is not None and self.run.outbox is not None:
+                _ = self.run.outbox.stream_folder  # so that the agent knows of the part, without a row of it
         return self._sharded
 
     def restore_random_state(self) -> None:

@@ -16,6 +16,11 @@ def has_store() -> bool:
     return _store() is not None
 
 
+def default_store() -> Any:  # noqa: ANN401 - torch's
+    """The store itself; None where there is none."""
+    return _store()
+
+
 def put(key: str, text: str) -> None:
     """Leave a text for the other ranks; does nothing without a store, or where it is gone."""
     store = _store()
