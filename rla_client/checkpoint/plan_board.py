@@ -1,8 +1,8 @@
-"""The board on which the ranks of a sharded save tell each other what they could write.
+"""Notice board of the ranks of a sharded save.
 
-Each rank describes its pieces once for each layout, and leaves a note to each save. Where all ranks share the
-folder of the saves, both are files there; else both are in the store of torch's process group. Nobody waits
-for a key of it: who asks gets what is there.
+Each rank describes its pieces once for each layout, and leaves a note of what it could write to each save.
+Where all ranks share the folder of the saves, both are files there; else both are in the store of torch's
+process group. Nobody waits for a key of it: who asks gets what is there.
 """
 
 from __future__ import annotations
