@@ -119,7 +119,7 @@ def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, 
         ArgumentError: `into` does not fit.
     """
     whole = read_whole(path)  # where it is None, load_into fails on all ranks together
-    ours = whole is not None and run and run == whole.save.run and _was_written_here(path, whole)
+    ours = whole is not None and run and run == whole.save.run and was_written_here(path, whole)
     trusted = trust or bool(ours and pickle_problem(path / WHOLE_FILE) is None)
     from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415 - slow to import
 
@@ -139,8 +139,8 @@ def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, 
     return load_file(path / own, trust=trusted)
 
 
-def _was_written_here(path: Path, whole: Whole) -> bool:
-    """Whether all ranks wrote into this folder, and nothing came from the master that was not here before."""
+def was_written_here(path: Path, whole: Whole) -> bool:
+    """Whether all ranks wrote into this folder: nothing came from the master that was not here before."""
     written = {receipt.rank for receipt in receipts_in(path) if not receipt.beside}
     return len(written) == whole.save.world
 

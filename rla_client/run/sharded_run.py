@@ -116,7 +116,7 @@ class ShardedRun:
         """
         found = Found(0, None, self.problem)
         if self.ranks.rank == 0 and not self.problem:
-            nowhere = Found(0, None, "this run stores nothing, so there is no checkpoint")
+            nowhere = Found(0, None, "rank 0 has no open run that is stored, so there is no checkpoint")
             found = nowhere if folder is None else choose_whole(folder, name, step)
         found = self.ranks.from_rank_zero(found)
         if found.path is None:

@@ -289,8 +289,9 @@ class Apart:
             for rank in chosen
         ]  # fmt: skip
 
-    def send(self) -> list[str]:
+    def send(self, step: int) -> list[str]:
         """As the agents do: what is marked goes to the master; what is whole there gets its name here."""
+        wait_until(lambda: all(f"checkpoint_{step}." in str(waiting_parts(here)) for here in self.folders))
         for folder in self.folders:
             for parts in waiting_parts(folder):
                 path = f".rla-parts/{parts}"
@@ -322,8 +323,7 @@ def test_ranks_that_share_no_folder_save_together(apart: Callable[..., Apart]) -
     saves = machines.save(1)
     assert all(save.wait("local", 30) for save in saves)
     assert not any(save.wait("whole", 0.2) for save in saves)
-    wait_until(lambda: all(waiting_parts(folder) for folder in machines.folders))
-    assert machines.send() == ["checkpoint_1.dcp"]
+    assert machines.send(1) == ["checkpoint_1.dcp"]
     assert all(save.wait("whole", 30) for save in saves)
     found = empty()
     load(found, checkpoint_id=machines.master / "checkpoint_1.dcp", no_dist=True)
@@ -340,8 +340,7 @@ def test_each_machine_keeps_what_rank_0_says(apart: Callable[..., Apart]) -> Non
         saves = machines.save(step)
         assert all(save.wait("local", 30) for save in saves)
         if step != 2:  # which the master gets late
-            wait_until(lambda: all(waiting_parts(folder) for folder in machines.folders))
-            machines.send()
+            machines.send(step)
             assert all(save.wait("whole", 30) for save in saves)
     for saver in machines.savers:
         saver.close()
@@ -369,8 +368,7 @@ def test_a_rank_that_has_left_a_save_out_costs_that_one_alone(apart: Callable[..
         machines.savers[0].save({"x": threading.Lock()}, "checkpoint", 9)
     assert all(save.wait("local", 30) for save in machines.save(2))
     assert "rank 0 has left this save out" in left.problem
-    wait_until(lambda: all(waiting_parts(folder) for folder in machines.folders))
-    assert machines.send() == ["checkpoint_2.dcp"]
+    assert machines.send(2) == ["checkpoint_2.dcp"]
 
 
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:
