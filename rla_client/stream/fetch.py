@@ -24,7 +24,7 @@ TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
 AGENT_S = 10.0  # for the agent to come up and answer at all
 ANSWER_S = 2.0  # for one question; then it is asked again
-SETTLE_S = 20.0  # for a look at the master before a run is resumed
+SETTLE_S = 20.0  # for looks at the master before a run is resumed
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
 
 
@@ -95,19 +95,24 @@ def bring_sharded(path: Path, order: int, root: str, config: Path | None) -> Non
     ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
 
 
-def settle_parts(folder: Path) -> None:
+def settle_parts(folder: Path, wait_s: float = 0.0) -> None:
     """Have the agent look whether saves of which this machine has its part are whole on the master by now.
 
     Args:
         folder: of the checkpoints.
+        wait_s: look again so long while one is not: another machine may be sending its part.
 
     Raises:
         FetchError: see `bring_back`; nothing is known about them then.
     """
-    if waiting_parts(folder):
+    until = time.monotonic() + wait_s
+    while waiting_parts(folder):
         question = {"settle": os.path.abspath(folder), "config": None}
         what = f"sharded checkpoints in {folder} may be whole on the master, which could not be asked"
         ask_for_fetch(question, what, SETTLE_S, start=partial(start_agent, find_places()))
+        if time.monotonic() > until:
+            break
+        time.sleep(LONGEST_WAIT_S)
 
 
 def ask_for_fetch(

@@ -34,7 +34,7 @@ from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, 
 from rla_client.run.resume.find_run import find_item, read_run_file
 from rla_client.run.run_data import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import read_resume_state
-from rla_client.stream.fetch import settle_parts
+from rla_client.stream.fetch import SETTLE_S, settle_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | N
 
 
 def settle(folder: Path) -> None:
-    """See whether saves of several machines are whole on the master: what is not is abandoned then."""
+    """Let saves of several machines become whole on the master for a while: what is not is abandoned then."""
     try:
-        settle_parts(folder)
+        settle_parts(folder, SETTLE_S)
     except FetchError as error:
         warn(str(error))
 
