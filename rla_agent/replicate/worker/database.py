@@ -57,6 +57,7 @@ from rla_agent.replicate.worker.link import Link, health_after
 from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode, UpToDate, Wait
 from rla_agent.replicate.worker.scan import Folder, Scanner
 from rla_agent.replicate.worker.send_job import Failed, FolderMode, NotYetError, SendJob, Sent
+from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
 from rla_client.contract.checkpoint.checkpoint_retention import dropped
@@ -111,7 +112,10 @@ class Counters:
 
 @dataclass
 class Database:
-    """A database at a target; see the module. `confirms`: what the target acknowledges may yet be lost."""
+    """A database at a target; see the module.
+
+    `confirms`: what the target acknowledges may yet be lost; `target`: as notes of pruned files name it.
+    """
 
     number: int
     scanner: Scanner
@@ -124,6 +128,7 @@ class Database:
     mirror: bool = False
     append_every_s: float = 0.0
     confirms: bool = True
+    target: str = ""
 
     def __post_init__(self) -> None:
         """Open the data root."""
@@ -137,6 +142,9 @@ class Database:
         self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
+        self.parts = WaitingParts(
+            self.ledger, self.number, self.scanner.root, self.target, self._leftovers.give_up
+        )
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
@@ -324,6 +332,7 @@ class Database:
     def _compare(self, folder: Folder, now: float) -> None:
         if folder.live:
             self._live.add(folder.item)
+        self.parts.see(folder, self._flying.values())
         known = self.ledger.states(self.number, folder.path)
         if not known and not folder.files and folder.mode is None:
             return
@@ -366,7 +375,11 @@ class Database:
             return
         self._leftovers.give_up(key)
         self._settled(key)
-        if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
+        if sent and sharded_order.is_in_making(path):  # see `WaitingParts`
+            self.ledger.set_state(key, GONE)
+        elif sent and is_pruned(
+            self.scanner.root, path
+        ):  # the master's is the only copy: never deleted there
             self.ledger.set_state(key, PRUNED)
         elif sent and self._was_dropped(key, path):
             self.ledger.set_state(key, DROPPED)
@@ -427,7 +440,8 @@ class Database:
             for inner in (sharded_order.own_folder(gone), gone):
                 for below, row in self._states(inner).items():
                     key = Key(self.ledger.folder(self.number, inner, CHECKPOINT, item), below)
-                    self._vanished(key, inner + b"/" + below, sent=row[5] is not None, state=row[0])
+                    state = CLEAN if row[0] == PRUNED else row[0]  # notes went, too
+                    self._vanished(key, inner + b"/" + below, sent=row[5] is not None, state=state)
         if not busy:
             self._drops_seen[item] = seen
 
@@ -466,8 +480,8 @@ class Database:
         drops = [
             drop for drop in sharded_order.in_order(dropped, self._states) if drop.key not in self._going
         ]
-        remove = self._leftovers.take_orphans(now)
-        works = any((jobs, remove, status, self._modes, drops, checks, syncs))
+        remove, parts = self._leftovers.take_orphans(now), self.parts.take(now)
+        works = any((jobs, remove, status, self._modes, drops, checks, syncs, parts))
         moved = self._take_moved(now, connects=not works and not self.link.is_open(number))
         if not works and not moved:
             return
@@ -487,7 +501,7 @@ class Database:
         used = self.ledger.made_any(self.number)
         batch = SendBatch(
             *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
-            *(self.confirms, syncs, checks, moved),
+            *(self.confirms, syncs, checks, moved, parts),
         )
         self._given_at[number] = now
         self.link.give(number, batch)
@@ -654,8 +668,7 @@ class Database:
         self.confirmations.synced(outcome.synced)
         self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)
-        for item in outcome.back:
-            self.ledger.returned(self.number, item)
+        self._looked(outcome, now)
         for result in outcome.results:
             self._land(result.job)
             if isinstance(result, Sent):
@@ -676,6 +689,13 @@ class Database:
         self._batch_bytes = min(BATCH_BYTES, self._batch_bytes * 2)
         if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
+
+    def _looked(self, outcome: BatchOutcome, now: float) -> None:
+        """What has changed on the master without us."""
+        for item in outcome.back:
+            self.ledger.returned(self.number, item)
+        for item in self.parts.looked(outcome.batch.parts, outcome.parts):
+            self.hint_item(item, now)
 
     def _send_unsound_anew(self) -> None:
         """What the master's disk gave an error for goes as a whole; what is under way first lands."""

@@ -250,8 +250,10 @@ class Worker:
         link = Link(
             target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
         )
-        scanner = Scanner(root, scope.scope(entry, config, self._host))
-        database = Database(number, scanner, link, self._ledger, self._committed, confirms=target.confirms)
+        scanner = Scanner(root, scope.scope(entry, config, self._host), making=True)
+        database = Database(
+            number, scanner, link, self._ledger, self._committed, confirms=target.confirms, target=target.name
+        )
         database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
         kept = RetainedDatabase(entry.data_root, target, config.agent) if config.agent.retention else None
         return ServedDatabase(entry, changed, database, target, Outage(target.name), kept=kept)

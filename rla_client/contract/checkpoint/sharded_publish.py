@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
@@ -286,7 +287,13 @@ def came_whole(folder: Path, parts: str) -> bool:
 
 
 def finish_on_master(
-    folder: Path, content: bytes, below: str, target: str, *, create: bool = False
+    folder: Path,
+    content: bytes,
+    below: str,
+    target: str,
+    *,
+    times: Mapping[str, int] = MappingProxyType({}),
+    create: bool = False,
 ) -> str | None:
     """Give a save that is whole on the master its name here, too: it is a pruned one from then on.
 
@@ -298,6 +305,7 @@ def finish_on_master(
         content: of the master's `whole.json`.
         below: path of `folder` below the data root, and on the master.
         target: the master, as notes name it.
+        times: of the files there, in ns, by their paths below the checkpoint's folder.
         create: also where nothing of it is here.
 
     Returns:
@@ -320,8 +328,8 @@ def finish_on_master(
             with held_folder(folder, f"{PARTS_FOLDER}/{parts}/{OWN_FOLDER}", create=create) as own:
                 _note_rest(above / parts, own, whole, PrunedFile(
                     f"{below}/{final}/{WHOLE_FILE}", len(content), hashlib.sha256(content).hexdigest(),
-                    whole.order, target, time.time(), order=whole.order,
-                ))  # fmt: skip
+                    times.get(WHOLE_FILE, whole.order), target, time.time(), order=whole.order,
+                ), times)  # fmt: skip
             found = replace(
                 look(folder, parts), whole=whole, fence=None
             )  # it is whole, whoever is fenced off
@@ -332,13 +340,14 @@ def finish_on_master(
     return final if _is_named(folder / final, whole) else None
 
 
-def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile) -> None:
+def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Mapping[str, int]) -> None:
     """Note what is not here of a save that is whole on the master; `mark`: the note of its `whole.json`."""
     _put_metadata(here)
     there = mark.path.removesuffix(WHOLE_FILE)
     for entry in (*whole.files, whole.metadata):
         if not os.path.lexists(here / entry.file):
             note = replace(mark, path=there + entry.file, size=entry.size, sha256=entry.sha256, order=None)
+            note = replace(note, mtime_ns=times.get(entry.file, note.mtime_ns))
             write_note(here, note, durable=False)
     for name in os.listdir(own):
         if is_only_of_the_making(name):
