@@ -159,6 +159,7 @@ class WaitingParts:
         for path, item in self._known.items():
             if path in self._looking or now < self._due.get(path, 0.0):
                 continue
+            self._due[path] = now + LOOK_S
             try:
                 began = os.lstat(os.path.join(self._root, path)).st_mtime
             except OSError:
