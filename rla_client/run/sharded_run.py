@@ -28,7 +28,7 @@ from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
 from rla_client.run import torch_store
 from rla_client.run.current_logger import warn
-from rla_client.run.ranks import here_of
+from rla_client.run.run_part import part_of_told
 from rla_client.stream.fetch import settle_parts
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class ShardedRun:
                 "log_files_gen(all_ranks=True), or give them a data root that they share"
             ))  # fmt: skip
         try:
-            own = here_of(told.opening, {"machine": told.machine}, self._setup)
+            own = part_of_told(told.opening, {"machine": told.machine}, self._setup)
             folder = Path(own.folder(CHECKPOINT))
             with held_folder(own.root, own.folders[CHECKPOINT], create=True):
                 pass
