@@ -1,4 +1,7 @@
-"""Ended runs of a database: which ended last, and which of them need `SHA256SUMS`."""
+"""Ended runs of a database, for `SHA256SUMS` in their log folders.
+
+Those that ended last are known, too: they are worth watching.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on their way to a database's master, and how each is to go."""
+"""Files on their way to a database's master."""
 
 from __future__ import annotations
 
