@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from support.bucket_lab import KEYS, BucketPath, S3Server, opened
 from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 from support.sharded_folders import check_whole, identity
 from support.spread_saves import FOLDER, Machine
+from support.waiting import wait_until
 
 from rla_agent.replicate.backend import sftp_wire
 from rla_agent.replicate.backend import target as backend_target
@@ -33,6 +36,14 @@ from rla_agent.replicate.backend.target import Session, SmallFile, Upload
 from rla_agent.replicate.worker.sharded_master import NO_RENAME
 
 Opened = tuple[Session, Path]
+COME_AND_GO = """
+import pathlib, sys
+while True:
+    for name in range(100):
+        (pathlib.Path(sys.argv[1]) / str(name)).touch()
+    for name in range(100):
+        (pathlib.Path(sys.argv[1]) / str(name)).unlink()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -400,6 +411,21 @@ def test_reading_listing_removing(target: Opened) -> None:
     with pytest.raises(MissingError):
         session.read(b"d/g", 0, 1)
     assert session.stat(b"d/g") is None
+
+
+@pytest.mark.of_file_systems
+def test_a_folder_in_which_files_come_and_go_can_be_listed(target: Opened) -> None:
+    session, root = target
+    (root / "d").mkdir()
+    (root / "d" / "stays").touch()
+    changing = subprocess.Popen([sys.executable, "-c", COME_AND_GO, str(root / "d")])
+    try:
+        wait_until((root / "d" / "1").exists)
+        for _ in range(120):
+            assert b"stays" in dict(session.listing(b"d"))
+    finally:
+        changing.kill()
+        changing.wait()
 
 
 def test_rename_replaces(target: Opened) -> None:

@@ -280,7 +280,7 @@ class Scanner:
                 inner.append(path + b"/" + entry.name)
             else:
                 self._add(files, path, entry)
-        yield self._folder(path, kind, item, files, live=self._live(_item_name(item)))
+        yield self._folder(path, kind, item, files, live=self._live(item_name(item)))
         for below in inner:
             yield from self._inside(below, kind, item, depth + 1)
         if self._making and kind == CHECKPOINT and path == item:
@@ -299,7 +299,7 @@ class Scanner:
                     own = entry.name.startswith(_TEMP) or is_only_of_the_making(os.fsdecode(entry.name))
                     if not is_inner and not own:
                         self._add(files, folder, entry)
-                yield self._folder(folder, CHECKPOINT, item, files, live=self._live(_item_name(item)))
+                yield self._folder(folder, CHECKPOINT, item, files, live=self._live(item_name(item)))
 
     def _folder(
         self, path: bytes, kind: str, item: bytes, files: dict[bytes, Local], *, live: bool
@@ -384,6 +384,7 @@ def _without_suffix(item: str) -> str:
     return item
 
 
-def _item_name(item: bytes) -> str:
+def item_name(item: bytes) -> str:
+    """`table/YYYY/MM/DD/name` of an item's folder."""
     parts = item.split(b"/")
     return os.fsdecode(b"/".join(parts[2 if parts[0] == os.fsencode(ARCHIVED_TABLE) else 1 :]))

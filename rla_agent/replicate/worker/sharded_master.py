@@ -219,7 +219,7 @@ class _Publication:
             there = self._look_there(here)
             step = next_step(there)
             if step is Step.DONE:
-                return self._done(there, here)
+                return self._done(there)
             if step is Step.REMOVE:
                 return self._removed(there)
             if step in {Step.WAIT, Step.BLOCKED, Step.LEAVE_OLDER}:
@@ -253,7 +253,8 @@ class _Publication:
             found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
         receipts = self._receipts(self._making, making)
-        return self._complete(self._making, making, receipts, holder=holder, puts_away=self._replaces(here))
+        puts_away = self._look.replaces and 0 in here.receipts
+        return self._complete(self._making, making, receipts, holder=holder, puts_away=puts_away)
 
     def _complete(
         self,
@@ -271,10 +272,6 @@ class _Publication:
         ours = {rank: one for rank, one in receipts.items() if one.save.token == self._token}
         found = sharded_publish.Found(self._token, ours, sizes, None, holder, self._fence())
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
-
-    def _replaces(self, here: sharded_publish.Found) -> bool:
-        """Whether this is the one that puts older checkpoints away."""
-        return self._look.replaces and 0 in here.receipts
 
     def _fence(self) -> Fence | None:
         """The fence of the later opening, here or there; where that is ours, the master gets it."""
@@ -342,11 +339,10 @@ class _Publication:
         if not isinstance(result, RemoteStat):
             raise result
 
-    def _done(self, there: OnMaster, here: sharded_publish.Found) -> PartFound:
+    def _done(self, there: OnMaster) -> PartFound:
         """What is left in the making goes there; here the save takes its name."""
         for name, _ in self._listed(self._above):
-            replaced = name.startswith(_GOING) and self._replaces(here)
-            if replaced or self._above + b"/" + name == self._making:
+            if name.startswith(_GOING) or self._above + b"/" + name == self._making:
                 _remove(self._session, self._above + b"/" + name)
         look = self._look
         times = {path: state.mtime_s * 10**9 for path, state in there.files.items()}
