@@ -107,6 +107,9 @@ class ChangedFiles:
 
     def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
         """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
+        if path.endswith(sharded_order.PART) and sharded_order.is_in_making(path):
+            self.hint_item(path.partition(sharded_order.MAKING)[0], now)  # all of it may go now
+            return
         try:
             folder = self._scanner.one(path)
         except ScanError as error:

@@ -22,6 +22,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
     METADATA,
     OWN_FOLDER,
+    PART_FILE,
     WHOLE_FILE,
     WHOLE_NAME,
     is_only_of_the_making,
@@ -35,6 +36,8 @@ DATA, RECEIPT, INDEX, WHOLE = range(4)
 _ENDING: Final = os.fsencode(FOLDER_ENDING)
 _OWN: Final = os.fsencode(OWN_FOLDER)
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
+MAKING: Final = b"/" + _MAKING + b"/"
+PART: Final = os.fsencode(f"/{PART_FILE}")
 MARK: Final = os.fsencode(WHOLE_NAME)
 States = Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.replication_lab import Node
+from support.replication_lab import ITEM, Node
 from support.sharded_folders import RUN, check_whole, identity, parts_path
 from support.spread_saves import FOLDER, Machine, final_of, name_of
 from support.waiting import TIME_FACTOR
@@ -23,7 +23,7 @@ from rla_agent.replicate.registry import register
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.status_text import as_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
-from rla_agent.replicate.worker import sharded_parts
+from rla_agent.replicate.worker import changed_files, sharded_parts
 from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
@@ -168,6 +168,23 @@ def test_nothing_is_sent_again_by_an_agent_that_was_away_at_the_publication(pair
     assert pair.a.sent < (pair.there / final_of(SAVE) / ".metadata").stat().st_size
     assert os.stat(pair.there / final_of(SAVE) / ".metadata").st_ino == before
     check_whole(pair.there / final_of(SAVE))
+
+
+def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
+    """Nobody looks at all of it before a minute has passed; but its folders are watched."""
+    log = pair.a.node.root / "log" / ITEM / "run.json"
+    log.write_text(json.dumps({"host": pair.a.node.host, "state": "finished"}))
+    pair.until((pair.master / "log" / ITEM / "run.json").exists, "run.json", pair.a)
+    until = time.monotonic() + 3 * changed_files.LIVE_S
+    pair.until(lambda: time.monotonic() > until, "it rests", pair.a)
+    pair.a.machine.save(SAVE)
+    assert pair.a.worker is not None
+    assert pair.a.rows() == {}
+    (served,) = pair.a.worker._served.values()
+    told = parts_path(pair.a.machine.folder, SAVE) / ".rla/part.json"
+    served.database.changes.hint(os.fsencode(told.relative_to(pair.a.node.root)), time.monotonic())
+    pair.a.worker._ledger.commit()
+    assert len(pair.a.rows()) == 5
 
 
 def test_what_the_master_lost_of_a_part_is_sent_again(pair: Pair) -> None:
