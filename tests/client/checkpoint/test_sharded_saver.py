@@ -22,6 +22,7 @@ from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
+from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
 from rla_client.contract.checkpoint.sharded_publish import (  # noqa: E402
@@ -93,6 +94,29 @@ def test_a_save_is_whole_once_all_ranks_have_written(ranks: Ranks) -> None:
     assert holds(found, 1.0)
     names = sorted(os.listdir(ranks.folder / "checkpoint_1.dcp"))
     assert names == [".metadata", ".rla", "__0_0.distcp", "__1_0.distcp"]
+
+
+def test_a_save_that_gets_its_name_between_two_looks_is_whole(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, looks = threading.Event(), iter([False])
+
+    def write(here: Path, name: str, *rest: Any) -> Any:
+        assert not name.startswith("__1_") or go.wait(30)
+        return write_shard(here, name, *rest)
+
+    def came_whole(folder: Path, parts: str) -> bool:
+        here = threading.current_thread() is threading.main_thread()
+        if here and next(looks, None) is False:  # at the first look it is not
+            go.set()
+            wait_until(lambda: finals_of(folder) == ["checkpoint_1.dcp"])
+            return False
+        return sharded_publish.came_whole(folder, parts)
+
+    monkeypatch.setattr(sharded_saver, "write_shard", write)
+    monkeypatch.setattr(sharded_saver, "came_whole", came_whole)
+    zero, _ = ranks.save(1, state(1.0))
+    assert zero.wait("whole", 30)
 
 
 def test_what_changes_after_the_call_is_not_saved(ranks: Ranks) -> None:
@@ -331,6 +355,19 @@ def test_ranks_that_share_no_folder_save_together(apart: Callable[..., Apart]) -
     for folder, shards in zip(machines.folders, (2, 1), strict=True):
         (told,) = sharded_status(folder)
         assert str(told) == f"checkpoint_1: whole, on the master; {shards} of 3 shards are here, too"
+
+
+def test_objects_that_other_machines_wrote_need_trust(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    for saver in machines.savers:
+        saver.save({"o": Own(), "w": torch.ones(2)}, "checkpoint", 1, order=1)
+    machines.send(1)
+    path = machines.master / "checkpoint_1.dcp"
+    found: dict[str, Any] = {"o": None, "w": torch.zeros(2)}
+    with pytest.raises(UntrustedCheckpointError):
+        load_whole(found, path, ALONE, run=RUN, trust=False)
+    load_whole(found, path, ALONE, run=RUN, trust=True)
+    assert (found["o"].value, found["w"].tolist()) == (7, [1.0, 1.0])
 
 
 def test_each_machine_keeps_what_rank_0_says(apart: Callable[..., Apart]) -> None:
