@@ -428,6 +428,7 @@ class ExpManager(RunAttributes):
 
         Raises:
             NoCheckpointError: none is whole; the message says what is missing of the others.
+            FetchError: the master has it, and a machine could not get it from there.
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False; or its
                 `.metadata` is not what torch writes.
             ArgumentError: `into` does not fit.

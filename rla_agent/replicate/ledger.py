@@ -27,6 +27,7 @@ from rla_agent.replicate.ledger_rows import (
     BURIED,
     DROPPED,
     GONE,
+    PRUNED,
     RECORD_COLUMNS,
     Attempt,
     Drop,
@@ -39,12 +40,15 @@ from rla_agent.replicate.ledger_rows import (
     record_of,
 )
 from rla_agent.replicate.ledger_schema import OF_MOVED, open_ledger
-from rla_client.contract.checkpoint.sharded_files import WHOLE_NAME
+from rla_client.contract.checkpoint.prune_notes import PrunedFile
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
 from rla_client.contract.errors import RlaError
-from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS
+from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, PARTS_FOLDER
 
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
 CONFIRM_S: Final = 300.0  # a kernel writes what is dirty within half a minute, a disk what is in its cache
+_MAKING: Final = os.fsencode(f"/{PARTS_FOLDER}/")
+_OWN: Final = os.fsencode(f"/{OWN_FOLDER}")
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 
 
@@ -105,6 +109,17 @@ class Ledger:
             self._folders.clear()
         self._folders[db, path] = int(row[0])
         return int(row[0])
+
+    def making_folders(self, db: int) -> list[tuple[bytes, bytes]]:
+        """Folders of sharded checkpoints in the making of which files were seen, each with its item's."""
+        query = "SELECT path, item FROM folders WHERE db = ? AND instr(path, ?) > 0"
+        rows = self._db.execute(query, (db, _MAKING)).fetchall()
+        return [(path, item) for path, item in rows if not path.endswith(_OWN)]
+
+    def forget_folder(self, db: int, path: bytes) -> None:
+        """A folder is gone for good, and none of its files is known any more."""
+        self._folders.pop((db, path), None)
+        self._write("DELETE FROM folders WHERE db = ? AND path = ?", db, path)
 
     def folder_mode(self, folder: int) -> int | None:
         """Permission bits that the master's folder was given; None: none yet."""
@@ -316,6 +331,20 @@ class Ledger:
         """Drop a file that was never sent."""
         self._write("DELETE FROM files WHERE folder = ? AND name = ?", *key)
 
+    def move(self, key: Key, new: Key) -> None:
+        """A file has another name now, here and on the master."""
+        self._write("UPDATE files SET folder = ?, name = ? WHERE folder = ? AND name = ?", *new, *key)
+
+    def add_pruned(self, key: Key, db: int, note: PrunedFile) -> None:
+        """The master has a file that was never here, or not sent from here."""
+        self._write(
+            "INSERT OR IGNORE INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, "
+            "ino, size, mtime_ns, ctime_ns, mode, generation, acked, crc, head_crc, tail_crc, sha256, "
+            "remote_mtime, sent_at) VALUES(?, ?, ?, ?, 0, 0, 0, 0, 0, 0, ?, ?, 0, ?, 0, ?, 0, 0, 0, ?, ?, ?)",
+            *(*key, db, PRUNED, note.size, note.mtime_ns, note.mode, note.size),
+            *(bytes.fromhex(note.sha256), note.mtime_ns // 10**9, note.pruned_at),
+        )
+
     def forget_copy(self, key: Key) -> None:
         """The master's copy was moved aside or is gone: the file is as if never sent."""
         self._write(
@@ -401,13 +430,16 @@ class Ledger:
         self._write(statement, *values)
 
     def item_files(self, db: int, item: str) -> list[ItemFile]:
-        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned."""
+        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned.
+
+        Of checkpoints in the making none.
+        """
         items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
         rows = self._db.execute(
             f"SELECT f.folder, f.name, d.path, f.state = 1, {RECORD_COLUMNS} FROM folders d "  # noqa: S608 - constants
             "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1, 5) AND d.item IN "
-            f"({', '.join('?' * len(items))})",
-            (db, *items),
+            f"({', '.join('?' * len(items))}) AND instr(d.path, ?) = 0",
+            (db, *items, _MAKING),
         )
         return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
 

@@ -99,6 +99,7 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
         f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
         for kind, count in sorted(target["backlog"].items())
     ]
+    lines += [f"    {printable(what)}" for what in target.get("parts", [])]
     if target.get("unconfirmed"):
         lines.append(
             f"    sent, not yet confirmed to be on the master's disk: {target['unconfirmed']} file(s)"

@@ -42,6 +42,17 @@ class RankGroup:
         torch_module().distributed.broadcast_object_list(box, src=0, group=self.group)
         return box[0]
 
+    def gather(self, content: Content) -> list[Content]:
+        """What each rank has, by rank; all ranks call it.
+
+        Raises:
+            RuntimeError: a rank is gone, or does not answer.
+        """
+        found = [content] * self.world
+        if self.group is not None:
+            torch_module().distributed.all_gather_object(found, content, group=self.group)
+        return found
+
 
 def rank_group() -> RankGroup:
     """The ranks of this job; on the first call all of them make the group.

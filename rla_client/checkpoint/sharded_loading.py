@@ -11,23 +11,40 @@ from typing import Any
 from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import RankGroup
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, rank_file_name
-from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
-from rla_client.contract.checkpoint.sharded_status import ShardedStatus, sharded_status
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, Whole, rank_file_name
+from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole, receipts_in
+from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import ArgumentError, FetchError, RlaError
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A whole checkpoint; of None there is none, as `problem` says."""
+    """A whole checkpoint; of None there is none, as `problem` says.
+
+    Attributes:
+        step: its time-step.
+        path: its folder.
+        problem: empty where there is one.
+        order: of its save.
+        pruned: the master has all of it, and this machine has not.
+    """
 
     step: int
     path: Path | None
     problem: str = ""
+    order: int = 0
+    pruned: bool = False
 
 
 def find_whole(folder: Path, name: str, step: int | None) -> Found:
-    """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched.
+    """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched."""
+    found = choose_whole(folder, name, step)
+    problem = bring_here(found)
+    return Found(0, None, problem) if problem else found
+
+
+def choose_whole(folder: Path, name: str, step: int | None) -> Found:
+    """The whole checkpoint of a time-step, or the one saved last; it may be on the master alone.
 
     What is ready is published first.
     """
@@ -40,22 +57,47 @@ def find_whole(folder: Path, name: str, step: int | None) -> Found:
     whole = sorted((one for one in found if one.whole), key=lambda one: one.order)
     for one in reversed(whole):
         if step in {None, one.step}:
-            return _here(one)
+            return Found(one.step, one.path, "", one.order, one.pruned)
     wanted = f"{name!r}" if step is None else f"{name!r} at time-step {step}"
     steps = ", ".join(str(one.step) for one in whole) or "none"
     text = f"no whole sharded checkpoint {wanted} in {folder}; time-steps there: {steps}"
     return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
 
 
-def _here(one: ShardedStatus) -> Found:
-    if one.pruned:
+def bring_here(found: Found) -> str:
+    """Fetch one that is pruned; why that cannot be (all ranks are to raise, and not one alone)."""
+    if found.path is not None and found.pruned:
         from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
 
         try:
-            bring_sharded_back(one.path)
+            bring_sharded_back(found.path)
         except FetchError as error:
-            return Found(0, None, str(error))  # all ranks are to raise, and not rank 0 alone
-    return Found(one.step, one.path)
+            return str(error)
+    return ""
+
+
+def bring_save(path: Path, found: Found, root: str, config: Path | None) -> str:
+    """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
+
+    Args:
+        path: its folder here, of which all may be there, this machine's shards, another save, or nothing.
+        found: what rank 0 found.
+        root: data root.
+        config: names the master.
+    """
+    from rla_client.stream.fetch import bring_sharded  # noqa: PLC0415 - rarely needed
+
+    if not _is_here(path, found.order):
+        try:
+            bring_sharded(path, found.order, root, config)
+        except FetchError as error:
+            return str(error)
+    return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"
+
+
+def _is_here(path: Path, order: int) -> bool:
+    whole = read_whole(path)
+    return whole is not None and whole.order == order
 
 
 def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, trust: bool) -> Any:  # noqa: ANN401 - what was saved
@@ -77,7 +119,7 @@ def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, 
         ArgumentError: `into` does not fit.
     """
     whole = read_whole(path)  # where it is None, load_into fails on all ranks together
-    ours = whole is not None and run and run == whole.save.run
+    ours = whole is not None and run and run == whole.save.run and was_written_here(path, whole)
     trusted = trust or bool(ours and pickle_problem(path / WHOLE_FILE) is None)
     from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415 - slow to import
 
@@ -95,6 +137,12 @@ def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, 
     ):
         return None
     return load_file(path / own, trust=trusted)
+
+
+def was_written_here(path: Path, whole: Whole) -> bool:
+    """Whether all ranks wrote into this folder: nothing came from the master that was not here before."""
+    written = {receipt.rank for receipt in receipts_in(path) if not receipt.beside}
+    return len(written) == whole.save.world
 
 
 def _first(error: Any) -> BaseException:  # noqa: ANN401 - a CheckpointException

@@ -1,12 +1,13 @@
 """Saver of sharded checkpoints: the step waits for one copy of this rank's pieces, a thread writes them.
 
-The ranks need no collective: each puts a note of what it could write into the folder of the save, and the
-thread waits for the notes of the others (`shard_plan`). A rank copies only what it wrote in the save before,
+The ranks need no collective: each leaves a note of what it could write (`plan_board`), and the thread waits
+for the notes of the others (`shard_plan`). A rank copies only what it wrote in the save before,
 as long as its own pieces are the same; where another rank's have changed so that it would have to write more,
 that save stays incomplete, which is said, and the next one is planned anew.
 
 Files and their order: contract/checkpoint/sharded_files.py. Who wrote its receipt tries to publish; rank 0
-looks again until the save is whole, then removes what retention does not hold.
+looks again until the save is whole, then removes what retention does not hold. Where the ranks have several
+data roots, the lowest rank of each does that there, by the rules of rank 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from rla_client.checkpoint.dcp_metadata import make_metadata
+from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
 from rla_client.checkpoint.shard_file import write_kept, write_shard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
@@ -35,7 +37,6 @@ from rla_client.contract.checkpoint.sharded_files import (
     Receipt,
     SaveIdentity,
     folder_name,
-    layout_file,
     parts_name,
     plan_note_name,
     rank_file_name,
@@ -43,11 +44,10 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, parts_of, publish, read_fence
+from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, came_whole, publish, read_fence
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
-from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.stream.rare_warnings import warn_rarely
@@ -59,8 +59,8 @@ PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks
 CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
 EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
 FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
+MAX_NAMED: Final = 20  # ranks in a message
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
-MAX_LAYOUT_BYTES: Final = 256 << 20
 
 
 class _GivenUpError(Exception):
@@ -75,11 +75,14 @@ class Place:
         folder: the run's checkpoint folder.
         run: its identity.
         epoch: of its opening.
+        beside: the ranks whose saves go there, this one among them, where others have other data roots;
+            empty: all ranks.
     """
 
     folder: Path
     run: str
     epoch: int
+    beside: tuple[int, ...] = ()
 
 
 class ShardedSave:
@@ -113,10 +116,11 @@ class ShardedSave:
             return False
         pause, parts = FIRST_LOOK_S, parts_name(self.name, self.step, self._token)
         while stage == "whole":
+            gone = not os.path.isdir(self._place.folder / PARTS_FOLDER / parts)
             with suppress(OSError):
-                if publish(self._place.folder, parts) is not None:
+                if came_whole(self._place.folder, parts):
                     return True
-                if not os.path.isdir(self._place.folder / PARTS_FOLDER / parts):
+                if gone:
                     return False  # abandoned, or superseded by now
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
             if left <= 0:
@@ -154,12 +158,24 @@ class ShardedSaver:
         place: where; None: nothing is stored.
         rank: of this process.
         world: number of ranks.
+        board: where they tell each other what they could write; None: in the folder, which all of them share.
+        problem: why nothing can be saved; empty where it can.
     """
 
-    def __init__(self, place: Place | None, rank: int, world: int) -> None:
+    def __init__(
+        self,
+        place: Place | None,
+        rank: int,
+        world: int,
+        board: PlanBoard | None = None,
+        *,
+        problem: str = "",
+    ) -> None:
         self.retention = Retention()
         self.left_out = 0  # saves that found no free buffer, or could not be finished
-        self._place, self._rank, self._world = place, rank, world
+        self._place, self._rank, self._world, self._problem = place, rank, world, problem
+        self._board = board or FolderBoard(Path() if place is None else place.folder)
+        self._leads = rank == min(() if place is None else place.beside, default=0)
         self._attempts: dict[tuple[str, int], int] = {}
         self._reader = StateReader()
         self._free: queue.Queue[CopyBuffer] = queue.Queue()
@@ -241,9 +257,9 @@ class ShardedSaver:
             return "this is a forked process; the ranks themselves save"
         if self._closing:
             return "the run has been closed"
-        if not os.path.isdir(place.folder):
-            return f"there is no folder {place.folder}: all ranks have to see rank 0's data root"
-        return ""
+        if not self._problem and not os.path.isdir(place.folder):
+            return f"there is no folder {place.folder}"
+        return self._problem
 
     def _copy(self, local: LocalState, buffer: CopyBuffer) -> dict[PieceKey, bytes]:
         """Copy what this rank writes; the pickled objects among it."""
@@ -280,7 +296,7 @@ class ShardedSaver:
                 return
             try:
                 self._write(job)
-                watched = job if self._rank == 0 and not self._became_whole(job) else None
+                watched = job if self._leads and not self._became_whole(job) else None
             except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
                 self._left_out(job.save, f"{type(error).__name__}: {error}")
             finally:
@@ -318,9 +334,13 @@ class ShardedSaver:
 
     def _write_into(self, here: Path, job: _Job) -> None:
         notes, shared = self._planned_with_others(here, job)
-        if self._rank == 0:
-            assert self._place is not None
-            remove_overtaken(self._place.folder, notes[0])
+        assert self._place is not None
+        if self._leads:
+            remove_overtaken(self._place.folder, notes[self._rank])
+        if self._rank:
+            self.retention = notes[0].keep
+        if self._leads and self._place.beside:
+            self._apply_retention(job.save.name)  # the master may have an earlier one by now
         if shared.problem:
             raise _GivenUpError(shared.problem)
         self._writes = job.plan.layout, frozenset(piece.identity for piece in shared.pieces[self._rank])
@@ -340,33 +360,37 @@ class ShardedSaver:
             shared.layout,
         )  # fmt: skip
         host = os.uname().nodename
-        receipt = Receipt(whole, self._rank, host, job.order, tuple(files), metadata, job.metrics)
+        receipt = Receipt(
+            whole, self._rank, host, notes[0].order, tuple(files), metadata, notes[0].metrics,
+            self._place.beside,
+        )  # fmt: skip
         write_atomic(here / receipt_name(self._rank), receipt.encode())
 
     def _planned_with_others(self, here: Path, job: _Job) -> tuple[list[PlanNote], SharedPlan]:
         """The notes of all ranks, once they are there, and what follows from them."""
-        assert self._place is not None
-        above = self._place.folder / PARTS_FOLDER
         layout = job.plan.layout
-        if layout not in self._plans:
-            self._plans[layout] = job.plan
-            with held_folder(self._place.folder, PARTS_FOLDER) as parts:
-                write_atomic(parts / layout_file(layout), job.plan.encoded, durable=False)
-        host, lengths = os.uname().nodename, _lengths(job.objects)
-        own = PlanNote(job.identity.token, self._rank, self._world, job.number, layout, host, lengths)
+        self._plans.setdefault(layout, job.plan)
+        self._board.describe(self._rank, job.plan)
+        own = PlanNote(
+            job.identity.token, self._rank, self._world, job.number, layout, os.uname().nodename,
+            _lengths(job.objects), job.order, job.metrics, self.retention,
+        )  # fmt: skip
         write_atomic(here / plan_note_name(self._rank), own.encode(), durable=False)
+        parts = parts_name(job.save.name, job.save.step, own.token)
+        self._board.tell(parts, own)
         notes = {self._rank: own}
         pause = FIRST_LOOK_S
         while len(notes) < self._world:
-            for rank in range(self._world):
-                if rank not in notes:
-                    with suppress(*UNREADABLE):
-                        notes[rank] = self._note(here, rank, own.token, above)
             absent = [rank for rank in range(self._world) if rank not in notes]
+            with suppress(*UNREADABLE):
+                while absent:  # one that is not there costs one look, however many ranks there are
+                    notes[absent[0]] = self._note(parts, absent[0], own.token)
+                    del absent[0]
             if absent:
                 self._check_worth(absent, job)
                 time.sleep(pause)
                 pause = min(LOOK_S, 2 * pause)
+        self._board.all_told(job.number)
         found = [notes[rank] for rank in range(self._world)]
         layouts = tuple(note.layout for note in found)
         if self._shared is None or self._shared[0] != layouts:
@@ -375,29 +399,37 @@ class ShardedSaver:
 
     def _check_worth(self, absent: list[int], job: _Job) -> None:
         """Give a save up to which some ranks will not come, or not soon."""
-        assert self._place is not None
-        named, waited_s = ", ".join(map(str, absent[:20])), time.monotonic() - job.asked
+        waited_s = time.monotonic() - job.asked
         if waited_s > (CLOSING_WAIT_S if self._closing else PEERS_WAIT_S):
+            named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
             raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
-        for parts in parts_of(self._place.folder):
-            for rank in absent:
-                with suppress(*UNREADABLE):
-                    path = self._place.folder / PARTS_FOLDER / parts / plan_note_name(rank)
-                    note = PlanNote.decode(read_small(path, MAX_LAYOUT_BYTES))
-                    if note.number > job.number and note.token != job.identity.token:
-                        raise _GivenUpError(f"rank {rank} has left this save out")
+        for data in self._board.notes_of(absent[:MAX_NAMED]):
+            with suppress(RemoteProtocolError):
+                note = PlanNote.decode(data)
+                if note.number > job.number and note.token != job.identity.token:
+                    raise _GivenUpError(f"rank {note.rank} has left this save out")
 
-    def _note(self, here: Path, rank: int, token: str, above: Path) -> PlanNote:
+    def _still_absent(self, absent: list[int], job: _Job) -> list[int]:
+        """Of these ranks the ones that have not told anything."""
+        parts, found = parts_name(job.save.name, job.save.step, job.identity.token), []
+        for rank in absent:
+            try:
+                self._board.note(parts, rank)
+            except UNREADABLE:
+                found.append(rank)
+        return found
+
+    def _note(self, parts: str, rank: int, token: str) -> PlanNote:
         """The note of another rank, whose plan is known then.
 
         Raises:
             OSError, RemoteProtocolError: it is not there yet.
         """
-        note = PlanNote.decode(read_small(here / plan_note_name(rank), MAX_LAYOUT_BYTES))
+        note = PlanNote.decode(self._board.note(parts, rank))
         if (note.token, note.rank, note.world) != (token, rank, self._world):
             raise RemoteProtocolError("a note of another save")
         if note.layout not in self._plans:
-            data = read_small(above / layout_file(note.layout), MAX_LAYOUT_BYTES)
+            data = self._board.description(rank, note.layout)
             self._plans[note.layout] = LocalPlan.decode(data, note.layout)
         return note
 
@@ -408,13 +440,26 @@ class ShardedSaver:
             return True
         folder, name = self._place.folder, job.save.name
         try:
-            if publish(folder, parts_name(name, job.save.step, job.identity.token)) is None:
+            if not came_whole(folder, parts_name(name, job.save.step, job.identity.token)):
                 return False
-            remove_superseded_sharded(folder, name, self._place.run, self.retention)
         except OSError as error:
-            warn_rarely(self._said, "retention", "sharded checkpoints in %s: %s", folder, error)
+            self._say_of_folder(error)
+            return False
+        return self._apply_retention(name)
+
+    def _apply_retention(self, name: str) -> bool:
+        """Remove what retention does not hold; False where that could not be done."""
+        assert self._place is not None
+        try:
+            remove_superseded_sharded(self._place.folder, name, self._place.run, self.retention)
+        except OSError as error:
+            self._say_of_folder(error)
             return False
         return True
+
+    def _say_of_folder(self, error: OSError) -> None:
+        assert self._place is not None
+        warn_rarely(self._said, "retention", "sharded checkpoints in %s: %s", self._place.folder, error)
 
     def _left_out(self, save: ShardedSave, problem: str) -> None:
         self.left_out += 1

@@ -191,7 +191,7 @@ class _Run:
                 continue
             if one.whole or (one.world and not one.missing):
                 yield self.fault("unpublished", one.path, "all its parts are there")
-            else:
+            elif not one.waits:  # the agent has it
                 yield self.fault("half-save", one.path, one)
         for above in (folder, folder / PARTS_FOLDER):
             left = [above / name for name in list_names(str(above)) if name.startswith(TEMP_PREFIX)]

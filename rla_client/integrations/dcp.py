@@ -28,7 +28,7 @@ from rla_client.checkpoint.dcp_reader import WholeReader
 from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import rank_group
-from rla_client.checkpoint.sharded_loading import Found, find_whole
+from rla_client.checkpoint.sharded_loading import Found, find_whole, was_written_here
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
@@ -131,9 +131,18 @@ class RLAStorageWriter(FileSystemWriter):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's part durably, then its receipt."""
+        """Write this rank's part durably, then its receipt.
+
+        Raises:
+            NotConfiguredError: this rank does not see rank 0's data root.
+        """
         told = self._told = plan.storage_data
         assert isinstance(told, _Told)
+        if not told.folder.is_dir():
+            raise NotConfiguredError(
+                f"there is no folder {told.folder} on {os.uname().nodename}: RLAStorageWriter needs a data "
+                "root that all ranks share; exp_manager.save_sharded does not"
+            )
         self.path = self._parts(told)
         plain = dataclasses.replace(plan, storage_data=_StoragePrefix(told.prefix))
         try:
@@ -201,8 +210,9 @@ class RLAStorageReader(WholeReader):
         trust: load pickled objects, whoever wrote them; see `load_checkpoint`.
 
     Raises:
-        NoCheckpointError: none is whole; the message says what is missing of the others.
-        NotConfiguredError: no run is open on rank 0, and no folder is given.
+        NoCheckpointError: none is whole, and the message says what is missing of the others; or no run is
+            open on rank 0, and no folder is given.
+        FetchError: the master has it, and a machine could not get it from there.
     """
 
     def __init__(
@@ -213,17 +223,16 @@ class RLAStorageReader(WholeReader):
         *,
         trust: bool = False,
     ) -> None:
-        ranks = rank_group()
-        found = Found(0, None, "")
-        if ranks.rank == 0:
-            item = exp_manager.checkpoint_dir if folder is None else os.fspath(folder)
-            nowhere = Found(0, None, "open a run on rank 0 first, or pass folder")
-            found = nowhere if item is None else find_whole(Path(item), name, step)
-        found = ranks.from_rank_zero(found)
-        if found.path is None:
-            raise NoCheckpointError(found.problem)
-        super().__init__(found.path)
-        self.step = found.step
+        if folder is None:
+            self.step, path = exp_manager._data.find_sharded(name, step)  # noqa: SLF001 - the manager is ours
+        else:
+            ranks = rank_group()
+            found = find_whole(Path(folder), name, step) if ranks.rank == 0 else Found(0, None)
+            found = ranks.from_rank_zero(found)
+            if found.path is None:
+                raise NoCheckpointError(found.problem)
+            self.step, path = found.step, found.path
+        super().__init__(path)
         self._trust = trust
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -237,9 +246,10 @@ class RLAStorageReader(WholeReader):
         Raises:
             UntrustedCheckpointError: one needs code from the file, and is not this run's own.
         """
-        run = exp_manager.run
-        own = run is not None and run.opening is not None and run.opening.run == self.read_whole().save.run
-        trust = self._trust or (own and pickle_problem(Path(self.path) / WHOLE_FILE) is None)
+        run, whole, path = exp_manager.run, self.read_whole(), Path(self.path)
+        own = run is not None and run.opening is not None and run.opening.run == whole.save.run
+        own = own and was_written_here(path, whole)
+        trust = self._trust or (own and pickle_problem(path / WHOLE_FILE) is None)
         checked: Future[None] = super().read_data(plan, planner if trust else _Checked(planner))
         return checked
 

@@ -30,7 +30,7 @@ from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, JOBS_FOLDER, PRINTED
 from rla_client.contract.run_file import LIVE_STATES, run_file, seconds
 from rla_client.contract.run_index import RunIndex
-from rla_client.contract.spool.opening import Continuation, Opening
+from rla_client.contract.spool.opening import Opening
 from rla_client.run import torch_store
 from rla_client.run.describe import worker_opening
 from rla_client.run.environment import RANK_VARIABLES, rank
@@ -39,7 +39,7 @@ from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
-from rla_client.run.run_part import opening_here
+from rla_client.run.run_part import part_of_told
 from rla_client.run.temporary_item import RankZeroFolder
 from rla_client.stream.clock import TimeStepHolder
 from rla_client.stream.outbox import Outbox
@@ -270,7 +270,7 @@ def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: 
         joined = None
         if told is not None and found is not None:
             try:
-                here = here_of(told, found, setup)
+                here = part_of_told(told, found, setup)
                 after = _earlier_streams(here) if os.getpid() == owner else None
                 joined = worker_opening(here, after=after, ends_part=os.getpid() == owner)
             except NoSuchRunError as error:
@@ -289,25 +289,6 @@ def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: 
     outbox = Outbox(find_places(), None, config.agent, as_worker=opening, opening_wait_s=end_wait_s)
     sinks = set(config.log_used) - PRINTED  # rank 0 prints
     return Run(Logger(None, sinks, outbox, clock=clock), None, config.agent)
-
-
-def here_of(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening:
-    """What rank 0 told of its run, as it holds on this machine.
-
-    Raises:
-        NoSuchRunError: there can be no part of the run here.
-    """
-    machine = machine_name(find_places())
-    if not told.index or found.get("machine", machine) == machine:
-        return told
-    _table, config, root = setup.configured()
-    cut = None
-    if (resumed := found.get("resumed")) is not None:
-        _name, step, saved = resumed
-        cut = Continuation(rows=0, samples=0)
-        if step is not None:
-            cut = Continuation(time_step=float(step), saved=-math.inf if saved is None else float(saved))
-    return opening_here(told, machine, root, config, master=setup.is_master_node, cut=cut)
 
 
 def _earlier_streams(opening: Opening | None) -> tuple[str, ...] | None:

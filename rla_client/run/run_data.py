@@ -507,11 +507,31 @@ class RunData:
     def _open_sharded(self) -> ShardedRun:
         """All ranks come here together, the first time."""
         if self._sharded is None:
-            from rla_client.run.sharded_run import ShardedRun  # noqa: PLC0415 - not at import of the package
-
-            opening = None if self.run is None else self.run.opening
-            self._sharded = ShardedRun(self._sharded_folder(), opening)
+            self._sharded = self._make_sharded()
         return self._sharded
+
+    def find_sharded(self, name: str, step: int | None) -> tuple[int, Path]:
+        """Time-step and folder of a whole checkpoint of rank 0's run; all ranks come here together.
+
+        Raises:
+            NoCheckpointError, FetchError: see `ExpManager.load_sharded`.
+        """
+        found, path = self._make_sharded().find(self._sharded_folder(), name, step)
+        return found.step, path
+
+    def _make_sharded(self) -> ShardedRun:
+        """The sharded checkpoints of rank 0's open run; all ranks come here together."""
+        from rla_client.run.sharded_run import ShardedRun  # noqa: PLC0415 - not at import of the package
+
+        run = self.run
+        outbox = None if run is None else run.outbox
+        setup = None if self.item is None and outbox is None else self.setup
+        made = ShardedRun(self._sharded_folder(), None if run is None else run.opening, setup)
+        if made.place is not None and made.place.beside and outbox is not None:
+            _ = (
+                outbox.stream_folder
+            )  # begins the stream: the agent knows of this part of the run without a row
+        return made
 
     def restore_random_state(self) -> None:
         """Random generators as they were at the checkpoint that the run was resumed from."""

@@ -7,9 +7,13 @@ sends all of it.
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.agent.machine_name import machine_name
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import NoSuchRunError, RlaError
 from rla_client.contract.filesystem.safe_paths import open_folder
 from rla_client.contract.layout import FOREIGN_MARK, HYPARAMETER, LOG, OTHER_RESULTS
@@ -19,6 +23,7 @@ from rla_client.run.environment import mode
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
+    from rla_client.run.configure import RunSetup
 
 
 def opening_here(
@@ -69,6 +74,25 @@ def opening_here(
         part=machine,
         **settings_of_run(config.agent),
     )
+
+
+def part_of_told(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening:
+    """What rank 0 told of its run, as it holds on this machine.
+
+    Raises:
+        NoSuchRunError: there can be no part of the run here.
+    """
+    machine = machine_name(find_places())
+    if not told.index or found.get("machine", machine) == machine:
+        return told
+    _table, config, root = setup.configured()
+    cut = None
+    if (resumed := found.get("resumed")) is not None:
+        _name, step, saved = resumed
+        cut = Continuation(rows=0, samples=0)
+        if step is not None:
+            cut = Continuation(time_step=float(step), saved=-math.inf if saved is None else float(saved))
+    return opening_here(told, machine, root, config, master=setup.is_master_node, cut=cut)
 
 
 def _continues(told: Continuation, cut: Continuation | None) -> Continuation:

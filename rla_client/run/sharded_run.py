@@ -1,56 +1,255 @@
 """Sharded checkpoints of the open run, on all ranks of its job.
 
 Rank 0's process has the run; the others learn at the first call where it lies, and which opening it is. From
-then on its older saves are fenced off (`sharded_publish`).
+then on its older saves are fenced off (`sharded_publish`). A rank that does not see rank 0's checkpoint
+folder saves into that of the part which its machine has of the run (`run_part`); the master gets both.
+Whether two ranks have one folder shows by a file with a random name: paths, devices and inodes are the same
+on clones of one machine.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from rla_client.checkpoint.plan_board import StoreBoard
 from rla_client.checkpoint.rank_group import RankGroup, rank_group
-from rla_client.checkpoint.sharded_loading import Found, find_whole, load_whole
+from rla_client.checkpoint.sharded_loading import Found, bring_here, bring_save, choose_whole, load_whole
 from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
+from rla_client.contract.agent.machine_name import machine_name
+from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.sharded_publish import raise_fence
-from rla_client.contract.errors import NoCheckpointError
+from rla_client.contract.errors import FetchError, NoCheckpointError, NoSuchRunError, RlaError
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.run import torch_store
 from rla_client.run.current_logger import warn
+from rla_client.run.run_part import part_of_told
+from rla_client.stream.fetch import settle_parts
 
 if TYPE_CHECKING:
     from rla_client.contract.spool.opening import Opening
+    from rla_client.run.configure import RunSetup
+
+WORD_PREFIX: Final = "here-"  # of a file of PARTS_FOLDER, while the ranks meet
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What rank 0 tells the others: its run, its machine, the word in its folder."""
+
+    place: Place
+    opening: Opening
+    machine: str
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Where a rank's saves go.
+
+    Attributes:
+        word: of the folder; rank 0's where it sees that.
+        problem: why it has none.
+        unsent: why the master does not get what lies there; it has to, where there are several folders.
+    """
+
+    word: str
+    problem: str = ""
+    unsent: str = ""
 
 
 class ShardedRun:
-    """The sharded checkpoints of one run.
+    """The sharded checkpoints of one run; all ranks make it together.
 
     Args:
         folder: checkpoint folder of rank 0's run; None on other ranks, and where nothing is stored.
         opening: of that run; None where it is not open.
+        setup: of a rank above 0 that has joined the run; None of one that has not.
     """
 
-    def __init__(self, folder: Path | None, opening: Opening | None) -> None:
+    def __init__(self, folder: Path | None, opening: Opening | None, setup: RunSetup | None = None) -> None:
         self.ranks: RankGroup = rank_group()
-        place = None
+        self.problem = ""  # why nothing can be saved or loaded, the same on all ranks
+        self._setup = setup
+        told = None
         if folder is not None and opening is not None and self.ranks.rank == 0:
-            place = Place(folder, opening.run, opening.epoch)
-            try:
-                raise_fence(folder, opening.run, opening.epoch)
-            except OSError as error:
-                warn(f"sharded checkpoints cannot be kept in {folder}: {error.strerror or error}")
-                place = None
-        self.place: Place | None = self.ranks.from_rank_zero(place)
-        self.saver = ShardedSaver(self.place, self.ranks.rank, self.ranks.world)
+            told = self._begin(folder, opening)
+        told = self.ranks.from_rank_zero(told)
+        self.place: Place | None = None if told is None else told.place
+        board = None
+        if told is not None and self.ranks.world > 1:
+            self.place = self._meet(told)
+            if self.place.beside:
+                prefix = f"rla/sharded/{self.place.run}/{self.place.epoch}"
+                board = StoreBoard(torch_store.default_store(), prefix)
+        self.saver = ShardedSaver(self.place, self.ranks.rank, self.ranks.world, board, problem=self.problem)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what has to be done once in the folder of its saves."""
+        return self.ranks.rank == min(() if self.place is None else self.place.beside, default=0)
 
     def load(
         self, into: dict[str, Any], folder: Path | None, name: str, step: int | None, *, trust: bool
     ) -> tuple[int, Any]:
         """See `ExpManager.load_sharded`; `folder`: of rank 0's run."""
-        found = Found(0, None, "")
-        if self.ranks.rank == 0:
-            nowhere = Found(0, None, "this run stores nothing, so there is no checkpoint")
-            found = nowhere if folder is None else find_whole(folder, name, step)
+        found, path = self.find(folder, name, step)
+        run = "" if self.place is None else self.place.run
+        return found.step, load_whole(into, path, self.ranks, run=run, trust=trust)
+
+    def find(self, folder: Path | None, name: str, step: int | None) -> tuple[Found, Path]:
+        """A whole checkpoint, and its folder here, where all of it is on return; all ranks call it.
+
+        Args:
+            folder: of rank 0's run.
+            name: see `ExpManager.load_sharded`.
+            step: likewise.
+
+        Raises:
+            NoCheckpointError: there is none; on all ranks, as the other one.
+            FetchError: a machine could not get it from the master.
+        """
+        found = Found(0, None, self.problem)
+        if self.ranks.rank == 0 and not self.problem:
+            nowhere = Found(0, None, "rank 0 has no open run that is stored, so there is no checkpoint")
+            found = nowhere if folder is None else choose_whole(folder, name, step)
         found = self.ranks.from_rank_zero(found)
         if found.path is None:
             raise NoCheckpointError(found.problem)
-        run = "" if self.place is None else self.place.run
-        return found.step, load_whole(into, found.path, self.ranks, run=run, trust=trust)
+        path = found.path
+        if self.place is not None and self.ranks.rank:
+            path = self.place.folder / path.name
+        problem = self._bring(found, path) if self.leads else ""
+        self._raise_any(problem)
+        return found, path
+
+    def _bring(self, found: Found, path: Path) -> str:
+        """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
+        if self.place is None or not self.place.beside:
+            return bring_here(found)
+        root, config = "", None
+        if self._setup is not None:
+            _table, read, root = self._setup.configured()
+            config = read.path
+        return bring_save(path, found, root, config)
+
+    def _raise_any(self, problem: str) -> None:
+        """Raise what went wrong on any rank, on all of them.
+
+        Raises:
+            FetchError: something did. A program that begins anew where there is no checkpoint is not to.
+        """
+        problems = _listed(self.ranks.gather(problem and f"{os.uname().nodename}: {problem}"))
+        if problems:
+            raise FetchError(problems)
+
+    # -- where the ranks' saves go ------------------------------------------------------------
+
+    def _begin(self, folder: Path, opening: Opening) -> _Told | None:
+        """Fence off earlier openings, on rank 0; None where nothing can be kept."""
+        try:
+            raise_fence(folder, opening.run, opening.epoch)
+            word = _leave_word(folder) if self.ranks.world > 1 else ""
+        except OSError as error:
+            warn(f"sharded checkpoints cannot be kept in {folder}: {error.strerror or error}")
+            return None
+        place = Place(folder, opening.run, opening.epoch)
+        return _Told(place, opening, machine_name(find_places()), word)
+
+    def _meet(self, told: _Told) -> Place:
+        """Where this rank's saves go, and which ranks' go there, too."""
+        folder, answer = (
+            self._look(told)
+            if self.ranks.rank
+            else (told.place.folder, _Answer(told.word, "", _unsent(told.opening)))
+        )
+        try:
+            answers = self.ranks.gather(answer)
+            self.problem = _listed([one.problem for one in answers])
+            if self.problem or all(one.word == told.word for one in answers):
+                return replace(told.place, folder=folder)
+            above = folder / PARTS_FOLDER
+            beside = tuple(rank for rank, one in enumerate(answers) if os.path.lexists(above / one.word))
+            place = replace(told.place, folder=folder, beside=beside)
+            mine = answer.unsent
+            if not mine and self.ranks.rank == beside[0]:
+                mine = self._fence_off(place)
+            self.problem = _listed(
+                self.ranks.gather(mine)
+            )  # nobody takes his word away before all have looked
+            return place
+        finally:
+            if self.ranks.rank == 0 or answer.word != told.word:
+                with suppress(OSError):
+                    os.unlink(folder / PARTS_FOLDER / answer.word)
+
+    def _look(self, told: _Told) -> tuple[Path, _Answer]:
+        """The folder of this rank's saves, on a rank above 0."""
+        shared = told.place.folder
+        if os.path.lexists(shared / PARTS_FOLDER / told.word):
+            return shared, _Answer(told.word)
+        where = f"rank {self.ranks.rank} on {os.uname().nodename}"
+        if self._setup is None:
+            return shared, _Answer("", (
+                f"{where} does not see {shared}, and has no part in the run: open it on all ranks with "
+                "log_files_gen(all_ranks=True), or give them a data root that they share"
+            ))  # fmt: skip
+        try:
+            own = part_of_told(told.opening, {"machine": told.machine}, self._setup)
+            folder = Path(own.folder(CHECKPOINT))
+            with held_folder(own.root, own.folders[CHECKPOINT], create=True):
+                pass
+            if os.path.lexists(folder / PARTS_FOLDER / told.word):
+                return folder, _Answer(told.word)
+            if folder == shared:
+                return shared, _Answer("", f"{where} does not see {shared}")
+            unsent = _unsent(own)
+            return folder, _Answer(_leave_word(folder), "", unsent and f"{where}: {unsent}")
+        except (NoSuchRunError, OSError, RlaError) as error:
+            return shared, _Answer("", f"{where} cannot keep its part of the run: {error}")
+
+    def _fence_off(self, place: Place) -> str:
+        """As `_begin`, in the folder of another machine; why that cannot be."""
+        if self.ranks.rank == 0:
+            return ""
+        try:
+            settle_parts(place.folder)
+        except FetchError as error:
+            warn(str(error))
+        try:
+            raise_fence(place.folder, place.run, place.epoch)
+        except OSError as error:
+            return f"{os.uname().nodename} cannot keep sharded checkpoints in {place.folder}: {error}"
+        return ""
+
+
+def _leave_word(folder: Path) -> str:
+    """Leave a file in a checkpoint folder by whose name others know it; the name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    word = f"{WORD_PREFIX}{os.urandom(16).hex()}"
+    with held_folder(folder, PARTS_FOLDER, create=True) as above:
+        write_atomic(above / word, b"", durable=False)
+    return word
+
+
+def _unsent(opening: Opening) -> str:
+    """Why the master does not get what lies in this machine's folders of a run; empty where it does."""
+    if opening.master or (opening.replicate and not opening.offline):
+        return ""
+    return (
+        "the ranks have several data roots, and what lies in this one is sent to no master (SEND_LOG_FILE), "
+        "so that nobody would ever have all parts of a checkpoint"
+    )
+
+
+def _listed(problems: list[str]) -> str:
+    """What went wrong on the ranks, once."""
+    return "; ".join(dict.fromkeys(problem for problem in problems if problem))

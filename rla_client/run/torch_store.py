@@ -29,6 +29,11 @@ def may_come() -> bool:
     return distributed is not None and distributed.is_available() and not has_store()
 
 
+def default_store() -> Any:  # noqa: ANN401 - torch's
+    """The store itself; None where there is none."""
+    return _store()
+
+
 def put(key: str, text: str) -> None:
     """Leave a text for the other ranks: now, or once the process group is there, if it may come."""
     store = _store()

@@ -17,12 +17,14 @@ from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import find_places
+from rla_client.contract.checkpoint.sharded_publish import waiting_parts
 from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
 AGENT_S = 10.0  # for the agent to come up and answer at all
 ANSWER_S = 2.0  # for one question; then it is asked again
+SETTLE_S = 20.0  # for looks at the master before a run is resumed
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
 
 
@@ -69,6 +71,48 @@ def bring_sharded_back(path: Path) -> None:
     question = {"sharded": os.path.abspath(path), "config": None}
     what = f"{path.name} was pruned here and must come from the master"
     ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+
+
+def bring_sharded(path: Path, order: int, root: str, config: Path | None) -> None:
+    """Fetch what this machine lacks of a sharded checkpoint that is whole on the master.
+
+    Args:
+        path: its folder, which need not be here.
+        order: of its save; another one of that name makes way.
+        root: data root.
+        config: names the master.
+
+    Raises:
+        FetchError: see `bring_back`.
+    """
+    question = {
+        "sharded": os.path.abspath(path),
+        "order": order,
+        "root": os.path.abspath(root),
+        "config": None if config is None else os.path.abspath(config),
+    }
+    what = f"{path.name} must come from the master"
+    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+
+
+def settle_parts(folder: Path, wait_s: float = 0.0) -> None:
+    """Have the agent look whether saves of which this machine has its part are whole on the master by now.
+
+    Args:
+        folder: of the checkpoints.
+        wait_s: look again so long while one is not: another machine may be sending its part.
+
+    Raises:
+        FetchError: see `bring_back`; nothing is known about them then.
+    """
+    until = time.monotonic() + wait_s
+    while waiting_parts(folder):
+        question = {"settle": os.path.abspath(folder), "config": None}
+        what = f"sharded checkpoints in {folder} may be whole on the master, which could not be asked"
+        ask_for_fetch(question, what, SETTLE_S, start=partial(start_agent, find_places()))
+        if time.monotonic() > until:
+            break
+        time.sleep(LONGEST_WAIT_S)
 
 
 def ask_for_fetch(

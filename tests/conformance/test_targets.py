@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,9 @@ from pathlib import Path
 import pytest
 from support.bucket_lab import KEYS, BucketPath, S3Server, opened
 from support.replication_lab import NO_EXTENSIONS, Sshd, random_bytes
+from support.sharded_folders import check_whole, identity
+from support.spread_saves import FOLDER, Machine
+from support.waiting import wait_until
 
 from rla_agent.replicate.backend import sftp_wire
 from rla_agent.replicate.backend import target as backend_target
@@ -20,6 +25,7 @@ from rla_agent.replicate.backend.errors import (
     MissingError,
     NoRootError,
     SourceChangedError,
+    TargetError,
     TransientError,
 )
 from rla_agent.replicate.backend.folder import FolderSession
@@ -27,8 +33,17 @@ from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Tw
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
 from rla_agent.replicate.backend.target import Session, SmallFile, Upload
+from rla_agent.replicate.worker.sharded_master import NO_RENAME
 
 Opened = tuple[Session, Path]
+COME_AND_GO = """
+import pathlib, sys
+while True:
+    for name in range(100):
+        (pathlib.Path(sys.argv[1]) / str(name)).touch()
+    for name in range(100):
+        (pathlib.Path(sys.argv[1]) / str(name)).unlink()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -398,6 +413,21 @@ def test_reading_listing_removing(target: Opened) -> None:
     assert session.stat(b"d/g") is None
 
 
+@pytest.mark.of_file_systems
+def test_a_folder_in_which_files_come_and_go_can_be_listed(target: Opened) -> None:
+    session, root = target
+    (root / "d").mkdir()
+    (root / "d" / "stays").touch()
+    changing = subprocess.Popen([sys.executable, "-c", COME_AND_GO, str(root / "d")])
+    try:
+        wait_until((root / "d" / "1").exists)
+        for _ in range(120):
+            assert b"stays" in dict(session.listing(b"d"))
+    finally:
+        changing.kill()
+        changing.wait()
+
+
 def test_rename_replaces(target: Opened) -> None:
     session, root = target
     (root / "a").write_bytes(b"new")
@@ -418,6 +448,37 @@ def test_a_folder_moves_with_all_that_is_in_it(target: Opened) -> None:
     assert session.stat(b"run") is None
     with pytest.raises(MissingError):
         session.rename(b"run", b"trash/run")
+
+
+@pytest.mark.of_file_systems
+def test_a_folder_takes_the_place_of_no_other(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"one/in", b"two/in"])
+    session.put_many([small(b"one/in/a", b"1"), small(b"two/in/b", b"2")])
+    with pytest.raises(TargetError):
+        session.rename(b"one", b"two")
+    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert found == {"one/in/a", "two/in/b"}
+
+
+def test_a_save_of_several_machines_becomes_whole(target: Opened, tmp_path: Path) -> None:
+    """Where a folder cannot get its name at once, it stays in parts, and that is said."""
+    session, root = target
+    save = identity(world=4)
+    machines = [Machine(tmp_path / "a", (0, 1)), Machine(tmp_path / "b", (2, 3))]
+    for order, made in ((1, save), (2, identity(epoch=2, world=4))):
+        for machine in machines:
+            machine.save(made, order)
+            machine.send(session, made)
+        words = [machine.look(session, made).waits for machine in machines]
+        if not session.moves_folders:
+            assert all(NO_RENAME in told for told in words)
+            assert not (root / FOLDER / "checkpoint_1.dcp").exists()
+            return
+        assert words == ["", ""]
+        assert check_whole(root / FOLDER / "checkpoint_1.dcp") == order
+        assert list((root / FOLDER / ".rla-parts").iterdir()) == []
+        assert all(machine.has_named(made) for machine in machines)
 
 
 LINKS = {"sftp", "folder"}  # the others write the content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,11 @@ class Machine:
         self.config = self.folder / "rla_config.yaml"
         self.config.write_text(yaml.safe_dump({"LOG_USED": ["csv"], **config}))
         self._agent: subprocess.Popen[bytes] | None = None
+        self._unseen: list[Path] = []
+
+    def see_nothing_of(self, *others: Machine) -> None:
+        """Processes that begin from now on find the folders of these machines empty."""
+        self._unseen = [other.folder for other in others if other is not self]
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         """Begin a Python process on this machine."""
@@ -83,8 +89,10 @@ class Machine:
         return self.places.control_socket.exists()
 
     def _on_it(self, *command: str) -> list[str]:
-        named = 'hostname "$0" && exec "$@"'
-        return ["unshare", "--uts", "sh", "-c", named, self.host, sys.executable, *command]
+        hidden = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in self._unseen)
+        apart = ["--mount"] if hidden else []
+        named = f'{hidden}hostname "$0" && exec "$@"'
+        return ["unshare", "--uts", *apart, "sh", "-c", named, self.host, sys.executable, *command]
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         return {

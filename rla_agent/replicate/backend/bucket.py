@@ -102,6 +102,7 @@ class BucketSession(Session):
 
     append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
     defers: Final = True
+    moves_folders: Final = False  # it copies one object after the other
     has_versions: Final = True
     tells_modes: Final = False
 

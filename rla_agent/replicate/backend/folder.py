@@ -108,8 +108,12 @@ class FolderSession(OneByOne):
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
+        found = []
         with _converted("list", path), os.scandir(self._full(path)) as entries:
-            return [(entry.name, _state(entry.stat(follow_symlinks=False))) for entry in entries]
+            for entry in entries:
+                with suppress(FileNotFoundError):  # it went meanwhile
+                    found.append((entry.name, _state(entry.stat(follow_symlinks=False))))
+        return found
 
     def _make_folder(self, folder: bytes, mode: int | None) -> bool:
         with _converted("make folder", folder):

@@ -301,7 +301,9 @@ class SftpSession(Session):
         if reply.status == wire.OP_UNSUPPORTED:
             self._posix_rename = False
             reply = self._wire.call(self._rename_request(old, new))
-        if reply.status == wire.FAILURE and not self._posix_rename and self.stat(new) is not None:
+        replaces = reply.status == wire.FAILURE and not self._posix_rename
+        in_the_way = self.stat(new) if replaces else None
+        if in_the_way is not None and in_the_way.kind != "folder":
             aside = old + _SUFFIX_ASIDE
             self._ask(wire.request(wire.RENAME, self._full(new), self._full(aside)), "rename", new)
             reply = self._wire.call(self._rename_request(old, new))

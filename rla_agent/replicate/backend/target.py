@@ -194,6 +194,11 @@ class Session(Protocol):
         return False
 
     @property
+    def moves_folders(self) -> bool:
+        """Whether `rename` gives a folder its new name at once, with all that is in it."""
+        return True
+
+    @property
     def alive(self) -> bool:
         """False once the connection is known to be gone."""
         return True
@@ -323,7 +328,10 @@ class Session(Protocol):
 
     @abstractmethod
     def rename(self, old: bytes, new: bytes) -> None:
-        """Give a file, or a folder with all that is in it, another name; a file of that name is replaced."""
+        """Give a file, or a folder with all that is in it, another name.
+
+        A file of that name is replaced; a folder, unless it is empty, never is: an error.
+        """
 
     @abstractmethod
     def remove(self, path: bytes) -> None:

@@ -2,8 +2,9 @@
 
     python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
 
-`{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "sharded", "config"}` for a sharded
-checkpoint, `{"state", "meet"}` for what rank 0 of a job told.
+`{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "sharded", "config", "root",
+"order"}` for a sharded checkpoint, `{"state", "settle", "config"}` whether those of a folder that wait are
+whole by now, `{"state", "meet"}` for what rank 0 of a job told.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back
+from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back, settle_parts
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
 from rla_agent.replicate.transfer.job_file import read_job_file
 from rla_client.contract.errors import RlaError, StillWrittenError
@@ -28,8 +29,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         if "meet" in request:
             return read_job_file(Path(request["state"]), request["meet"])
         state, config = Path(request["state"]), request.get("config")
-        if "sharded" in request:
-            size = fetch_sharded_back(state, Path(str(request["sharded"])), config)
+        if "settle" in request:
+            settle_parts(state, Path(str(request["settle"])), config)
+            size = 0
+        elif "sharded" in request:
+            path, order = Path(str(request["sharded"])), request.get("order")
+            size = fetch_sharded_back(state, path, config, root=request.get("root"), order=order)
         else:
             size = fetch_back(state, str(request["folder"]), str(request["name"]), config)
     except TargetError as error:

@@ -4,7 +4,11 @@ The note beside it (`rla_client.contract.checkpoint.prune_notes`) says which mas
 and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if nothing else has it by then; then
 the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for each
-other. Nothing that the master says becomes a name, and no more than the noted size is read.
+other. No more than the noted size is read. Nothing that the master says becomes a name, but those of the
+shards in a `whole.json`, which are checked.
+
+A sharded checkpoint of a run of several machines that was never here gets its notes from the master's
+`whole.json`; so do files of one whose notes went in a power cut.
 """
 
 from __future__ import annotations
@@ -20,19 +24,27 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate import registry, targets
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.target import Session, listing_or_empty
 from rla_agent.replicate.transfer.fetch_file import fill
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode
 from rla_agent.replicate.transfer.room import NoRoomError
+from rla_agent.replicate.worker.sharded_master import PartLook, look_all
 from rla_agent.replicate.worker.source_file import fingerprint_of
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note
-from rla_client.contract.checkpoint.sharded_pruned import pruned_parts
-from rla_client.contract.checkpoint.sharded_publish import read_whole
-from rla_client.contract.errors import FetchError, RlaError
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note, write_note
+from rla_client.contract.checkpoint.sharded_files import (
+    MAX_WHOLE_BYTES,
+    WHOLE_FILE,
+    Whole,
+    folder_name,
+)
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
+from rla_client.contract.checkpoint.sharded_publish import finish_on_master, read_whole, waiting_parts
+from rla_client.contract.errors import FetchError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
+from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import wait_for_lock
 from rla_client.contract.safe_names import check_relative
@@ -66,8 +78,17 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
         return fetch_noted(session, folder, note)
 
 
-def fetch_sharded_back(state: Path, path: Path, config: str | None) -> int:
-    """Bring what is pruned of a sharded checkpoint back into its folder (absolute), `whole.json` last.
+def fetch_sharded_back(
+    state: Path, path: Path, config: str | None, *, root: str | None = None, order: int | None = None
+) -> int:
+    """Bring what is not here of a sharded checkpoint into its folder, `whole.json` last.
+
+    Args:
+        state: the agent's state folder.
+        path: of the checkpoint, absolute.
+        config: as in `fetch_back`.
+        root: its data root, where nothing of it is here; None: the known database that it is in.
+        order: of its save, where that is known: another one of its name makes way.
 
     Returns:
         Bytes that came; 0 where all of it is here already.
@@ -75,15 +96,98 @@ def fetch_sharded_back(state: Path, path: Path, config: str | None) -> int:
     Raises:
         FetchError, TargetError, OSError: as `fetch_back`; it is not whole here then.
     """
+    here: Whole | PrunedFile | None = read_whole(path) or note_of_whole(path)
+    if here is None or order not in {None, here.order}:
+        target, data_root = _home(state, path, config, root)
+        with closing(target.open()) as session:
+            _note_from_master(session, path, data_root, target.name, order)
+    mark = note_of_whole(path)
     parts = pruned_parts(path)
     if not parts:
-        if read_whole(path) is not None:
-            return 0
-        raise FetchError(f"{path} is neither here nor noted as being on the master")
+        return 0
     for _, note in parts:
         check_relative(note.path, what="the note's path")
     with closing(_target(state, str(path), parts[-1][1], config).open()) as session:
-        return sum(fetch_noted(session, str(folder), note) for folder, note in parts)
+        if mark is not None:
+            _note_rest(session, path, mark)
+        return sum(fetch_noted(session, str(folder), note) for folder, note in pruned_parts(path))
+
+
+def settle_parts(state: Path, folder: Path, config: str | None) -> None:
+    """See whether saves of several machines are whole on the master by now; then they have their names here.
+
+    Args:
+        state: the agent's state folder.
+        folder: of the run's checkpoints, absolute.
+        config: as in `fetch_back`.
+
+    Raises:
+        FetchError, TargetError: the master cannot be asked.
+    """
+    target, root = _home(state, folder / "x", config, None)
+    item = os.fsencode(_below(root, folder))
+    looks = [PartLook(folder, item, parts, target.name, replaces=False) for parts in waiting_parts(folder)]
+    with closing(target.open()) as session:
+        look_all(session, looks, [])
+
+
+def _home(state: Path, path: Path, config: str | None, root: str | None) -> tuple[targets.Target, str]:
+    """Where a checkpoint of which no note tells is on the master, and its data root here."""
+    entry = next((one for one in registry.listed(state) if _holds(one, str(path))), None)
+    if entry is not None:
+        config, root = entry.config, entry.data_root
+    if config is None or root is None:
+        raise FetchError(f"{path} is neither here nor noted as being on the master")
+    return targets.target(load_config(config), registry.folder(state)), root
+
+
+def _below(root: str, path: Path) -> str:
+    """Path of a checkpoint, or its folder, below the data root."""
+    below = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+    if not below.startswith(f"{CHECKPOINT}/"):
+        raise FetchError(f"{path} is no sharded checkpoint of {root}")
+    return below
+
+
+def _note_from_master(session: Session, path: Path, root: str, target: str, order: int | None) -> None:
+    """Make a whole checkpoint of the master a pruned one here.
+
+    Raises:
+        FetchError: there is none.
+        TargetError, OSError: as `fetch_back`.
+    """
+    below = _below(root, path)
+    files = {os.fsdecode(name): one for name, one in listing_or_empty(session, os.fsencode(below))}
+    mark = session.stat(os.fsencode(f"{below}/{WHOLE_FILE}"))
+    if mark is None or mark.size > MAX_WHOLE_BYTES:
+        raise FetchError(f"{below} is not whole on the master {target}")
+    content = session.read(os.fsencode(f"{below}/{WHOLE_FILE}"), 0, mark.size)
+    times = {file: state.mtime_s * 10**9 for file, state in {**files, WHOLE_FILE: mark}.items()}
+    try:
+        save = Whole.decode(content).save
+        if folder_name(save.name, save.step) == path.name and order in {None, Whole.decode(content).order}:
+            finish_on_master(path.parent, content, os.path.dirname(below), target, times=times, create=True)
+    except RemoteProtocolError as error:
+        raise FetchError(f"{below}/{WHOLE_FILE} on the master says nothing: {error}") from error
+    here: Whole | PrunedFile | None = read_whole(path) or note_of_whole(path)
+    if here is None or order not in {None, here.order}:
+        raise FetchError(f"{below} on the master is of another save than was asked for")
+
+
+def _note_rest(session: Session, path: Path, mark: PrunedFile) -> None:
+    """Note files of a checkpoint that are neither here nor noted; `mark`: the note of its `whole.json`.
+
+    Raises:
+        FetchError: the master's `whole.json` is not the noted one.
+    """
+    content = session.read(os.fsencode(mark.path), 0, mark.size)
+    if hashlib.sha256(content).hexdigest() != mark.sha256:
+        raise FetchError(f"{mark.path} is on the master with other content than is noted (SHA-256)")
+    whole, there = Whole.decode(content), mark.path.removesuffix(WHOLE_FILE)
+    for entry in (*whole.files, whole.metadata):
+        if not os.path.lexists(path / entry.file) and read_note(path, entry.file) is None:
+            note = replace(mark, path=there + entry.file, size=entry.size, sha256=entry.sha256, order=None)
+            write_note(path, note)
 
 
 def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> targets.Target:

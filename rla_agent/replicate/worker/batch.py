@@ -9,6 +9,7 @@ from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker.confirm import Checked, Unsynced
 from rla_agent.replicate.worker.send_job import FolderMode, Result, SendJob
+from rla_agent.replicate.worker.sharded_master import PartFound, PartLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class SendBatch:
     `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
     file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database;
     `mounts`: its root is a folder that may be unmounted; `syncs`: files to have on its disk; `checks`: to
-    look at; `moved`: item folders that were gone, and may be back.
+    look at; `moved`: item folders that were gone, and may be back; `parts`: saves in the making to look at.
     """
 
     db: int
@@ -33,12 +34,13 @@ class SendBatch:
     syncs: tuple[Unsynced, ...] = ()
     checks: tuple[Unconfirmed, ...] = ()
     moved: tuple[bytes, ...] = ()
+    parts: tuple[PartLook, ...] = ()
 
     @property
     def works(self) -> bool:
         """Whether there is more to do than to look for `moved`, which keeps no session open."""
         return not self.moved or any(
-            (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks)
+            (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks, self.parts)
         )
 
 
@@ -61,7 +63,8 @@ class BatchOutcome:
 
     `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
     `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can;
-    `unsound`: what could not be synced because the master's disk gave an error.
+    `unsound`: what could not be synced because the master's disk gave an error; `parts`: of its saves in the
+    making.
     """
 
     sender: int
@@ -76,6 +79,7 @@ class BatchOutcome:
     back: tuple[bytes, ...] = ()
     can_sync: bool = False
     unsound: tuple[Unsynced, ...] = ()
+    parts: tuple[PartFound, ...] = ()
 
     def open_jobs(self) -> list[SendJob]:
         """Jobs of a broken batch of which nobody knows what became."""

@@ -35,6 +35,7 @@ from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import Key, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
+from rla_agent.replicate.worker.sharded_order import is_in_making
 from rla_agent.replicate.worker.source_file import EDGE_BYTES
 from rla_client.contract.text.terminal_text import printable
 
@@ -201,6 +202,9 @@ class Confirmations:
                 sure = one.what == "there" and (one.synced or time.time() - file.sent_at >= CONFIRM_S)
                 again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
+                continue
+            if one.what == "missing" and is_in_making(file.path):  # another machine published it, perhaps
+                self._ledger.confirm(file.key, file.sent_at, time.time() + CONFIRM_S)
                 continue
             wrong.append(file)
             if not file.here:

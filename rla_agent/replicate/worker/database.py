@@ -1,7 +1,7 @@
-"""Database at one target: files that changed, the ledger's rows, due work as batches.
+"""Database at one target: due work as batches.
 
-What changed goes into the ledger: everything is looked at now and then, live items each second, and what a
-hint names at once. `dispatch` gives idle senders what is due, `outcome` takes what came of it.
+What has changed goes into the ledger (`changes`). `dispatch` gives idle senders what is due, `outcome` takes
+what came of it.
 
 Belongs to the worker's thread. Times: `now` is the monotonic clock; wall time is asked for only to see how
 long a file has rested, for its mtime is wall time.
@@ -15,9 +15,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate import fleet
@@ -30,60 +28,41 @@ from rla_agent.replicate.backend.errors import (
     UnreadableError,
 )
 from rla_agent.replicate.backend.remote_stat import Twin
-from rla_agent.replicate.checksums import SUMS_NAME, ChecksumsError, sums_name, write_checksums
 from rla_agent.replicate.file_state import Local, Owned
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import (
     CLEAN,
     DROPPED,
-    GONE,
     PARKED,
-    PRUNED,
     Drop,
     Due,
     Key,
     Temp,
     Unconfirmed,
 )
-from rla_agent.replicate.prune.pruner import is_pruned
 from rla_agent.replicate.tombstones import BuriedError, MovedError
 from rla_agent.replicate.worker import health, pacing, plan, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
+from rla_agent.replicate.worker.changed_files import ChangedFiles
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.health import Health
+from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
 from rla_agent.replicate.worker.link import Link, health_after
 from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode, UpToDate, Wait
-from rla_agent.replicate.worker.scan import Folder, Scanner
-from rla_agent.replicate.worker.send_job import Failed, FolderMode, NotYetError, SendJob, Sent
+from rla_agent.replicate.worker.scan import Scanner, item_name
+from rla_agent.replicate.worker.send_job import Failed, NotYetError, SendJob, Sent
+from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
-from rla_client.contract.checkpoint.checkpoint_retention import dropped
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    ARCHIVED_TABLE,
     CHECKPOINT,
     CODE,
-    DROPPED_NOTE,
-    FOLDER_KINDS,
-    LOG,
 )
-from rla_client.contract.run_part import run_file_name
 from rla_client.contract.text.terminal_text import printable
 
-RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
-SCAN_SHARE: Final = 50  # at least 50 times as long as it took
-LIVE_S: Final = 1.0  # live items are looked at so often …
-LIVE_SHARE: Final = 40  # … if that is cheap
-SETTLE_AT_ONCE: Final = 4
-MAX_ITEMS: Final = 64  # that are watched: with all kinds some hundred inotify watches
-RUN_NAME: Final = b"run.json"
-FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
-_END: Final = object()
-_LOGS: Final = LOG.encode() + b"/"
-_CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
@@ -111,7 +90,10 @@ class Counters:
 
 @dataclass
 class Database:
-    """A database at a target; see the module. `confirms`: what the target acknowledges may yet be lost."""
+    """A database at a target; see the module.
+
+    `confirms`: what the target acknowledges may yet be lost; `target`: as notes of pruned files name it.
+    """
 
     number: int
     scanner: Scanner
@@ -120,323 +102,58 @@ class Database:
     committed: Committed
     health: Health = field(default_factory=Health)
     counters: Counters = field(default_factory=Counters)
-    problem: str = ""
     mirror: bool = False
     append_every_s: float = 0.0
     confirms: bool = True
+    target: str = ""
 
     def __post_init__(self) -> None:
         """Open the data root."""
         self.descriptor = -1
-        self._flying: dict[Key, SendJob] = {}
+        self._flight = InFlight()
         self._going: dict[Key, Drop] = {}  # being deleted on the master: nothing is sent under their names
-        self._again: set[Key] = set()
-        self._ready: set[Key] = set()
         self._paced: dict[Key, float] = {}
         self._appends = pacing.Appends()
-        self._live: set[bytes] = set()
         self._leftovers = Leftovers(self.ledger, self.number)
         self.confirmations = Confirmations(self.ledger, self.number, needed=self.confirms)
+        self.parts = WaitingParts(
+            self.ledger, self.number, self.scanner.root, self.target, self._leftovers.give_up
+        )
+        self.changes = ChangedFiles(
+            *(self.ledger, self.number, self.scanner, self._flight, self._leftovers, self.parts),
+            mirror=self.mirror,
+        )
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
         self._moved_looked = -math.inf
         self._moved_after = b""  # the item folder that was looked for last
-        self._last_ended: list[tuple[int, str]] = []  # (end, item), the last one last
-        self._ended: set[str] = set()
         self._fleet: tuple[float, bytes] = (0.0, b"")
-        self._modes: dict[int, FolderMode] = {}
-        self._drops_seen: dict[bytes, tuple[int, int]] = {}  # item → times of the note and of its folder
-        self._scan: Iterator[object] | None = None
-        self._scan_due = self._live_due = 0.0
-        self._scan_cost = 0.0
-        self._looks_failed = 0
         self._batch_bytes = BATCH_BYTES
-        self._left_behind: set[Key] = set()  # appends that were due and found no room in their batch
 
     # -- looking ---------------------------------------------------------------------------
 
-    def look(self, now: float, budget_s: float) -> bool:
-        """Go on looking for at most `budget_s`; True while there is more to look at."""
-        if self._scan is None and now >= self._scan_due:
-            self._scan = self._everything(now)
-            self._scan_cost = 0.0
-        try:
-            if now >= self._live_due:
-                self._look_at_live(now)
-            if self._scan is None:
-                return False
-            began = time.monotonic()
-            while time.monotonic() - began < budget_s:
-                if next(self._scan, _END) is _END:
-                    self._scan = None
-                    self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
-                    break
-            self._scan_cost += time.monotonic() - began
-        except ScanError as error:
-            self._look_failed(error, now)
-        return self._scan is not None
-
-    def _look_failed(self, error: ScanError, now: float) -> None:
-        """The data root is away, or this process short of something: what is known stays, and later again."""
-        self.problem, self._scan = str(error), None
-        wait = max(1.0, health.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
-        self._looks_failed += 1
-        self._scan_due = self._live_due = now + min(RESCAN_S, wait)
-
     def look_now(self) -> None:
-        """Begin to look at everything with the next `look`, and at what the master has not confirmed."""
-        self._scan_due = 0.0
+        """Begin to look at everything, and at what the master has not confirmed."""
+        self.changes.look_now()
         self.confirmations.doubt()
 
-    def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
-        """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
-        try:
-            folder = self.scanner.one(path)
-        except ScanError as error:
-            self._look_failed(error, now)
-            return
-        if folder is None:
-            return
-        ((name, local),) = folder.files.items()
-        key = Key(self.ledger.folder(self.number, folder.path, folder.kind, folder.item), name)
-        record = self.ledger.record(key)
-        same_file = record is not None and record.local.ino == local.ino
-        self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
-        if record is not None and record.local.version != local.version:
-            self._see_late_change(folder, name)
-        if whole:
-            self._ready.add(key)  # until it is sent, or there is nothing to send
-
-    def hint_item(self, path: bytes, now: float) -> None:
-        """Look at an item now; `path` is one of its folders, below the data root."""
-        found = self.scanner.index(path.split(b"/"))
-        if found is None:
-            self.look_now()
-            return
-        try:
-            for folder in self.scanner.item(found[1]):
-                self._see_end(folder)
-                self._compare(folder, now)
-            self._look_at_jobs(now)
-            for folder in self.scanner.archives(found[1]):
-                for name in folder.files:
-                    self.hint(folder.path + b"/" + name, now)
-        except ScanError as error:
-            self._look_failed(error, now)
-
-    def _everything(self, now: float) -> Iterator[None]:
-        live: set[bytes] = set()
-        for folder in self.scanner.everything():
-            self._see_end(folder)
-            if folder.live:
-                live.add(folder.item)
-            self._compare(folder, now)
-            yield
-        self._look_at_jobs(now)
-        self._live = live
-        self.problem = ""
-        self._looks_failed = 0
-
-    def _see_end(self, folder: Folder) -> None:
-        """A run that has just ended, or has no sums yet: looked at once more when all of it is sent."""
-        if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
-            return
-        item = _name(folder.item)
-        run, sums = self._run_in(folder)
-        if run is not None:
-            self._note_end(item, run.mtime_ns)
-        just_ended = folder.item in self._live
-        self._live.discard(folder.item)
-        if run is not None and (sums not in folder.files or just_ended):
-            self._ended.add(item)
-
-    def _run_in(self, folder: Folder) -> tuple[Local | None, bytes]:
-        """The file in a log folder that says how its run stands, and the name of the sums beside it."""
-        if RUN_NAME in folder.files:
-            return folder.files[RUN_NAME], SUMS_NAME
-        run = self.scanner.run(_name(folder.item))
-        part = "" if run is None else run.part
-        return folder.files.get(os.fsencode(run_file_name(part))), sums_name(part)
-
-    def _see_late_change(self, folder: Folder, name: bytes) -> None:
-        """A file has changed (a tag, a note): sums of its run that were made before are made anew."""
-        if folder.live or folder.kind == ARCHIVE_TESTER or name.startswith(SUMS_NAME):
-            return
-        item = _name(folder.item)
-        run = self.scanner.run(item)
-        sums = sums_name("" if run is None else run.part)
-        if os.path.lexists(os.path.join(self.scanner.root, _LOGS, os.fsencode(item), sums)):
-            self._ended.add(item)
-
-    def _note_end(self, item: str, ended_ns: int) -> None:
-        if len(self._last_ended) < MAX_ITEMS or ended_ns > self._last_ended[0][0]:
-            others = [known for known in self._last_ended if known[1] != item]
-            self._last_ended = sorted([*others, (ended_ns, item)])[-MAX_ITEMS:]
-
-    def last_ended(self) -> list[str]:
-        """Folders of the items that ended last, absolute: worth watching."""
-        root, kinds = os.fsdecode(self.scanner.root), self.scanner.scope.kinds
-        wanted = [kind for kind in kinds if kind in FOLDER_KINDS]
-        return [os.path.join(root, kind, item) for _, item in self._last_ended for kind in wanted]
-
     def write_checksums(self, now: float) -> None:
-        """Write the sums of ended runs that are on the master, one at a time."""
+        """Write the sums of ended runs that are on the master."""
         if not self._open_root():
             return
-        for item in list(self._ended)[:SETTLE_AT_ONCE]:
-            if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
-                continue
-            try:
-                compact, run = self.append_every_s > 0, self.scanner.run(item)
-                path = write_checksums(
-                    self.ledger,
-                    self.number,
-                    self.scanner.root,
-                    self.descriptor,
-                    item,
-                    compact=compact,
-                    part="" if run is None else run.part,
-                )
-            except (ChecksumsError, ScanError) as error:
-                self.problem = printable(str(error))
-                path = b""
-            if path is None:
-                continue
-            self._ended.discard(item)
-            if path:
-                self.hint(path, now, whole=True)
-
-    def _look_at_live(self, now: float) -> None:
-        began = time.monotonic()
-        for item in set(map(_name, self._live)):
-            for folder in self.scanner.item(item):
-                self._see_end(folder)
-                self._compare(folder, now)
-        if self._live:
-            self._look_at_jobs(now)
-        self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
-
-    def _look_at_jobs(self, now: float) -> None:
-        for folder in self.scanner.jobs():
-            self._compare(folder, now)
-
-    def _compare(self, folder: Folder, now: float) -> None:
-        if folder.live:
-            self._live.add(folder.item)
-        known = self.ledger.states(self.number, folder.path)
-        if not known and not folder.files and folder.mode is None:
-            return
-        number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
-        self._see_dropped(folder)
-        self._see_mode(number, folder)
-        for name, local in folder.files.items():
-            row = known.pop(name, None)
-            key = Key(number, name)
-            if row is not None and row[:-1] == (CLEAN, *local.version, local.size):
-                if row[-1] != local.mode and key not in self._flying:
-                    self.ledger.mark(key, self.number, plan.priority(folder.kind, 0), 0, now)
-            elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
-                acked = row[5] or 0 if row and row[1] == local.ino else 0
-                self._mark(key, folder.kind, local, acked, now)
-                if row is not None:
-                    self._see_late_change(folder, name)
-        if folder.partial:
-            return  # who is not seen may be there
-        for name, row in known.items():
-            key, path = Key(number, name), folder.path + b"/" + name
-            self._vanished(key, path, sent=row[5] is not None, state=row[0])
-
-    def _see_mode(self, number: int, folder: Folder) -> None:
-        """Send a folder's permissions where they are others than the master's was given."""
-        if folder.mode in {None, self.ledger.folder_mode(number)} or len(self._modes) >= FOLDERS_A_LOOK:
-            return
-        assert folder.mode is not None
-        self._modes[number] = FolderMode(number, folder.path, folder.mode, folder.shared)
-
-    def _mark(self, key: Key, kind: str, local: Local, acked: int, now: float) -> None:
-        if key in self._flying:
-            self._again.add(key)
-            return
-        pending = max(0, local.size - acked) if plan.is_growing(kind, key.name) else local.size
-        self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
-
-    def _vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
-        if key in self._flying or state not in {CLEAN, 1, PARKED}:
-            return
-        self._leftovers.give_up(key)
-        self._settled(key)
-        if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
-            self.ledger.set_state(key, PRUNED)
-        elif sent and self._was_dropped(key, path):
-            self.ledger.set_state(key, DROPPED)
-        elif sent:
-            self.ledger.set_state(key, GONE)
-        else:
-            self.ledger.forget(key)
-
-    def _settled(self, key: Key) -> None:
-        """There is nothing to send of a file: forget how it was to go."""
-        self._ready.discard(key)
-        self._left_behind.discard(key)
-
-    def _was_dropped(self, key: Key, path: bytes) -> bool:
-        """Whether the master is to drop what `max_to_keep`, and nobody else, took away here.
-
-        It was the version that was sent, or a later one. Of a sharded checkpoint that the master has not
-        all of, the rest goes there, too: nobody could load it.
-        """
-        if not path.startswith(_CHECKPOINTS):
-            return False
-        sharded = sharded_order.split(CHECKPOINT, path)
-        if not self.mirror and (sharded is None or self._may_be_whole(sharded[0])):
-            return False
-        which = path if sharded is None else sharded[0]
-        folder, _, name = os.fsdecode(os.path.join(self.scanner.root, which)).rpartition("/")
-        noted, record = dropped(Path(folder)).get(name), self.ledger.record(key)
-        return noted is not None and record is not None and noted >= record.local.mtime_ns
-
-    def _may_be_whole(self, checkpoint: bytes) -> bool:
-        """Whether the master has a sharded checkpoint, or will have with what is on its way."""
-        on_its_way = any(
-            job.due.path == sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK
-            for job in self._flying.values()
-        )
-        return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
-
-    def _see_dropped(self, above: Folder) -> None:
-        """Sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
-        item = above.item
-        if above.kind != CHECKPOINT or above.path != item:
-            return
-        folder = Path(os.fsdecode(os.path.join(self.scanner.root, item)))
-        try:
-            seen = (os.lstat(folder / DROPPED_NOTE).st_mtime_ns, os.lstat(folder).st_mtime_ns)
-        except OSError:
-            return
-        if self._drops_seen.get(item) == seen:
-            return
-        busy = False
-        for name in dropped(folder):
-            gone = item + b"/" + os.fsencode(name)
-            if sharded_order.split(CHECKPOINT, gone + b"/x") is None or os.path.lexists(folder / name):
-                continue
-            if any(job.due.path.startswith(gone + b"/") for job in self._flying.values()):
-                busy = True
-                continue
-            for inner in (sharded_order.own_folder(gone), gone):
-                for below, row in self._states(inner).items():
-                    key = Key(self.ledger.folder(self.number, inner, CHECKPOINT, item), below)
-                    self._vanished(key, inner + b"/" + below, sent=row[5] is not None, state=row[0])
-        if not busy:
-            self._drops_seen[item] = seen
+        compact, flying = self.append_every_s > 0, self._flight.jobs.values()
+        paths, problem = self.changes.ended.write_sums(self.descriptor, flying, compact=compact)
+        self.changes.problem = problem or self.changes.problem
+        for path in paths:
+            self.changes.hint(path, now, whole=True)
 
     def _open_root(self) -> bool:
         if self.descriptor < 0:
             try:
                 self.descriptor = open_root(self.scanner.root)
             except OSError as error:
-                self.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
+                self.changes.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
                 return False
         return True
 
@@ -454,24 +171,24 @@ class Database:
     def _give(self, number: int, now: float) -> None:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
-        waits = urgent_only and self._flying and not self._is_held_up(now)
+        waits = urgent_only and self._flight.jobs and not self._is_held_up(now)
         syncs = () if waits else self.confirmations.take_syncs(now)
         checks = self._take_checks(number, now)
         jobs: list[SendJob] = []
         if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
-            due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying))
+            due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flight.jobs))
             jobs = self._jobs(due, now)
         status = self._fleet_due(now)
         dropped = self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
         drops = [
             drop for drop in sharded_order.in_order(dropped, self._states) if drop.key not in self._going
         ]
-        remove = self._leftovers.take_orphans(now)
-        works = any((jobs, remove, status, self._modes, drops, checks, syncs))
+        remove, parts = self._leftovers.take_orphans(now), self.parts.take(now)
+        works = any((jobs, remove, status, self.changes.modes, drops, checks, syncs, parts))
         moved = self._take_moved(now, connects=not works and not self.link.is_open(number))
         if not works and not moved:
             return
-        modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
+        modes = tuple(self.changes.modes.pop(key) for key in list(self.changes.modes)[:MODES_A_BATCH])
         temps = [
             Temp(job.temp, job.due.key, job.local, job.start, job.sure)
             for job in jobs
@@ -479,7 +196,7 @@ class Database:
         ]
         self.ledger.add_temps(self.number, temps)
         for job in jobs:
-            self._flying[job.due.key] = job
+            self._flight.jobs[job.due.key] = job
             if job.attempts:
                 self.ledger.attempt(job.due, job.attempts)
         self.ledger.commit()
@@ -487,7 +204,7 @@ class Database:
         used = self.ledger.made_any(self.number)
         batch = SendBatch(
             *(self.number, self.descriptor, tuple(jobs), remove, status, modes, tuple(drops), used),
-            *(self.confirms, syncs, checks, moved),
+            *(self.confirms, syncs, checks, moved, parts),
         )
         self._given_at[number] = now
         self.link.give(number, batch)
@@ -507,7 +224,7 @@ class Database:
         if self._checked and self.ledger.any_due(self.number):
             self._checked = False
             return ()
-        checks = self.confirmations.take_checks(self._flying, self.link, now)
+        checks = self.confirmations.take_checks(self._flight.jobs, self.link, now)
         self._checked = bool(checks)
         return checks
 
@@ -529,14 +246,18 @@ class Database:
         jobs: list[SendJob] = []
         total = 0
         for row in due:
-            if row.key in self._flying or row.key in self._going or self.confirmations.is_checked(row.key):
+            if (
+                row.key in self._flight.jobs
+                or row.key in self._going
+                or self.confirmations.is_checked(row.key)
+            ):
                 continue
             job = self._job(row, now)
             if job is None:
                 continue
             if jobs and (total + job.size > self._batch_bytes or len(jobs) >= BATCH_FILES):
                 if isinstance(job.action, Append):
-                    self._left_behind.add(row.key)
+                    self._flight.left_behind.add(row.key)
                 break
             jobs.append(self._leftovers.resumed(job))  # not before it is sure to go
             total += job.size
@@ -547,18 +268,18 @@ class Database:
         try:
             local = local_state(os.lstat(full))
         except OSError:
-            self._vanished(due.key, due.path, sent=due.record is not None, state=1)
+            self.changes.vanished(due.key, due.path, sent=due.record is not None, state=1)
             return None
         action = self._decide(due, full, local, now)
         if isinstance(action, UpToDate):
-            self._settled(due.key)
+            self._flight.settle(due.key)
             self.ledger.set_state(due.key, CLEAN)
             return None
         at = now + max(0.1, action.seconds) if isinstance(action, Wait) else self._earliest(due, action, now)
         if isinstance(action, Wait) or at > now:
             self.ledger.retry_at(due.key, at, failed=False)
             return None
-        self._left_behind.discard(due.key)
+        self._flight.left_behind.discard(due.key)
         return SendJob(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
 
     def _earliest(self, due: Due, action: ReplaceFile | Append | SetMode, now: float) -> float:
@@ -568,7 +289,7 @@ class Database:
             isinstance(action, Append) or (isinstance(action, ReplaceFile) and action.compare)
         ):
             return paced
-        if isinstance(action, Append) and due.key not in self._left_behind:
+        if isinstance(action, Append) and due.key not in self._flight.left_behind:
             return self._appends.next(due.item, due.seen, now, self.append_every_s)
         return now
 
@@ -585,7 +306,7 @@ class Database:
     def _decide(self, due: Due, full: bytes, local: Local, now: float) -> plan.Action:
         growing = plan.is_growing(due.kind, due.key.name)
         owned: Owned | None = self.committed.lookup(full) if growing else None  # outputs are of these names
-        rest = plan.OVERDUE_S if due.key in self._ready else time.time() - local.mtime_ns / 1e9
+        rest = plan.OVERDUE_S if due.key in self._flight.ready else time.time() - local.mtime_ns / 1e9
         action = plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
         sharded = None if isinstance(action, UpToDate) else sharded_order.split(due.kind, due.path)
         if sharded is not None and not self._goes_in_order(due, *sharded):
@@ -602,7 +323,7 @@ class Database:
         mark = self._mark_of(checkpoint, due.item)
         if due.key == mark:
             return True
-        if mark in self._flying:
+        if mark in self._flight.jobs:
             return False
         if sharded_order.is_of_another_save(self.scanner.root, checkpoint, self._states):
             self.ledger.set_state(mark, DROPPED)
@@ -621,7 +342,7 @@ class Database:
             return b""
         runs = []
         steps = self.committed.time_steps()
-        for item in sorted(set(map(_name, self._live))):
+        for item in sorted(set(map(item_name, self.changes.live))):
             try:
                 run = self.scanner.run(item)
             except ScanError:
@@ -650,20 +371,19 @@ class Database:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
             if drop in outcome.dropped and drop.key.name == sharded_order.MARK:
-                self.hint(drop.path, now)  # that of a later save may be here
+                self.changes.hint(drop.path, now)  # that of a later save may be here
         self.confirmations.synced(outcome.synced)
         self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)
-        for item in outcome.back:
-            self.ledger.returned(self.number, item)
+        self._looked(outcome, now)
         for result in outcome.results:
-            self._land(result.job)
+            self._flight.land(result.job)
             if isinstance(result, Sent):
                 self._sent(result, now, can_sync=outcome.can_sync)
             else:
                 self._failed(result, now)
         for job in outcome.open_jobs():
-            self._land(job)
+            self._flight.land(job)
             self._leftovers.keep(job)
         self._send_unsound_anew()
         if outcome.error is not None:
@@ -677,16 +397,19 @@ class Database:
         if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
 
+    def _looked(self, outcome: BatchOutcome, now: float) -> None:
+        """What has changed on the master without us."""
+        for item in outcome.back:
+            self.ledger.returned(self.number, item)
+        for item in self.parts.looked(outcome.batch.parts, outcome.parts):
+            self.changes.hint_item(item, now)
+
     def _send_unsound_anew(self) -> None:
         """What the master's disk gave an error for goes as a whole; what is under way first lands."""
-        ready = [key for key in self._unsound if key not in self._flying]
+        ready = [key for key in self._unsound if key not in self._flight.jobs]
         self._unsound.difference_update(ready)
         for key in ready:
             self.ledger.send_anew(key)
-
-    def _land(self, job: SendJob) -> None:
-        self._flying.pop(job.due.key, None)
-        self._ready.discard(job.due.key)
 
     def _sent(self, result: Sent, now: float, *, can_sync: bool) -> None:
         job, key = result.job, result.job.due.key
@@ -713,15 +436,15 @@ class Database:
         wanted = result.record.acked
         if not isinstance(job.action, SetMode):
             wanted = job.action.upto if isinstance(job.action, Append) else job.action.size
-        if key in self._again or result.record.acked < wanted:
-            self._again.discard(key)
+        if key in self._flight.again or result.record.acked < wanted:
+            self._flight.again.discard(key)
             prio = plan.priority(job.due.kind, 0)
             self.ledger.mark(key, self.number, prio, max(0, wanted - result.record.acked), now)
             self.ledger.retry_at(key, now + pacing.PACE_S, failed=False)
 
     def _failed(self, result: Failed, now: float) -> None:
         job, error, key = result.job, result.error, result.job.due.key
-        self._again.discard(key)
+        self._flight.again.discard(key)
         if job.uses_temp:
             self._leftovers.orphans.append(job.temp)
         if isinstance(error, BuriedError):
@@ -745,7 +468,7 @@ class Database:
     def _try_later(self, job: SendJob, error: Exception, now: float) -> None:
         key, tries = job.due.key, job.due.tries
         if isinstance(error, FileNotFoundError):
-            self._vanished(key, job.due.path, sent=job.due.record is not None, state=1)
+            self.changes.vanished(key, job.due.path, sent=job.due.record is not None, state=1)
             return
         if isinstance(error, UnreadableError):
             error = error.why
@@ -804,8 +527,3 @@ def _close_after(threads: list[threading.Thread], root: int) -> None:
 def _temp(path: bytes) -> bytes:
     folder, slash, _ = path.rpartition(b"/")
     return folder + slash + b".rla-tmp-" + secrets.token_hex(8).encode()
-
-
-def _name(item: bytes) -> str:
-    """`table/YYYY/MM/DD/name` of an item's folder."""
-    return os.fsdecode(item.partition(b"/")[2])

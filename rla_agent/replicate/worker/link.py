@@ -37,6 +37,7 @@ from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
 from rla_agent.replicate.worker.health import Health
 from rla_agent.replicate.worker.send import Sender, check_mounted
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob
+from rla_agent.replicate.worker.sharded_master import PartFound, look_all
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.layout import CHECKPOINT
@@ -184,6 +185,7 @@ class Link:
         synced: tuple[Unsynced, ...] = ()
         unsound: tuple[Unsynced, ...] = ()
         back: tuple[bytes, ...] = ()
+        parts: list[PartFound] = []
         before = 0
         try:
             session = self._session(number, used=batch.used)
@@ -200,6 +202,9 @@ class Link:
             sender = Sender(session, batch.root, meter, meter.synced, used=used)
             sender.set_folder_modes(batch.modes)
             sender.send_all(batch.jobs, results)
+            if batch.parts and used:
+                check_mounted(session)
+            look_all(session, batch.parts, parts)
             back = tuple(item for item in batch.moved if session.stat(item) is not None)
             synced, unsound = _synced(session, batch.syncs)
             _check(session, batch.checks, checked, used=used)
@@ -219,6 +224,7 @@ class Link:
         return BatchOutcome(
             *(number, batch, tuple(results), removed, error, written),
             *(tuple(dropped), synced, tuple(checked), back, can_sync, unsound),
+            parts=tuple(parts),
         )
 
     def _session(self, number: int, *, used: bool) -> Session:

@@ -1,7 +1,8 @@
 """Scan of a data root for the files of its items.
 
 Folder by folder (a generator, so that the worker serves hints in between). Only files of items are seen:
-`<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, and the same below `arc/`.
+`<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, and the same below `arc/`; where
+it is asked for, this machine's parts of sharded checkpoints that lie on several.
 `run.json` in the item's log folder says whose it is and whether it lives; where a part of another machine's
 run lies, `run.part.<machine>.json`. A folder that cannot be listed is left out and noted in `Scanner.unread`:
 nothing is known of what it holds, so nobody may conclude that it is gone.
@@ -22,15 +23,23 @@ from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, ItemRun, read_run
 from rla_agent.replicate.worker.source_file import folder_copy_mode, local_state
 from rla_agent.replicate.worker.unread import ScanError, Unread, unread
+from rla_client.contract.checkpoint.sharded_files import (
+    OWN_FOLDER,
+    PART_FILE,
+    is_only_of_the_making,
+    parse_parts_name,
+)
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
+    CHECKPOINT,
     DEFAULT_LOG_TYPES,
     JOBS_FOLDER,
     LOG,
     OWN_NAMES,
+    PARTS_FOLDER,
 )
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.run_part import part_machine
@@ -48,6 +57,7 @@ _STORES: Final = frozenset(
     {b".objects", b".rla", JOBS_FOLDER.encode()}
 )  # of this machine alone, beside the tables
 _OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
+_MAKING: Final = os.fsencode(PARTS_FOLDER)
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
@@ -95,9 +105,11 @@ class Folder:
 class Scanner:
     """Looks at one data root. `unread`: folders of which not all could be seen at the last look, and why."""
 
-    def __init__(self, root: bytes, scope: Scope) -> None:
+    def __init__(self, root: bytes, scope: Scope, *, making: bool = False) -> None:
+        """`making`: see this machine's parts of sharded checkpoints in the making, too."""
         self.root = root
         self.scope = scope
+        self._making = making
         self._runs: dict[str, ItemRun | None] = {}
         self.unread: dict[bytes, Unread] = {}
         self._jobs: dict[tuple[bytes, int, int], bool] = {}  # name, inode, mtime of a job's file → it goes
@@ -268,9 +280,26 @@ class Scanner:
                 inner.append(path + b"/" + entry.name)
             else:
                 self._add(files, path, entry)
-        yield self._folder(path, kind, item, files, live=self._live(_item_name(item)))
+        yield self._folder(path, kind, item, files, live=self._live(item_name(item)))
         for below in inner:
             yield from self._inside(below, kind, item, depth + 1)
+        if self._making and kind == CHECKPOINT and path == item:
+            yield from self._parts(path + b"/" + _MAKING, item, depth + 1)
+
+    def _parts(self, path: bytes, item: bytes, depth: int) -> Iterator[Folder]:
+        """Saves in the making of which all of this machine's part is here, and others are elsewhere."""
+        for save, is_folder in self._entries(path, depth) or ():
+            here = path + b"/" + save.name
+            told = os.path.join(self.root, here, os.fsencode(PART_FILE))
+            if not is_folder or parse_parts_name(os.fsdecode(save.name)) is None or not os.path.lexists(told):
+                continue
+            for folder in (here, here + b"/" + os.fsencode(OWN_FOLDER)):
+                files: dict[bytes, Local] = {}
+                for entry, is_inner in self._entries(folder, depth + 1) or ():
+                    own = entry.name.startswith(_TEMP) or is_only_of_the_making(os.fsdecode(entry.name))
+                    if not is_inner and not own:
+                        self._add(files, folder, entry)
+                yield self._folder(folder, CHECKPOINT, item, files, live=self._live(item_name(item)))
 
     def _folder(
         self, path: bytes, kind: str, item: bytes, files: dict[bytes, Local], *, live: bool
@@ -355,6 +384,7 @@ def _without_suffix(item: str) -> str:
     return item
 
 
-def _item_name(item: bytes) -> str:
+def item_name(item: bytes) -> str:
+    """`table/YYYY/MM/DD/name` of an item's folder."""
     parts = item.split(b"/")
     return os.fsdecode(b"/".join(parts[2 if parts[0] == os.fsencode(ARCHIVED_TABLE) else 1 :]))

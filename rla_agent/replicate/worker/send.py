@@ -531,7 +531,8 @@ def _same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
         return None
     source.skip_to(size)
     made = source.record(job.action.generation, size, record.remote_mtime_s)
-    return made if made.crc == record.crc and record.sha256 in {None, made.sha256} else None
+    same = made.crc == record.crc if record.sha256 is None else made.sha256 == record.sha256
+    return made if same else None  # of what another machine sent only SHA-256 is known
 
 
 def _mtime_s(job: SendJob, source: Source) -> int:

@@ -58,7 +58,8 @@ def database_snapshot(served: ServedDatabase, now: float) -> dict[str, Any]:
         "health": word,
         "reason": health.reason,
         "fix": health.fix,
-        "problem": served.database.problem,
+        "problem": served.database.changes.problem,
+        "parts": served.database.parts.problems(),
         "unread": [
             {"path": os.fsdecode(path), "reason": why.reason, "fix": why.fix}
             for path, why in islice(unread.items(), status.MAX_PARKED)

@@ -4,6 +4,9 @@ A file waits until the master has all of the earlier sorts: data, receipts, `.me
 nobody who looks there takes a part of a checkpoint for the whole. For the same reason `whole.json` is the
 first that goes from there: where a later save of a time-step takes the place of an earlier one, and where
 retention has dropped a checkpoint.
+
+Of a save that lies on several machines each sends its part into a folder that is named after the save, in the
+same order. What was only of the making stays here.
 """
 
 from __future__ import annotations
@@ -19,29 +22,48 @@ from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
     METADATA,
     OWN_FOLDER,
+    PART_FILE,
     WHOLE_FILE,
     WHOLE_NAME,
+    is_only_of_the_making,
+    parse_parts_name,
     receipt_rank,
 )
-from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
 
 LOOK_AGAIN_S: Final = 0.5
 DATA, RECEIPT, INDEX, WHOLE = range(4)
 _ENDING: Final = os.fsencode(FOLDER_ENDING)
 _OWN: Final = os.fsencode(OWN_FOLDER)
+_MAKING: Final = os.fsencode(PARTS_FOLDER)
+MAKING: Final = b"/" + _MAKING + b"/"
+PART: Final = os.fsencode(f"/{PART_FILE}")
 MARK: Final = os.fsencode(WHOLE_NAME)
 States = Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
 
 
 def split(kind: str, path: bytes) -> tuple[bytes, bytes] | None:
-    """(folder of the sharded checkpoint, path below it) of a file below a data root; None of any other."""
-    if kind != CHECKPOINT or _ENDING not in path:
+    """(folder of the sharded checkpoint, path below it) of a file below a data root; None of any other.
+
+    The folder is that of a whole one, or of one in the making.
+    """
+    if kind != CHECKPOINT or (_ENDING not in path and _MAKING not in path):
         return None
     parts = path.split(b"/")
     for end in (len(parts) - 1, len(parts) - 2):  # files lie in the folder, or in OWN_FOLDER of it
-        if parts[end - 1].endswith(_ENDING):
+        if parts[end - 1].endswith(_ENDING) or _is_making(parts[:end]):
             return b"/".join(parts[:end]), b"/".join(parts[end:])
     return None
+
+
+def _is_making(parts: list[bytes]) -> bool:
+    return parts[-2:-1] == [_MAKING] and parse_parts_name(os.fsdecode(parts[-1])) is not None
+
+
+def is_in_making(path: bytes) -> bool:
+    """Whether a file below a data root, or on the master, is of a save in the making."""
+    found = split(CHECKPOINT, path)
+    return found is not None and _is_making(found[0].split(b"/"))
 
 
 def sort_of(below: bytes) -> int:
@@ -67,6 +89,7 @@ def waits_for_others(root: bytes, folder: bytes, below: bytes, states: States) -
     own = sort_of(below)
     if own == DATA:
         return False
+    making = _is_making(folder.split(b"/"))
     for inner in (b"", _OWN):
         here = folder + b"/" + inner if inner else folder
         known = states(here)
@@ -75,6 +98,8 @@ def waits_for_others(root: bytes, folder: bytes, below: bytes, states: States) -
                 name = inner + b"/" + entry.name if inner else entry.name
                 if sort_of(name) >= own or not entry.is_file(follow_symlinks=False):
                     continue
+                if making and is_only_of_the_making(os.fsdecode(entry.name)):
+                    continue  # it is never sent
                 local = local_state(entry.stat(follow_symlinks=False))
                 if known.get(entry.name, ())[:-1] != (CLEAN, *local.version, local.size):
                     return True

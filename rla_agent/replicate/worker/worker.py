@@ -126,7 +126,7 @@ class Worker:
         self._follow_changes(now)
         more = False
         for served in self._served.values():
-            more = served.database.look(now, LOOK_S) or more
+            more = served.database.changes.look(now, LOOK_S) or more
             if not markers.paused(self._state):
                 served.database.dispatch(now)
         self._retention.poll(now, [served.kept for served in self._served.values() if served.kept])
@@ -139,11 +139,13 @@ class Worker:
     def _follow_changes(self, now: float) -> None:
         for path in self._watch.take():
             for database, inner in self._homes(path):
-                database.hint(inner, now)
+                database.changes.hint(inner, now)
         if now >= self._watch_due:
             self._watch_due = now + WATCH_S
             databases = [served.database for served in self._served.values()]
-            self._watch.set(folder for database in databases for folder in database.last_ended())
+            self._watch.set(
+                folder for database in databases for folder in database.changes.ended.last_ended()
+            )
 
     def _take_outcomes(self, now: float) -> None:
         with suppress(queue.Empty):
@@ -167,13 +169,13 @@ class Worker:
         for path, owned in hint.outputs:
             self._committed.hint(path, owned)
             for database, inner in self._homes(path):
-                database.hint(inner, now)
+                database.changes.hint(inner, now)
         for path in hint.files:
             for database, inner in self._homes(path):
-                database.hint(inner, now, whole=True)
+                database.changes.hint(inner, now, whole=True)
         for path in hint.now:
             for database, inner in self._homes(path):
-                database.hint_item(inner, now)
+                database.changes.hint_item(inner, now)
         if not (hint.outputs or hint.files or hint.now):
             self._registry_due = self._note_due = 0.0  # somebody acted: read what they left, tell of it
             self.wake()
@@ -250,9 +252,14 @@ class Worker:
         link = Link(
             target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
         )
-        scanner = Scanner(root, scope.scope(entry, config, self._host))
-        database = Database(number, scanner, link, self._ledger, self._committed, confirms=target.confirms)
-        database.mirror, database.append_every_s = target.retention == "mirror", target.append_every_s
+        scanner = Scanner(root, scope.scope(entry, config, self._host), making=True)
+        database = Database(
+            *(number, scanner, link, self._ledger, self._committed),
+            mirror=target.retention == "mirror",
+            append_every_s=target.append_every_s,
+            confirms=target.confirms,
+            target=target.name,
+        )
         kept = RetainedDatabase(entry.data_root, target, config.agent) if config.agent.retention else None
         return ServedDatabase(entry, changed, database, target, Outage(target.name), kept=kept)
 

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 import msgpack
 
+from rla_client.contract.checkpoint.prune_notes import read_note
 from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, write_atomic
@@ -145,12 +146,15 @@ def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
     Args:
         folder: of the checkpoints.
         names: of what is dropped there.
-        last: these are folders, in each of which this file was written last.
+        last: these are folders, in each of which this file was written last; the master may have it alone.
     """
     lines = []
     for name in names:
+        path = folder / name / last
+        note = read_note(path.parent, path.name)  # None where it is here
         with suppress(OSError):
-            lines.append(json.dumps([name, os.lstat(folder / name / last).st_mtime_ns]).encode() + b"\n")
+            mtime_ns = os.lstat(path).st_mtime_ns if note is None else note.mtime_ns
+            lines.append(json.dumps([name, mtime_ns]).encode() + b"\n")
     if not lines:
         return
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

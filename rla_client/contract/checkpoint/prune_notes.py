@@ -61,15 +61,20 @@ def note_path(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder, PRUNED_FOLDER, name + NOTE_ENDING)
 
 
-def write_note(folder: str | os.PathLike[str], note: PrunedFile) -> None:
+def write_note(folder: str | os.PathLike[str], note: PrunedFile, *, durable: bool = True) -> None:
     """Make a note durable.
+
+    Args:
+        folder: of the file.
+        note: of it.
+        durable: False where a power cut may take it.
 
     Raises:
         OSError: it cannot be written; nothing is noted.
     """
     content = json.dumps({"format": 1, **asdict(note)}, indent=1).encode()
     with held_folder(folder, PRUNED_FOLDER, create=True) as notes:
-        write_atomic(notes / (note.name + NOTE_ENDING), content, mode=file_mode(notes))
+        write_atomic(notes / (note.name + NOTE_ENDING), content, mode=file_mode(notes), durable=durable)
 
 
 def drop_note(folder: str | os.PathLike[str], name: str) -> None:

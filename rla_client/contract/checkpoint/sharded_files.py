@@ -9,6 +9,7 @@
             .metadata                        which tensor lies where
             .rla/plan-<rank>.json            what a rank could write in this save
             .rla/shard-<rank>.json           receipt: these files of this rank are durable
+            .rla/part.json                   all is here of this machine's ranks; the others are elsewhere
             .rla/whole.json                  the checkpoint is complete; nothing else says so
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
         .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
@@ -27,8 +28,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.job.checkpoint_job import final_name
@@ -45,6 +47,8 @@ FOLDER_ENDING: Final = ".dcp"
 OWN_FOLDER: Final = ".rla"
 WHOLE_NAME: Final = "whole.json"
 WHOLE_FILE: Final = f"{OWN_FOLDER}/{WHOLE_NAME}"
+PART_NAME: Final = "part.json"
+PART_FILE: Final = f"{OWN_FOLDER}/{PART_NAME}"
 METADATA: Final = ".metadata"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"
@@ -56,6 +60,7 @@ MAX_NOTE_BYTES: Final = 256 << 20  # the lengths of all pickled objects
 MAX_WHOLE_BYTES: Final = 256 << 20  # a kilobyte for each of a quarter of a million files
 _FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
 _PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)
+_PLAN = re.compile(r"plan-(0|[1-9][0-9]{0,6})\.json")
 _RECEIPT = re.compile(r"shard-(0|[1-9][0-9]{0,6})\.json")
 _SHARD = re.compile(r"__(0|[1-9][0-9]{0,6})_[0-9]{1,6}\.distcp")
 _LAYOUT = re.compile(r"[0-9a-f]{32}")
@@ -138,6 +143,11 @@ def receipt_rank(file: str) -> int | None:
     return None if match is None else int(match[1])
 
 
+def is_only_of_the_making(file: str) -> bool:
+    """Whether a file of OWN_FOLDER says nothing any more once the checkpoint is whole."""
+    return file == PART_NAME or _PLAN.fullmatch(file) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class KeptFile:
     """A durable file of a checkpoint: size in bytes, SHA-256 in hex."""
@@ -216,6 +226,8 @@ class PlanNote:
         layout: hash of the pieces' description, which is in `layout_file`.
         host: of the rank.
         lengths: key → bytes of the pickled objects that it has.
+        order: of rank 0, as in its receipt, and so are `metrics`.
+        keep: of rank 0: which checkpoints stay once this one is whole.
     """
 
     token: str
@@ -225,10 +237,13 @@ class PlanNote:
     layout: str
     host: str
     lengths: Mapping[str, int]
+    order: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    keep: Retention = Retention()  # noqa: RUF009 - frozen
 
     def encode(self) -> bytes:
         """JSON."""
-        return _json({"format": FORMAT, **asdict(self)})
+        return _json({"format": FORMAT, **asdict(self), "metrics": _told_metrics(self.metrics)})
 
     @classmethod
     def decode(cls, data: bytes) -> PlanNote:
@@ -249,6 +264,9 @@ class PlanNote:
             layout=layout,
             host=text_field(fields.get("host"), "host"),
             lengths={str(key): count_field(count, "length") for key, count in lengths.items()},
+            order=int64_field(fields.get("order", 0), "order"),
+            metrics=_metrics(fields.get("metrics", {})),
+            keep=_retention(fields.get("keep", {})),
         )
 
 
@@ -264,6 +282,8 @@ class Receipt:
         files: shards and the rank's own file.
         metadata: of rank 0: `.metadata` as it is to be; None of the others.
         metrics: of rank 0: values that retention compares.
+        beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
+            several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
     """
 
     save: SaveIdentity
@@ -273,6 +293,13 @@ class Receipt:
     files: tuple[KeptFile, ...]
     metadata: KeptFile | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    beside: tuple[int, ...] = ()
+
+    @property
+    def stamp(self) -> Stamp:
+        """Of the checkpoint, in a save that lies in several data roots."""
+        save = self.save
+        return Stamp(save.token, self.order, save.run, save.name, save.step, self.metrics)
 
     def encode(self) -> bytes:
         """JSON, as it lies in the checkpoint."""
@@ -297,6 +324,9 @@ class Receipt:
         for entry in kept:
             _check_owner(entry.file, rank)
         metadata = fields.get("metadata")
+        beside = _ranks(fields.get("beside", []), save.world)
+        if beside and rank not in beside:
+            raise RemoteProtocolError("a rank is not beside itself")
         return cls(
             save=save,
             rank=rank,
@@ -305,7 +335,36 @@ class Receipt:
             files=kept,
             metadata=None if metadata is None else KeptFile.from_fields(metadata),
             metrics=_metrics(fields.get("metrics")),
+            beside=beside,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePart:
+    """`part.json`: all of a machine's ranks have written, those of other machines into other data roots.
+
+    Attributes:
+        save: which.
+        ranks: of this machine, sorted.
+    """
+
+    save: SaveIdentity
+    ranks: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self.save), "ranks": self.ranks})
+
+    @classmethod
+    def decode(cls, data: bytes) -> MachinePart:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no `part.json`.
+        """
+        fields = _fields(data)
+        save = SaveIdentity.from_fields(fields)
+        return cls(save, _ranks(fields.get("ranks"), save.world))
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +466,7 @@ def _check_owner(file: str, rank: int | None) -> None:
 
 def _encoded(of: Receipt | Whole) -> bytes:
     """JSON of one of the two: the fields of its save beside its own."""
-    metrics = {key: repr(value) for key, value in of.metrics.items()}
-    own = {**asdict(of), "metrics": metrics}
+    own = {**asdict(of), "metrics": _told_metrics(of.metrics)}
     del own["save"]
     return _json({"format": FORMAT, **asdict(of.save), **own})
 
@@ -434,3 +492,32 @@ def _metrics(value: object) -> dict[str, float]:
         return {str(key): float(number) for key, number in value.items()}
     except (TypeError, ValueError) as error:
         raise RemoteProtocolError(f"metrics are not numbers: {error}") from error
+
+
+def _told_metrics(metrics: Mapping[str, float]) -> dict[str, str]:
+    """As texts, which JSON has for infinity, too."""
+    return {key: repr(value) for key, value in metrics.items()}
+
+
+def _ranks(value: object, world: int) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > world:
+        raise RemoteProtocolError("ranks are not a list of this job's")
+    found = tuple(count_field(rank, "rank") for rank in value)
+    if sorted(set(found)) != list(found) or (found and found[-1] >= world):
+        raise RemoteProtocolError("ranks are not sorted, or not of this job")
+    return found
+
+
+def _retention(value: object) -> Retention:
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("keep is not a map")
+    count, every, best = value.get("max_to_keep"), value.get("keep_every"), value.get("keep_best")
+    if best is not None:
+        if not isinstance(best, list) or len(best) != 3 or best[1] not in get_args(Mode):  # noqa: PLR2004 - its fields
+            raise RemoteProtocolError("keep_best is not a metric, a mode and a number")
+        best = text_field(best[0], "metric"), best[1], count_field(best[2], "keep_best")
+    return Retention(
+        None if count is None else positive_field(count, "max_to_keep"),
+        None if every is None else positive_field(every, "keep_every"),
+        best,
+    )

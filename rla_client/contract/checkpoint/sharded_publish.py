@@ -12,6 +12,11 @@ Each step is durable before the next one. A kill between any two leaves the form
 and the next publisher goes on. Saves that the fence keeps out move to `.rla-parts/abandoned-N/`: who still
 writes into such a folder finds that it is gone.
 
+Where the ranks of a job have several data roots, none of them gets all parts. What all ranks of one machine
+have written is marked by `part.json`, for its agent to send. Publication then happens on the master, in the
+same steps; here the save gets its name by `finish_on_master`, as a checkpoint of which some files, and
+`whole.json`, are on the master.
+
 Who publishes, removes or raises the fence holds LOCK_FILE meanwhile. With a look of before another one did
 that, it would put a newer checkpoint away for an older one.
 """
@@ -19,17 +24,20 @@ that, it would put a newer checkpoint away for an older one.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from rla_client.contract.checkpoint.prune_notes import PrunedFile
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
     LOCK_FILE,
@@ -37,16 +45,21 @@ from rla_client.contract.checkpoint.sharded_files import (
     MAX_WHOLE_BYTES,
     METADATA,
     OWN_FOLDER,
+    PART_FILE,
+    PART_NAME,
     STAGED_METADATA,
     WHOLE_FILE,
     WHOLE_NAME,
     Fence,
     KeptFile,
+    MachinePart,
     Receipt,
     Whole,
     folder_name,
+    is_only_of_the_making,
     parse_folder_name,
     parse_parts_name,
+    parts_name,
     receipt_rank,
 )
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
@@ -70,6 +83,7 @@ class Step(Enum):
     """What a publisher does next with a save in the making."""
 
     WAIT = "not all parts are here"
+    MARK_PART = "this machine's are, and `part.json` is written"
     ABANDON = "it belongs to an earlier opening of the run"
     PUT_METADATA = "`.metadata` takes its name"
     WRITE_WHOLE = "`whole.json` is written"
@@ -92,6 +106,7 @@ class Found:
         holder: of the checkpoint that has the final name, its order; NO_CHECKPOINT: something else has the
             name; None: nothing has it.
         fence: None where there is none.
+        marked: `part.json` is there.
     """
 
     token: str
@@ -100,6 +115,18 @@ class Found:
     whole: Whole | None = None
     holder: int | None = None
     fence: Fence | None = None
+    marked: bool = False
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """The ranks of one machine, where others write into other data roots; else empty."""
+        told = {receipt.beside for receipt in self.receipts.values()}
+        return told.pop() if len(told) == 1 else ()
+
+    @property
+    def is_machines_part(self) -> bool:
+        """Whether all is here that this machine's ranks write, and others write elsewhere."""
+        return bool(self.beside) and all(self._is_here(rank) for rank in self.beside)
 
     @property
     def missing(self) -> list[int]:
@@ -131,7 +158,8 @@ def next_step(found: Found) -> Step:
         return Step.ABANDON
     if found.whole is None:
         if not found.receipts or not found.agrees or found.missing:
-            return Step.WAIT
+            mark = found.agrees and found.is_machines_part and not found.marked
+            return Step.MARK_PART if mark else Step.WAIT
         zero = found.receipts[0].metadata
         placed = zero is not None and found.sizes.get(METADATA) == zero.size
         return Step.WRITE_WHOLE if placed else Step.PUT_METADATA
@@ -218,6 +246,10 @@ def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
         abandon(above, above, here.name)
     elif step is Step.PUT_METADATA:
         _put_metadata(here)
+    elif step is Step.MARK_PART:
+        with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
+            part = MachinePart(next(iter(found.receipts.values())).save, found.beside)
+            write_atomic(own / PART_NAME, part.encode())
     elif step is Step.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
         with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
             write_atomic(own / WHOLE_NAME, whole_of(found.receipts).encode())
@@ -232,9 +264,95 @@ def _carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
         elif step is Step.PUT_AWAY_OLDER:
             os.rename(folder / final, _going(above))
         elif _take_name(here, folder / final):
+            with suppress(FileNotFoundError):  # where the master's own folder is
+                os.unlink(folder / final / PART_FILE)
             fsync_folder(folder)
             fsync_folder(above)
             _remove_replaced(above)
+
+
+def came_whole(folder: Path, parts: str) -> bool:
+    """Whether a save is complete, here or on the master; what can be done for it here is done first.
+
+    Raises:
+        OSError: as `publish`.
+    """
+    if os.path.lexists(folder / PARTS_FOLDER / parts / PART_FILE):
+        return False  # the agent sends it, and gives it its name
+    parsed = parse_parts_name(parts)
+    if parsed is None:
+        return False
+    final = folder / folder_name(parsed[0], parsed[1])
+    return publish(folder, parts) is not None or _is_of(final, parsed[2])
+
+
+def finish_on_master(
+    folder: Path,
+    content: bytes,
+    below: str,
+    target: str,
+    *,
+    times: Mapping[str, int] = MappingProxyType({}),
+    create: bool = False,
+) -> str | None:
+    """Give a save that is whole on the master its name here, too: it is a pruned one from then on.
+
+    What is here of it stays. Notes say of the other files, and last of `whole.json`, where they are; a power
+    cut may take all of these but the last one. Can be repeated, by several at once, after a kill at any step.
+
+    Args:
+        folder: the run's checkpoint folder.
+        content: of the master's `whole.json`.
+        below: path of `folder` below the data root, and on the master.
+        target: the master, as notes name it.
+        times: of the files there, in ns, by their paths below the checkpoint's folder.
+        create: also where nothing of it is here.
+
+    Returns:
+        The name of the checkpoint's folder; None where nothing of it is here, or a later save of its
+        time-step has the name.
+
+    Raises:
+        RemoteProtocolError: that is no `whole.json`.
+        OSError: a step could not be done; the next call tries again.
+    """
+    whole = Whole.decode(content)
+    save = whole.save
+    parts, final = parts_name(save.name, save.step, save.token), folder_name(save.name, save.step)
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        held_folder(folder, PARTS_FOLDER, create=create) as above,
+        _alone(above),
+    ):
+        while not _is_named(folder / final, whole):
+            with held_folder(folder, f"{PARTS_FOLDER}/{parts}/{OWN_FOLDER}", create=create) as own:
+                _note_rest(above / parts, own, whole, PrunedFile(
+                    f"{below}/{final}/{WHOLE_FILE}", len(content), hashlib.sha256(content).hexdigest(),
+                    times.get(WHOLE_FILE, whole.order), target, time.time(), order=whole.order,
+                ), times)  # fmt: skip
+            found = replace(
+                look(folder, parts), whole=whole, fence=None
+            )  # it is whole, whoever is fenced off
+            step = next_step(found)
+            _carry_out(step, found, folder, above / parts)
+            if step is Step.DISCARD:
+                return None
+    return final if _is_named(folder / final, whole) else None
+
+
+def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Mapping[str, int]) -> None:
+    """Note what is not here of a save that is whole on the master; `mark`: the note of its `whole.json`."""
+    _put_metadata(here)
+    there = mark.path.removesuffix(WHOLE_FILE)
+    for entry in (*whole.files, whole.metadata):
+        if not os.path.lexists(here / entry.file):
+            note = replace(mark, path=there + entry.file, size=entry.size, sha256=entry.sha256, order=None)
+            note = replace(note, mtime_ns=times.get(entry.file, note.mtime_ns))
+            write_note(here, note, durable=False)
+    for name in os.listdir(own):
+        if is_only_of_the_making(name):
+            os.unlink(own / name)
+    write_note(own, mark)
 
 
 def publish_all(folder: Path) -> list[Whole]:
@@ -286,6 +404,11 @@ def parts_of(folder: Path) -> list[str]:
     return [name for name in names if parse_parts_name(name) is not None]
 
 
+def waiting_parts(folder: Path) -> list[str]:
+    """Those of `parts_of` that are this machine's part of a save, and wait for the master."""
+    return [name for name in parts_of(folder) if os.path.lexists(folder / PARTS_FOLDER / name / PART_FILE)]
+
+
 def finals_of(folder: Path) -> list[str]:
     """Names of the folders with the name of a whole checkpoint, sorted."""
     try:
@@ -310,6 +433,7 @@ def look(folder: Path, parts: str) -> Found:
         whole = read_whole(here)
         if whole is not None and whole.save.token != token:
             whole = None
+        marked = os.path.lexists(here / PART_FILE)
         files = {METADATA, STAGED_METADATA}
         files.update(entry.file for receipt in receipts.values() for entry in receipt.files)
         sizes = dict(_sizes(here, files))
@@ -318,7 +442,7 @@ def look(folder: Path, parts: str) -> Found:
     if os.path.lexists(final):
         there: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
         holder = NO_CHECKPOINT if there is None or there.order is None else there.order
-    return Found(token, receipts, sizes, whole, holder, read_fence(folder))
+    return Found(token, receipts, sizes, whole, holder, read_fence(folder), marked)
 
 
 def read_whole(path: Path) -> Whole | None:
@@ -351,7 +475,7 @@ def remove_final(folder: Path, final: str, token: str) -> None:
     """
     with held_folder(folder, PARTS_FOLDER, create=True) as above:
         with _alone(above):
-            if _whole_under(folder, final, token) is not None:
+            if _is_of(folder / final, token):
                 os.rename(folder / final, _going(above))
         _remove_replaced(above)
 
@@ -374,18 +498,24 @@ def abandon(folder: Path, above: Path, name: str) -> None:
 
 
 def _receipts(here: Path, name: str, step: int, token: str) -> dict[int, Receipt]:
-    found = {}
+    return {
+        receipt.rank: receipt
+        for receipt in receipts_in(here)
+        if (receipt.save.token, receipt.save.name, receipt.save.step) == (token, name, step)
+    }
+
+
+def receipts_in(path: Path) -> Iterator[Receipt]:
+    """The receipts in a checkpoint's folder that can be read."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.listdir(here / OWN_FOLDER):
+        for entry in os.listdir(path / OWN_FOLDER):
             rank = receipt_rank(entry)
             if rank is None:
                 continue
             with suppress(*UNREADABLE):
-                receipt = Receipt.decode(read_small(here / OWN_FOLDER / entry, MAX_RECEIPT_BYTES))
-                save = receipt.save
-                if receipt.rank == rank and (save.token, save.name, save.step) == (token, name, step):
-                    found[rank] = receipt
-    return found
+                receipt = Receipt.decode(read_small(path / OWN_FOLDER / entry, MAX_RECEIPT_BYTES))
+                if receipt.rank == rank:
+                    yield receipt
 
 
 def _sizes(here: Path, files: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -416,6 +546,21 @@ def _take_name(here: Path, final: Path) -> bool:
 def _whole_under(folder: Path, final: str, token: str) -> Whole | None:
     whole = read_whole(folder / final)
     return whole if whole is not None and whole.save.token == token else None
+
+
+def _is_of(path: Path, token: str) -> bool:
+    """Whether a folder is the whole checkpoint of a save, also where only the master has all of it."""
+    whole = read_whole(path)
+    if whole is not None:
+        return whole.save.token == token
+    told = note_of_whole(path) is not None
+    return told and any(receipt.save.token == token for receipt in receipts_in(path))
+
+
+def _is_named(final: Path, whole: Whole) -> bool:
+    """Whether the final name is that of this save, with `whole.json` or a note of it."""
+    found: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
+    return found is not None and found.order == whole.order
 
 
 def _going(above: Path) -> Path:

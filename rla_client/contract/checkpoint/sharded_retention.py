@@ -1,13 +1,16 @@
 """Retention of sharded checkpoints: the rules of checkpoint files, applied to whole ones.
 
 A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
-once a newer one is whole, or as soon as the notes show that no rank is at it any more.
+once a newer one is whole, or as soon as the notes show that no rank is at it any more. Where the ranks have
+several data roots, each machine applies the same rules to what it has; one that waits for the master stays
+until a newer one is whole.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from rla_client.contract.checkpoint.checkpoint_retention import (
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
     MAX_NOTE_BYTES,
+    PART_FILE,
     WHOLE_FILE,
     PlanNote,
     Whole,
@@ -28,6 +32,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_parts_name,
     plan_note_name,
 )
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.sharded_publish import (
     UNREADABLE,
     finals_of,
@@ -35,6 +40,7 @@ from rla_client.contract.checkpoint.sharded_publish import (
     parts_of,
     publish,
     read_whole,
+    receipts_in,
     remove,
     remove_final,
 )
@@ -65,19 +71,32 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     Raises:
         OSError: one could not be removed.
     """
-    ours = [(final, whole) for final, whole in list_whole(folder, name) if whole.save.run == run]
-    gone = superseded([Saved(final, whole.stamp) for final, whole in ours], keep)
+    saved = [Saved(final, whole.stamp) for final, whole in list_whole(folder, name)]
+    saved += _list_spread(folder, name)
+    ours = [entry for entry in saved if entry.stamp.run == run]
+    gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
         remove_final(folder, entry.file, entry.stamp.token)
         remove_beside(folder, entry.file.removesuffix(FOLDER_ENDING), entry.stamp)
     if ours:
-        _remove_incomplete(folder, name, run, ours[-1][1])
+        _remove_incomplete(folder, name, run, max(entry.stamp.order for entry in ours))
         _remove_abandoned(folder, name)
     return [entry.file for entry in gone]
 
 
-def _remove_incomplete(folder: Path, name: str, run: str, newest: Whole) -> None:
+def _list_spread(folder: Path, name: str) -> Iterator[Saved]:
+    """Those of several data roots of which this machine has its part, and the master all."""
+    for final in finals_of(folder):
+        parsed, note = parse_folder_name(final), note_of_whole(folder / final)
+        if parsed is None or parsed[0] != name or note is None:
+            continue
+        own = next((receipt for receipt in receipts_in(folder / final) if receipt.beside), None)
+        if own is not None and (own.save.name, own.save.step) == parsed:
+            yield Saved(final, own.stamp)
+
+
+def _remove_incomplete(folder: Path, name: str, run: str, newest: int) -> None:
     for parts in parts_of(folder):
         parsed = parse_parts_name(parts)
         if parsed is None or parsed[0] != name:
@@ -87,7 +106,7 @@ def _remove_incomplete(folder: Path, name: str, run: str, newest: Whole) -> None
         except FileNotFoundError:
             continue
         told = [receipt.order for receipt in receipts if receipt.save.run == run]
-        if told and max(told) < newest.order:
+        if told and max(told) < newest:
             remove(folder, parts)
 
 
@@ -119,5 +138,7 @@ def remove_overtaken(folder: Path, current: PlanNote) -> None:
             path = folder / PARTS_FOLDER / parts / plan_note_name(current.rank)
             note = PlanNote.decode(read_small(path, MAX_NOTE_BYTES))
             earlier = note.token != current.token and note.number < current.number
-            if earlier and publish(folder, parts) is None:
+            if not earlier or publish(folder, parts) is not None:
+                continue
+            if not os.path.lexists(folder / PARTS_FOLDER / parts / PART_FILE):  # it waits for the master
                 remove(folder, parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,13 @@ from rla_client.contract.checkpoint.sharded_files import (
     MAX_NOTE_BYTES,
     OWN_FOLDER,
     PlanNote,
+    Receipt,
     folder_name,
     parse_folder_name,
     parse_parts_name,
 )
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
-from rla_client.contract.checkpoint.sharded_publish import finals_of, look, parts_of, read_whole
+from rla_client.contract.checkpoint.sharded_publish import finals_of, look, parts_of, read_whole, receipts_in
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PARTS_FOLDER
@@ -36,7 +38,9 @@ class ShardedStatus:
         hosts: machines of these, as far as they are known.
         size: bytes; 0 of one that is not whole.
         order: nanoseconds of its save; 0 of one that is not whole.
-        pruned: it is whole, on the master alone, and is fetched when it is loaded.
+        pruned: it is whole, on the master alone, and is fetched when it is loaded; of a save of several
+            machines this one's `shards` are here.
+        waits: it is this machine's part of a save, and waits for the others on the master.
     """
 
     name: str
@@ -50,15 +54,19 @@ class ShardedStatus:
     size: int = 0
     order: int = 0
     pruned: bool = False
+    waits: bool = False
 
     def __str__(self) -> str:
         what = folder_name(self.name, self.step).removesuffix(FOLDER_ENDING)
         if self.pruned:
-            return f"{what}: whole, on the master alone"
+            here = f"; {self.shards} of {self.world} shards are here, too" if self.shards else " alone"
+            return f"{what}: whole, on the master{here}"
         if self.whole:
             return f"{what}: whole, {self.world} shards"
         if not self.world:
             return f"{what}: no shard is there"
+        if self.waits:
+            return f"{what}: {self.shards} of {self.world} shards, which wait for the others on the master"
         ranks = ", ".join(map(str, self.missing[:20])) + (", …" if self.missing[20:] else "")
         hosts = f" ({', '.join(self.hosts)})" if self.hosts else ""
         return f"{what}: {self.shards} of {self.world} shards; missing: rank {ranks}{hosts}"
@@ -96,8 +104,13 @@ def whole_status(folder: Path, name: str | None = None) -> list[ShardedStatus]:
             found.append(ShardedStatus(*parsed, True, path, count, count, size=whole.size, order=whole.order))
         elif note is not None:
             size = sum(part.size for _, part in pruned_parts(path))
+            own = [receipt for receipt in receipts_in(path) if receipt.beside and _is_here(path, receipt)]
+            count, world = len(own), own[0].save.world if own else 0
+            size += sum(entry.size for receipt in own for entry in receipt.files)
             found.append(
-                ShardedStatus(*parsed, True, path, 0, 0, size=size, order=note.order or 0, pruned=True)
+                ShardedStatus(
+                    *parsed, True, path, count, world, size=size, order=note.order or 0, pruned=True
+                )
             )
     return sorted(found, key=lambda one: one.order)
 
@@ -113,7 +126,15 @@ def _unfinished(folder: Path, parts: str, name: str, step: int) -> ShardedStatus
     incomplete = {*found.missing, *(rank for rank in range(world) if rank not in found.receipts)}
     missing = sorted(rank for rank in incomplete if rank < world)
     hosts = dict.fromkeys(note.host for note in notes if note.rank in missing)
-    return ShardedStatus(name, step, False, here, world - len(missing), world, tuple(missing), tuple(hosts))
+    return ShardedStatus(
+        name, step, False, here, world - len(missing), world, tuple(missing), tuple(hosts),
+        waits=found.marked,
+    )  # fmt: skip
+
+
+def _is_here(path: Path, receipt: Receipt) -> bool:
+    """Whether a rank's files are in the folder of a checkpoint."""
+    return all(os.path.lexists(path / entry.file) for entry in receipt.files)
 
 
 def _notes(here: Path) -> list[PlanNote]:

@@ -22,7 +22,7 @@ from rla_client.contract.checkpoint.checkpoint_age import newest_order
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_status import ShardedStatus, whole_status
 from rla_client.contract.checkpoint.stamp import read_stamp
-from rla_client.contract.errors import RlaError
+from rla_client.contract.errors import FetchError, RlaError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
 from rla_client.contract.run_file import ran_s
@@ -34,6 +34,7 @@ from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, 
 from rla_client.run.resume.find_run import find_item, read_run_file
 from rla_client.run.run_data import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import read_resume_state
+from rla_client.stream.fetch import SETTLE_S, settle_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,14 @@ def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | N
     return found[-1] if found else None
 
 
+def settle(folder: Path) -> None:
+    """Let saves of several machines become whole on the master for a while: what is not is abandoned then."""
+    try:
+        settle_parts(folder, SETTLE_S)
+    except FetchError as error:
+        warn(str(error))
+
+
 def prepare(
     root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
 ) -> ResumePoint:
@@ -122,6 +131,7 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
+    settle(folder)
     step, order = _checkpoint_at(folder, name, at)
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)

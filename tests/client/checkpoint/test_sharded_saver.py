@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint import load  # noqa: E402 - after the check that it is there
 
 from rla_client.checkpoint import sharded_saver  # noqa: E402
+from rla_client.checkpoint.plan_board import StoreBoard  # noqa: E402
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
+from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence  # noqa: E402
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import (  # noqa: E402
+    finals_of,
+    finish_on_master,
+    parts_of,
+    publish_all,
+    raise_fence,
+    waiting_parts,
+)
 from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,
@@ -82,6 +94,29 @@ def test_a_save_is_whole_once_all_ranks_have_written(ranks: Ranks) -> None:
     assert holds(found, 1.0)
     names = sorted(os.listdir(ranks.folder / "checkpoint_1.dcp"))
     assert names == [".metadata", ".rla", "__0_0.distcp", "__1_0.distcp"]
+
+
+def test_a_save_that_gets_its_name_between_two_looks_is_whole(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, looks = threading.Event(), iter([False])
+
+    def write(here: Path, name: str, *rest: Any) -> Any:
+        assert not name.startswith("__1_") or go.wait(30)
+        return write_shard(here, name, *rest)
+
+    def came_whole(folder: Path, parts: str) -> bool:
+        here = threading.current_thread() is threading.main_thread()
+        if here and next(looks, None) is False:  # at the first look it is not
+            go.set()
+            wait_until(lambda: finals_of(folder) == ["checkpoint_1.dcp"])
+            return False
+        return sharded_publish.came_whole(folder, parts)
+
+    monkeypatch.setattr(sharded_saver, "write_shard", write)
+    monkeypatch.setattr(sharded_saver, "came_whole", came_whole)
+    zero, _ = ranks.save(1, state(1.0))
+    assert zero.wait("whole", 30)
 
 
 def test_what_changes_after_the_call_is_not_saved(ranks: Ranks) -> None:
@@ -249,6 +284,128 @@ def test_what_does_not_fit_or_is_not_whole_is_said(tmp_path: Path) -> None:
         load_whole(empty(), path, ALONE, run=RUN, trust=False)
     assert find_whole(tmp_path, "checkpoint", None).path is None
     assert parts_of(tmp_path) == []
+
+
+class Apart:
+    """Savers of ranks on several machines, which share a store, and a master that a test plays."""
+
+    def __init__(self, folder: Path, machines: list[tuple[int, ...]]) -> None:
+        store = torch.distributed.HashStore()
+        world = sum(map(len, machines))
+        self.master, self.order = folder / "master", 0
+        self.folders = [folder / str(number) for number in range(len(machines))]
+        self.savers = []
+        for here in (self.master, *self.folders):
+            here.mkdir()
+        for here, ranks in zip(self.folders, machines, strict=True):
+            for rank in ranks:
+                board = StoreBoard(store, "rla")
+                self.savers.append(ShardedSaver(Place(here, RUN, 1, ranks), rank, world, board))
+
+    def save(self, step: int, ranks: Iterable[int] | None = None) -> list[ShardedSave]:
+        self.order += 1
+        chosen = range(len(self.savers)) if ranks is None else ranks
+        return [
+            self.savers[rank].save(
+                state(float(step)), "checkpoint", step, per_rank=rank, order=100 * rank + self.order,
+                metrics={"r": float(step if rank == 0 else -1)},
+            )
+            for rank in chosen
+        ]  # fmt: skip
+
+    def send(self, step: int) -> list[str]:
+        """As the agents do: what is marked goes to the master; what is whole there gets its name here."""
+        wait_until(lambda: all(f"checkpoint_{step}." in str(waiting_parts(here)) for here in self.folders))
+        for folder in self.folders:
+            for parts in waiting_parts(folder):
+                path = f".rla-parts/{parts}"
+                shutil.copytree(folder / path, self.master / path, dirs_exist_ok=True)
+        publish_all(self.master)
+        for final in finals_of(self.master):
+            content = (self.master / final / WHOLE_FILE).read_bytes()
+            for folder in self.folders:
+                finish_on_master(folder, content, "checkpoint/t/i", "m")
+        return finals_of(self.master)
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Callable[..., Apart]]:
+    made: list[Apart] = []
+
+    def make(*machines: tuple[int, ...]) -> Apart:
+        made.append(Apart(tmp_path, list(machines)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for saver in one.savers:
+            saver.close()
+
+
+def test_ranks_that_share_no_folder_save_together(apart: Callable[..., Apart]) -> None:
+    machines = apart((0, 1), (2,))
+    saves = machines.save(1)
+    assert all(save.wait("local", 30) for save in saves)
+    assert not any(save.wait("whole", 0.2) for save in saves)
+    assert machines.send(1) == ["checkpoint_1.dcp"]
+    assert all(save.wait("whole", 30) for save in saves)
+    found = empty()
+    load(found, checkpoint_id=machines.master / "checkpoint_1.dcp", no_dist=True)
+    assert holds(found, 1.0)
+    for folder, shards in zip(machines.folders, (2, 1), strict=True):
+        (told,) = sharded_status(folder)
+        assert str(told) == f"checkpoint_1: whole, on the master; {shards} of 3 shards are here, too"
+
+
+def test_objects_that_other_machines_wrote_need_trust(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    for saver in machines.savers:
+        saver.save({"o": Own(), "w": torch.ones(2)}, "checkpoint", 1, order=1)
+    machines.send(1)
+    path = machines.master / "checkpoint_1.dcp"
+    found: dict[str, Any] = {"o": None, "w": torch.zeros(2)}
+    with pytest.raises(UntrustedCheckpointError):
+        load_whole(found, path, ALONE, run=RUN, trust=False)
+    load_whole(found, path, ALONE, run=RUN, trust=True)
+    assert (found["o"].value, found["w"].tolist()) == (7, [1.0, 1.0])
+
+
+def test_each_machine_keeps_what_rank_0_says(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1, 2))
+    machines.savers[0].retention = Retention(max_to_keep=1, keep_best=("r", "min", 1))
+    for step in range(5):
+        saves = machines.save(step)
+        assert all(save.wait("local", 30) for save in saves)
+        if step != 2:  # which the master gets late
+            machines.send(step)
+            assert all(save.wait("whole", 30) for save in saves)
+    for saver in machines.savers:
+        saver.close()
+    for folder in machines.folders:
+        assert finals_of(folder) == ["checkpoint_0.dcp", "checkpoint_4.dcp"]
+        assert parts_of(folder) == []
+
+
+def test_a_rank_of_another_machine_that_does_not_come_is_named(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = apart((0, 1), (2,))
+    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.3)
+    late = machines.save(1, [0, 1])
+    assert not any(save.wait("local", 30) for save in late)
+    assert all("ranks 2 have not come" in save.problem for save in late)
+    for folder in machines.folders:
+        assert waiting_parts(folder) == []
+
+
+def test_a_rank_that_has_left_a_save_out_costs_that_one_alone(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    (left,) = machines.save(9, [1])
+    with pytest.raises(ArgumentError):  # the other rank has nothing to save
+        machines.savers[0].save({"x": threading.Lock()}, "checkpoint", 9)
+    assert all(save.wait("local", 30) for save in machines.save(2))
+    assert "rank 0 has left this save out" in left.problem
+    assert machines.send(2) == ["checkpoint_2.dcp"]
 
 
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:

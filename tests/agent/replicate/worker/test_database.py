@@ -128,7 +128,7 @@ class Given:
         path = self.folder / name
         path.write_bytes(b"content")
         os.utime(path, (1, 1))
-        self.database.hint(os.fsencode(path.relative_to(os.fsdecode(self.root))), 1.0, whole=True)
+        self.database.changes.hint(os.fsencode(path.relative_to(os.fsdecode(self.root))), 1.0, whole=True)
         path_below = os.fsencode(self.folder.relative_to(os.fsdecode(self.root)))
         return Key(self.ledger.folder(self.database.number, path_below, "results", path_below), name.encode())
 
@@ -176,7 +176,7 @@ def test_syncs_wait_behind_no_upload_and_keep_nothing_urgent_waiting(given: Give
     given.send(given.mark("old.bin"), synced=False)
     given.mark("new.bin")
     if given.link.connections > 1:
-        given.database._flying[Key(99, b"large")] = given.give(1, 1.5).jobs[0]
+        given.database._flight.jobs[Key(99, b"large")] = given.give(1, 1.5).jobs[0]
         given.mark("urgent.json")
         assert given.give(0, 100.0).syncs == ()
     batch = given.give(given.link.connections - 1, 100.0)

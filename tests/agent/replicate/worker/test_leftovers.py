@@ -46,9 +46,9 @@ def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
         with closing(Database(number, Scanner(root, Scope("")), sender, ledger, committed)) as database:
             file = Path(os.fsdecode(root + b"/" + path))
             file.write_text("{}")
-            database.hint(path, 1.0, whole=True)
-            (key,) = database._ready
-            database._left_behind.add(key)
+            database.changes.hint(path, 1.0, whole=True)
+            (key,) = database._flight.ready
+            database._flight.left_behind.add(key)
             file.unlink()
             assert database._jobs(ledger.due(number, 2.0, (0, 99), 10), 2.0) == []
-            assert (database._ready, database._left_behind) == (set(), set())
+            assert (database._flight.ready, database._flight.left_behind) == (set(), set())

@@ -8,12 +8,16 @@ from dataclasses import replace
 import pytest
 from support.sharded_folders import RUN, identity
 
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import (
     Fence,
     KeptFile,
+    MachinePart,
+    PlanNote,
     Receipt,
     Whole,
     folder_name,
+    is_only_of_the_making,
     parse_folder_name,
     parse_parts_name,
     parts_name,
@@ -49,6 +53,8 @@ def test_names_are_read_back() -> None:
     assert parse_parts_name("a_3.dcp") is None
     assert receipt_rank("shard-12.json") == 12
     assert receipt_rank("shard-012.json") is None
+    made = ("plan-3.json", "part.json", "shard-3.json", "whole.json", "plan-x.json")
+    assert [name for name in made if is_only_of_the_making(name)] == ["plan-3.json", "part.json"]
 
 
 @pytest.mark.parametrize("name", ["", "../a", ".hidden", "a/b", "a\0"])
@@ -65,6 +71,31 @@ def test_receipts_and_whole_are_read_back() -> None:
     assert Fence.decode(Fence(RUN, 5).encode()) == Fence(RUN, 5)
 
 
+def test_what_the_ranks_of_one_machine_have_is_read_back() -> None:
+    beside = replace(receipt(), beside=(1,))
+    assert Receipt.decode(beside.encode()) == beside
+    older = json.loads(receipt().encode())
+    del older["beside"]
+    assert Receipt.decode(json.dumps(older).encode()) == receipt()
+    part = MachinePart(identity(), (0, 1))
+    assert MachinePart.decode(part.encode()) == part
+    assert beside.stamp == Whole(identity(), 7, (SHARD,), METADATA, {"r": 0.5}).stamp
+
+
+def test_a_plan_note_tells_what_rank_0_says_of_the_save() -> None:
+    token = identity().token
+    for keep in (Retention(), Retention(3, 100, ("r", "max", 2))):
+        note = PlanNote(token, 0, 2, 5, "a" * 32, "host", {"k": 3}, 7, {"r": float("-inf")}, keep)
+        assert PlanNote.decode(note.encode()) == note
+    older = json.loads(PlanNote(token, 0, 2, 5, "a" * 32, "host", {}).encode())
+    for name in ("order", "metrics", "keep"):
+        del older[name]
+    assert PlanNote.decode(json.dumps(older).encode()).keep == Retention()
+    for wrong in (3, {"max_to_keep": 0}, {"keep_every": "x"}, {"keep_best": ["r", "most", 1]}):
+        with pytest.raises(RemoteProtocolError):
+            PlanNote.decode(json.dumps({**older, "keep": wrong}).encode())
+
+
 @pytest.mark.parametrize(
     "file",
     ["../x", "/etc/passwd", "__0_0.distcp", "__1_0.distcp/..", "rank-0.pt", "rank-01.pt", ".metadata", ""],
@@ -79,6 +110,8 @@ def test_a_receipt_names_files_of_its_own_rank_alone(file: str) -> None:
     [
         ("rank", 2), ("rank", -1), ("world", 0), ("world", 1 << 40), ("token", "x"), ("epoch", "1"),
         ("files", 3), ("files", [3]), ("metrics", [1]), ("format", 2), ("step", 1 << 70), ("metadata", 1),
+        ("beside", [0]), ("beside", [1, 0]), ("beside", [1, 1]), ("beside", [1, 2]), ("beside", 1),
+        ("beside", ["1"]),
     ],
 )  # fmt: skip
 def test_what_no_client_writes_is_refused(field: str, value: object) -> None:

@@ -1,0 +1,287 @@
+"""Changed files of a database, on their way into the ledger.
+
+Everything is looked at now and then, live items each second, and what a hint names at once. Of a file that is
+here no more follows, from notes, what becomes of the master's copy.
+
+Belongs to the worker's thread. `now` is the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.file_state import Local
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, GONE, PARKED, PRUNED, Key
+from rla_agent.replicate.prune.pruner import is_pruned
+from rla_agent.replicate.worker import health, plan, sharded_order
+from rla_agent.replicate.worker.ended_runs import EndedRuns
+from rla_agent.replicate.worker.in_flight import InFlight
+from rla_agent.replicate.worker.leftovers import Leftovers
+from rla_agent.replicate.worker.scan import Folder, Scanner, item_name
+from rla_agent.replicate.worker.send_job import FolderMode
+from rla_agent.replicate.worker.sharded_parts import WaitingParts
+from rla_agent.replicate.worker.unread import ScanError
+from rla_client.contract.checkpoint.checkpoint_retention import dropped
+from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, DROPPED_NOTE
+
+RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
+SCAN_SHARE: Final = 50  # at least 50 times as long as it took
+LIVE_S: Final = 1.0  # live items are looked at so often …
+LIVE_SHARE: Final = 40  # … if that is cheap
+FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
+_END: Final = object()
+_CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())
+
+
+class ChangedFiles:
+    """What has changed in a data root.
+
+    Attributes:
+        live: folders of the items that live.
+        ended: runs that do not.
+        modes: permission bits of folders that are to be sent, by the folder's number.
+        problem: why not all is known, or can be read.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it tells of changes
+        self,
+        ledger: Ledger,
+        number: int,
+        scanner: Scanner,
+        flight: InFlight,
+        leftovers: Leftovers,
+        parts: WaitingParts,
+        *,
+        mirror: bool,
+    ) -> None:
+        """`number`: of the database in the ledger; `mirror`: the master drops what `max_to_keep` drops."""
+        self._ledger, self._number, self._scanner, self._mirror = ledger, number, scanner, mirror
+        self._flight, self._leftovers, self._parts = flight, leftovers, parts
+        self.live: set[bytes] = set()
+        self.ended = EndedRuns(ledger, number, scanner)
+        self.modes: dict[int, FolderMode] = {}
+        self.problem = ""
+        self._drops_seen: dict[bytes, tuple[int, int]] = {}  # item → times of the note and of its folder
+        self._scan: Iterator[object] | None = None
+        self._scan_due = self._live_due = 0.0
+        self._scan_cost = 0.0
+        self._looks_failed = 0
+
+    def look(self, now: float, budget_s: float) -> bool:
+        """Go on looking for at most `budget_s`; True while there is more to look at."""
+        if self._scan is None and now >= self._scan_due:
+            self._scan = self._everything(now)
+            self._scan_cost = 0.0
+        try:
+            if now >= self._live_due:
+                self._look_at_live(now)
+            if self._scan is None:
+                return False
+            began = time.monotonic()
+            while time.monotonic() - began < budget_s:
+                if next(self._scan, _END) is _END:
+                    self._scan = None
+                    self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
+                    break
+            self._scan_cost += time.monotonic() - began
+        except ScanError as error:
+            self._look_failed(error, now)
+        return self._scan is not None
+
+    def _look_failed(self, error: ScanError, now: float) -> None:
+        """The data root is away, or this process short of something: what is known stays, and later again."""
+        self.problem, self._scan = str(error), None
+        wait = max(1.0, health.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
+        self._looks_failed += 1
+        self._scan_due = self._live_due = now + min(RESCAN_S, wait)
+
+    def look_now(self) -> None:
+        """Begin to look at everything with the next `look`."""
+        self._scan_due = 0.0
+
+    def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
+        """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
+        if path.endswith(sharded_order.PART) and sharded_order.is_in_making(path):
+            self.hint_item(path.partition(sharded_order.MAKING)[0], now)  # all of it may go now
+            return
+        try:
+            folder = self._scanner.one(path)
+        except ScanError as error:
+            self._look_failed(error, now)
+            return
+        if folder is None:
+            return
+        ((name, local),) = folder.files.items()
+        key = Key(self._ledger.folder(self._number, folder.path, folder.kind, folder.item), name)
+        record = self._ledger.record(key)
+        same_file = record is not None and record.local.ino == local.ino
+        self._mark(key, folder.kind, local, record.acked if record is not None and same_file else 0, now)
+        if record is not None and record.local.version != local.version:
+            self.ended.see_late_change(folder, name)
+        if whole:
+            self._flight.ready.add(key)  # until it is sent, or there is nothing to send
+
+    def hint_item(self, path: bytes, now: float) -> None:
+        """Look at an item now; `path` is one of its folders, below the data root."""
+        found = self._scanner.index(path.split(b"/"))
+        if found is None:
+            self.look_now()
+            return
+        try:
+            for folder in self._scanner.item(found[1]):
+                self.ended.see(folder, self.live)
+                self._compare(folder, now)
+            self._look_at_jobs(now)
+            for folder in self._scanner.archives(found[1]):
+                for name in folder.files:
+                    self.hint(folder.path + b"/" + name, now)
+        except ScanError as error:
+            self._look_failed(error, now)
+
+    def _everything(self, now: float) -> Iterator[None]:
+        live: set[bytes] = set()
+        for folder in self._scanner.everything():
+            self.ended.see(folder, self.live)
+            if folder.live:
+                live.add(folder.item)
+            self._compare(folder, now)
+            yield
+        self._look_at_jobs(now)
+        self.live = live
+        self.problem = ""
+        self._looks_failed = 0
+
+    def _look_at_live(self, now: float) -> None:
+        began = time.monotonic()
+        for item in set(map(item_name, self.live)):
+            for folder in self._scanner.item(item):
+                self.ended.see(folder, self.live)
+                self._compare(folder, now)
+        if self.live:
+            self._look_at_jobs(now)
+        self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
+
+    def _look_at_jobs(self, now: float) -> None:
+        for folder in self._scanner.jobs():
+            self._compare(folder, now)
+
+    def _compare(self, folder: Folder, now: float) -> None:
+        if folder.live:
+            self.live.add(folder.item)
+        self._parts.see(folder, self._flight.jobs.values())
+        known = self._ledger.states(self._number, folder.path)
+        if not known and not folder.files and folder.mode is None:
+            return
+        number = self._ledger.folder(self._number, folder.path, folder.kind, folder.item)
+        self._see_dropped(folder)
+        self._see_mode(number, folder)
+        for name, local in folder.files.items():
+            row = known.pop(name, None)
+            key = Key(number, name)
+            if row is not None and row[:-1] == (CLEAN, *local.version, local.size):
+                if row[-1] != local.mode and key not in self._flight.jobs:
+                    self._ledger.mark(key, self._number, plan.priority(folder.kind, 0), 0, now)
+            elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
+                acked = row[5] or 0 if row and row[1] == local.ino else 0
+                self._mark(key, folder.kind, local, acked, now)
+                if row is not None:
+                    self.ended.see_late_change(folder, name)
+        if folder.partial:
+            return  # who is not seen may be there
+        for name, row in known.items():
+            key, path = Key(number, name), folder.path + b"/" + name
+            self.vanished(key, path, sent=row[5] is not None, state=row[0])
+
+    def _see_mode(self, number: int, folder: Folder) -> None:
+        """Send a folder's permissions where they are others than the master's was given."""
+        if folder.mode in {None, self._ledger.folder_mode(number)} or len(self.modes) >= FOLDERS_A_LOOK:
+            return
+        assert folder.mode is not None
+        self.modes[number] = FolderMode(number, folder.path, folder.mode, folder.shared)
+
+    def _mark(self, key: Key, kind: str, local: Local, acked: int, now: float) -> None:
+        if key in self._flight.jobs:
+            self._flight.again.add(key)
+            return
+        pending = max(0, local.size - acked) if plan.is_growing(kind, key.name) else local.size
+        self._ledger.mark(key, self._number, plan.priority(kind, pending), pending, now)
+
+    def vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
+        """A file is here no more; `state`: of its row."""
+        if key in self._flight.jobs or state not in {CLEAN, 1, PARKED}:
+            return
+        self._leftovers.give_up(key)
+        self._flight.settle(key)
+        if sent and sharded_order.is_in_making(path):  # see `WaitingParts`
+            self._ledger.set_state(key, GONE)
+        elif sent and is_pruned(
+            self._scanner.root, path
+        ):  # the master's is the only copy: never deleted there
+            self._ledger.set_state(key, PRUNED)
+        elif sent and self._was_dropped(key, path):
+            self._ledger.set_state(key, DROPPED)
+        elif sent:
+            self._ledger.set_state(key, GONE)
+        else:
+            self._ledger.forget(key)
+
+    def _was_dropped(self, key: Key, path: bytes) -> bool:
+        """Whether the master is to drop what `max_to_keep`, and nobody else, took away here.
+
+        It was the version that was sent, or a later one. Of a sharded checkpoint that the master has not
+        all of, the rest goes there, too: nobody could load it.
+        """
+        if not path.startswith(_CHECKPOINTS):
+            return False
+        sharded = sharded_order.split(CHECKPOINT, path)
+        if not self._mirror and (sharded is None or self._may_be_whole(sharded[0])):
+            return False
+        which = path if sharded is None else sharded[0]
+        folder, _, name = os.fsdecode(os.path.join(self._scanner.root, which)).rpartition("/")
+        noted, record = dropped(Path(folder)).get(name), self._ledger.record(key)
+        return noted is not None and record is not None and noted >= record.local.mtime_ns
+
+    def _may_be_whole(self, checkpoint: bytes) -> bool:
+        """Whether the master has a sharded checkpoint, or will have with what is on its way."""
+        on_its_way = any(
+            job.due.path == sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK
+            for job in self._flight.jobs.values()
+        )
+        return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
+
+    def _see_dropped(self, above: Folder) -> None:
+        """Sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
+        item = above.item
+        if above.kind != CHECKPOINT or above.path != item:
+            return
+        folder = Path(os.fsdecode(os.path.join(self._scanner.root, item)))
+        try:
+            seen = (os.lstat(folder / DROPPED_NOTE).st_mtime_ns, os.lstat(folder).st_mtime_ns)
+        except OSError:
+            return
+        if self._drops_seen.get(item) == seen:
+            return
+        busy = False
+        for name in dropped(folder):
+            gone = item + b"/" + os.fsencode(name)
+            if sharded_order.split(CHECKPOINT, gone + b"/x") is None or os.path.lexists(folder / name):
+                continue
+            if any(job.due.path.startswith(gone + b"/") for job in self._flight.jobs.values()):
+                busy = True
+                continue
+            for inner in (sharded_order.own_folder(gone), gone):
+                for below, row in self._states(inner).items():
+                    key = Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), below)
+                    state = CLEAN if row[0] == PRUNED else row[0]  # notes went, too
+                    self.vanished(key, inner + b"/" + below, sent=row[5] is not None, state=state)
+        if not busy:
+            self._drops_seen[item] = seen
+
+    def _states(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
+        return self._ledger.states(self._number, folder)

@@ -1,0 +1,430 @@
+"""Publication on the master of sharded checkpoints that lie on several machines.
+
+Each machine's agent sends its part of a save into `.rla-parts/<name>_<step>.<token>/` there. What follows is
+a function of the receipts, as it is in one folder (`contract.checkpoint.sharded_publish`): any agent whose
+part is there may do it, again, killed at any step, and several at once.
+
+1. Receipts of all ranks are there, they agree, and the files have the sizes that they tell.
+2. The folder takes its final name. From here on nobody sends anything into it, or takes anything away.
+3. All is looked at once more under that name; rank 0's `.metadata` takes its name.
+4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
+
+Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
+bytes. There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's machine:
+it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is older than
+what has the name, are taken away.
+
+On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
+others, and `whole.json`, are on the master. This runs on a sender's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from rla_agent.replicate.backend.errors import (
+    ConflictError,
+    LinkError,
+    MissingError,
+    TargetError,
+    TransientError,
+)
+from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
+from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty
+from rla_client.contract.checkpoint import sharded_publish
+from rla_client.contract.checkpoint.sharded_files import (
+    FENCE_FILE,
+    FOLDER_ENDING,
+    MAX_RECEIPT_BYTES,
+    MAX_WHOLE_BYTES,
+    METADATA,
+    OWN_FOLDER,
+    STAGED_METADATA,
+    WHOLE_NAME,
+    Fence,
+    Receipt,
+    Whole,
+    folder_name,
+    parse_parts_name,
+    receipt_name,
+    receipt_rank,
+)
+from rla_client.contract.checkpoint.sharded_publish import (
+    NO_CHECKPOINT,
+    REPLACED_PREFIX,
+    finish_on_master,
+    raise_fence,
+    read_fence,
+    whole_of,
+)
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.layout import PARTS_FOLDER
+
+MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
+MAX_RANKS_NAMED: Final = 20
+READ_AT_ONCE: Final = 64  # receipts
+_OWN: Final = os.fsencode(OWN_FOLDER)
+_MAKING: Final = os.fsencode(PARTS_FOLDER)
+_WHOLE: Final = os.fsencode(WHOLE_NAME)
+_TEMP: Final = b".rla-tmp-whole-"
+_GOING: Final = os.fsencode(REPLACED_PREFIX)
+_Listing: TypeAlias = "list[tuple[bytes, RemoteStat]]"
+NO_RENAME: Final = "this kind of master cannot rename folders, so the save stays in parts; use sftp or folder"
+
+
+@dataclass(frozen=True, slots=True)
+class PartLook:
+    """A save of which all of this machine's part is on the master.
+
+    Attributes:
+        folder: the run's checkpoint folder here.
+        item: the same below the data root, and on the master.
+        parts: name of the save's folder in PARTS_FOLDER.
+        target: the master, as notes name it.
+        replaces: an older checkpoint may be put away, for nobody else on this machine does that now.
+    """
+
+    folder: Path
+    item: bytes
+    parts: str
+    target: str
+    replaces: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartFound:
+    """What came of a look.
+
+    Attributes:
+        look: at what.
+        waits: in words, for what; empty: there is nothing to wait for any more.
+        lost: this machine's part is not there.
+    """
+
+    look: PartLook
+    waits: str = ""
+    lost: bool = False
+
+
+class Step(Enum):
+    """What a publisher does next on the master."""
+
+    WAIT = "not all parts are there"
+    REMOVE = "it is of an earlier opening of the run, or a later checkpoint has its name"
+    BLOCKED = "something else has its name"
+    LEAVE_OLDER = "an older checkpoint has its name, and makes way by the machine of rank 0"
+    PUT_AWAY_OLDER = "an older checkpoint makes way"
+    TAKE_NAME = "the folder takes its final name"
+    GIVE_BACK = "something is not there that was: the folder gets its former name"
+    PUT_METADATA = "`.metadata` takes its name"
+    WRITE_WHOLE = "`whole.json` is written"
+    DONE = "it is whole"
+
+
+@dataclass(frozen=True, slots=True)
+class OnMaster:
+    """What lies on the master of a save.
+
+    Attributes:
+        found: as in one folder. `receipts`: those of this machine alone, as long as not all are there;
+            `whole`: of the save itself, under its final name; `holder`: of another one, whole or older.
+        ranks: whose receipts are there.
+        placed: it lies under its final name.
+        puts_away: this machine is rank 0's.
+        content: of its `whole.json`.
+        files: all that is there, by their paths below the folder.
+    """
+
+    found: sharded_publish.Found
+    ranks: frozenset[int] = frozenset()
+    placed: bool = False
+    puts_away: bool = False
+    content: bytes = b""
+    files: Mapping[str, RemoteStat] = field(default_factory=dict)
+
+
+def next_step(there: OnMaster) -> Step:  # noqa: PLR0911 - one return per case
+    """What to do; see the module's text."""
+    found = there.found
+    if found.whole is not None:
+        return Step.DONE
+    receipts = found.receipts.values()
+    order = max((receipt.order for receipt in receipts), default=None)
+    late = order is not None and found.holder is not None and found.holder > order
+    if late or (found.fence is not None and any(found.fence.keeps_out(one.save) for one in receipts)):
+        return Step.REMOVE
+    if not receipts or not found.agrees or found.missing:
+        return Step.GIVE_BACK if there.placed else Step.WAIT
+    if found.holder == NO_CHECKPOINT:
+        return Step.BLOCKED
+    if found.holder is not None:
+        return Step.PUT_AWAY_OLDER if there.puts_away else Step.LEAVE_OLDER
+    if not there.placed:
+        return Step.TAKE_NAME
+    zero = found.receipts[0].metadata
+    named = zero is not None and found.sizes.get(METADATA) == zero.size
+    return Step.WRITE_WHOLE if named else Step.PUT_METADATA
+
+
+def look_all(session: Session, looks: Sequence[PartLook], results: list[PartFound]) -> None:
+    """Bring saves as far as they can be brought, there and here; adds one result for each.
+
+    Raises:
+        LinkError: the session broke; what has no result is looked at again.
+    """
+    for one in looks:
+        try:
+            results.append(_Publication(session, one).go_on())
+        except LinkError:
+            raise
+        except TargetError as error:
+            results.append(PartFound(one, str(error)))
+        except OSError as error:
+            results.append(PartFound(one, f"{one.folder}: {error.strerror or error}"))
+
+
+class _Publication:
+    """One save, for the time of one look."""
+
+    def __init__(self, session: Session, look: PartLook) -> None:
+        self._session, self._look = session, look
+        parsed = parse_parts_name(look.parts)
+        assert parsed is not None, look.parts
+        name, step, self._token = parsed
+        self._what = folder_name(name, step).removesuffix(FOLDER_ENDING)
+        self._above = look.item + b"/" + _MAKING
+        self._making = self._above + b"/" + os.fsencode(look.parts)
+        self._final = look.item + b"/" + os.fsencode(folder_name(name, step))
+
+    def go_on(self) -> PartFound:
+        """All that can be done now.
+
+        Raises:
+            TargetError, OSError: it cannot be done now.
+        """
+        here = None
+        with suppress(FileNotFoundError):
+            here = sharded_publish.look(self._look.folder, self._look.parts)
+        if here is None or not here.is_machines_part:
+            return PartFound(self._look)  # it went, or has its name; the next scan knows
+        last, trouble = Step.WAIT, ""
+        for _ in range(MAX_STEPS):
+            there = self._look_there(here)
+            step = next_step(there)
+            if step is Step.DONE:
+                return self._done(there)
+            if step is Step.REMOVE:
+                return self._removed(there)
+            if step in {Step.WAIT, Step.BLOCKED, Step.LEAVE_OLDER}:
+                return self._waits(step, there, here)
+            if trouble and step is last:
+                break
+            last, trouble = step, self._carry_out(step, there)
+        return PartFound(
+            self._look, f"{self._what}: {trouble or 'others change it on the master all the time'}"
+        )
+
+    def _look_there(self, here: sharded_publish.Found) -> OnMaster:
+        """The folder in the making first: who renames it meanwhile is then seen under the final name."""
+        making = self._listed(self._making + b"/" + _OWN)
+        final = self._listed(self._final + b"/" + _OWN)
+        whole, content = self._whole(final)
+        if whole is not None and whole.save.token == self._token:
+            found = sharded_publish.Found(self._token, {}, {}, whole)
+            return OnMaster(found, content=content, files=self._files(self._final, final))
+        holder = None if whole is None else whole.order
+        if whole is None and (final or self._session.stat(self._final) is not None):
+            receipts = self._receipts(self._final, final)
+            if any(one.save.token == self._token for one in receipts.values()):
+                return self._complete(self._final, final, receipts, placed=True)
+            holder = max((one.order for one in receipts.values()), default=NO_CHECKPOINT)
+            if any(holder > one.order for one in here.receipts.values()):
+                holder = NO_CHECKPOINT  # that one is not whole yet
+        ranks = frozenset(_ranks(making))
+        if len(ranks) < _world(here):
+            fence = None if ranks.issuperset(here.beside) else self._fence()  # who removed ours?
+            found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
+            return OnMaster(found, ranks)
+        receipts = self._receipts(self._making, making)
+        puts_away = self._look.replaces and 0 in here.receipts
+        return self._complete(self._making, making, receipts, holder=holder, puts_away=puts_away)
+
+    def _complete(
+        self,
+        folder: bytes,
+        own: _Listing,
+        receipts: Mapping[int, Receipt],
+        *,
+        holder: int | None = None,
+        placed: bool = False,
+        puts_away: bool = False,
+    ) -> OnMaster:
+        """All that is known of a save of which no receipt seems to be missing."""
+        files = self._files(folder, own)
+        sizes = {path: state.size for path, state in files.items()}
+        ours = {rank: one for rank, one in receipts.items() if one.save.token == self._token}
+        found = sharded_publish.Found(self._token, ours, sizes, None, holder, self._fence())
+        return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
+
+    def _fence(self) -> Fence | None:
+        """The fence of the later opening, here or there; where that is ours, the master gets it."""
+        path = self._above + b"/" + os.fsencode(FENCE_FILE)
+        there = None
+        with suppress(MissingError, RemoteProtocolError):
+            there = Fence.decode(self._session.read(path, 0, MAX_RECEIPT_BYTES))
+        here = read_fence(self._look.folder)
+        if here is None or (there is not None and here.epoch <= there.epoch):
+            return there
+        temp = self._above + b"/" + _TEMP + secrets.token_hex(4).encode()
+        fence = SmallFile(path, temp, here.encode(), here.epoch // 10**9, None, lambda: True, mode=0o644)
+        self._session.put_own(fence)
+        return here
+
+    def _carry_out(self, step: Step, there: OnMaster) -> str:
+        """Do one step; what went wrong, in words, for another publisher may have done it."""
+        session, own = self._session, self._final + b"/" + _OWN
+        if not session.moves_folders:
+            return NO_RENAME
+        try:
+            if step is Step.TAKE_NAME:
+                self._rename(self._making, self._final)
+            elif step is Step.GIVE_BACK:
+                self._rename(self._final, self._making)
+            elif step is Step.PUT_AWAY_OLDER:
+                self._rename(self._final, self._above + b"/" + _GOING + secrets.token_hex(8).encode())
+            elif step is Step.PUT_METADATA:
+                staged = self._final + b"/" + os.fsencode(STAGED_METADATA)
+                session.rename(staged, self._final + b"/" + os.fsencode(METADATA))
+            else:
+                self._write_whole(there, own)
+        except LinkError:
+            raise
+        except (MissingError, ConflictError, TransientError) as error:
+            return str(error)
+        return ""
+
+    def _rename(self, old: bytes, new: bytes) -> None:
+        self._session.rename(old, new)
+        self._session.forget_folders()
+        if self._session.syncs:
+            self._session.sync([new])
+
+    def _write_whole(self, there: OnMaster, own: bytes) -> None:
+        """Put `whole.json`; its time is later than that of all of which it speaks."""
+        for path in there.files:  # what killed publishers left
+            if path.startswith(f"{OWN_FOLDER}/{os.fsdecode(_TEMP)}"):
+                self._session.remove(self._final + b"/" + os.fsencode(path))
+        receipts = there.found.receipts
+        mode = there.files[receipt_name(0)].mode
+        (result,) = self._session.put_many(
+            [
+                SmallFile(
+                    own + b"/" + _WHOLE,
+                    own + b"/" + _TEMP + secrets.token_hex(4).encode(),
+                    whole_of(receipts).encode(),
+                    1 + max(state.mtime_s for state in there.files.values()),
+                    None,
+                    lambda: True,
+                    mode=0o600 if mode is None else mode & 0o777,
+                )
+            ]
+        )
+        if not isinstance(result, RemoteStat):
+            raise result
+
+    def _done(self, there: OnMaster) -> PartFound:
+        """What is left in the making goes there; here the save takes its name."""
+        for name, _ in self._listed(self._above):
+            if name.startswith(_GOING) or self._above + b"/" + name == self._making:
+                _remove(self._session, self._above + b"/" + name)
+        look = self._look
+        times = {path: state.mtime_s * 10**9 for path, state in there.files.items()}
+        finish_on_master(look.folder, there.content, os.fsdecode(look.item), look.target, times=times)
+        return PartFound(look)
+
+    def _removed(self, there: OnMaster) -> PartFound:
+        _remove(self._session, self._final if there.placed else self._making)
+        look, fence = self._look, there.found.fence
+        if fence is not None:
+            raise_fence(look.folder, fence.run, fence.epoch)
+        if there.found.holder is not None:
+            sharded_publish.remove(look.folder, look.parts)
+        return PartFound(look)
+
+    def _waits(self, step: Step, there: OnMaster, here: sharded_publish.Found) -> PartFound:
+        if step is not Step.WAIT:
+            return PartFound(self._look, f"{self._what}: on the master {step.value}")
+        world = _world(here)
+        missing = set(range(world)) - there.ranks
+        if not missing:
+            missing = set(there.found.missing)
+        lost = not missing.isdisjoint(here.beside)
+        if not missing:
+            return PartFound(self._look, f"{self._what}: its ranks did not plan alike")
+        named = ", ".join(map(str, sorted(missing)[:MAX_RANKS_NAMED]))
+        more = ", …" if len(missing) > MAX_RANKS_NAMED else ""
+        count = f"{world - len(missing)} of {world} shards are on the master"
+        return PartFound(self._look, f"{self._what}: {count}; missing: rank {named}{more}", lost)
+
+    def _whole(self, own: _Listing) -> tuple[Whole | None, bytes]:
+        """What `whole.json` under the final name says; None where there is none that says anything."""
+        state = dict(own).get(_WHOLE)
+        if state is None or state.size > MAX_WHOLE_BYTES:
+            return None, b""
+        with suppress(MissingError, RemoteProtocolError):
+            content = self._session.read(self._final + b"/" + _OWN + b"/" + _WHOLE, 0, state.size)
+            return Whole.decode(content), content
+        return None, b""
+
+    def _listed(self, path: bytes) -> _Listing:
+        return listing_or_empty(self._session, path)
+
+    def _files(self, folder: bytes, own: _Listing) -> dict[str, RemoteStat]:
+        files = {os.fsdecode(name): state for name, state in self._listed(folder) if state.kind == "file"}
+        files.update({f"{OWN_FOLDER}/{os.fsdecode(name)}": state for name, state in own})
+        return files
+
+    def _receipts(self, folder: bytes, own: _Listing) -> dict[int, Receipt]:
+        """The receipts in a folder that can be read, by rank."""
+        found = {}
+        wanted = [
+            (rank, Probe(folder + b"/" + _OWN + b"/" + name, ((0, state.size),)))
+            for name, state in own
+            if (rank := receipt_rank(os.fsdecode(name))) is not None and state.size <= MAX_RECEIPT_BYTES
+        ]
+        for start in range(0, len(wanted), READ_AT_ONCE):
+            some = wanted[start : start + READ_AT_ONCE]
+            for (rank, _), read in zip(some, self._session.probe([one for _, one in some]), strict=True):
+                with suppress(RemoteProtocolError):
+                    if isinstance(read, Found) and read.parts:
+                        receipt = Receipt.decode(read.parts[0])
+                        found.update({rank: receipt} if receipt.rank == rank else {})
+        return found
+
+
+def _world(here: sharded_publish.Found) -> int:
+    return next(iter(here.receipts.values())).save.world
+
+
+def _ranks(own: _Listing) -> Iterator[int]:
+    for name, _ in own:
+        rank = receipt_rank(os.fsdecode(name))
+        if rank is not None:
+            yield rank
+
+
+def _remove(session: Session, folder: bytes) -> None:
+    """Delete a save's folder; `whole.json` and receipts go first. Others may do the same."""
+    own = folder + b"/" + _OWN
+    for inner in (own, folder):
+        for name, state in listing_or_empty(session, inner):
+            if state.kind != "folder":
+                session.remove(inner + b"/" + name)
+        session.remove_folder(inner)

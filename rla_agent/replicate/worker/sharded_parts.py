@@ -1,0 +1,201 @@
+"""This machine's parts of sharded checkpoints that lie on several machines, from the ledger's point of view.
+
+What of a part is sent is known from its files' rows. Once all of it is, senders look at the save on the
+master now and then (`sharded_master`) until it is whole there, and has its name here.
+
+The rows follow the files: where a save in the making is here no more, and its files lie in the folder of
+its final name, the rows get that folder, so nothing is sent again. Of one that is here under neither name the
+parts on the master are to go: without them nobody could load it. Both follow from what lies here alone, so
+a kill at any moment heals at the next look.
+
+Belongs to the worker's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import DROPPED, Key
+from rla_agent.replicate.worker import plan, sharded_order
+from rla_agent.replicate.worker.scan import Folder
+from rla_agent.replicate.worker.send_job import SendJob
+from rla_agent.replicate.worker.sharded_master import PartFound, PartLook
+from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
+from rla_client.contract.checkpoint.sharded_files import (
+    METADATA,
+    STAGED_METADATA,
+    WHOLE_FILE,
+    folder_name,
+    parse_parts_name,
+)
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+
+LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
+LOOK_SHARE: Final = 20  # and a twentieth of its age,
+MOST_LOOK_S: Final = 60.0  # at most
+LOOKS_A_BATCH: Final = 16
+MAX_TOLD: Final = 20  # waiting saves, in status
+_STAGED: Final = os.fsencode(STAGED_METADATA)
+_METADATA: Final = os.fsencode(METADATA)
+
+
+class WaitingParts:
+    """Saves in the making of a database."""
+
+    def __init__(
+        self, ledger: Ledger, number: int, root: bytes, target: str, give_up: Callable[[Key], None]
+    ) -> None:
+        """Of a database.
+
+        Args:
+            ledger: of this machine.
+            number: of the database in it.
+            root: its data root.
+            target: the master, as notes name it.
+            give_up: told of files that are sent no more.
+        """
+        self._ledger, self._number, self._root, self._target = ledger, number, root, target
+        self._give_up = give_up
+        self._known = dict(ledger.making_folders(number))  # folder of the save → of the item
+        self._due: dict[bytes, float] = {}
+        self._words: dict[bytes, str] = {}
+        self._looking: set[bytes] = set()
+
+    def problems(self) -> list[str]:
+        """For what the saves wait, in words."""
+        return [self._words[path] for path in sorted(self._words)[:MAX_TOLD]]
+
+    def see(self, folder: Folder, flying: Collection[SendJob]) -> None:
+        """A folder was looked at; `flying`: what is being sent."""
+        if folder.kind != CHECKPOINT:
+            return
+        found = sharded_order.split(folder.kind, folder.path + b"/x")
+        if found is not None and sharded_order.is_in_making(folder.path + b"/x"):
+            self._known.setdefault(found[0], folder.item)
+            return
+        if folder.path == folder.item or found is not None:
+            for path in [path for path, item in self._known.items() if item == folder.item]:
+                self._follow(path, folder.item, flying)
+        if found is not None:
+            self._see_notes(folder)
+
+    def _follow(self, making: bytes, item: bytes, flying: Collection[SendJob]) -> None:
+        """Let the rows of a save follow its files, if it is in the making no more."""
+        if os.path.lexists(os.path.join(self._root, making)):
+            return
+        parsed = parse_parts_name(os.fsdecode(making.rpartition(b"/")[2]))
+        assert parsed is not None, making
+        final = item + b"/" + os.fsencode(folder_name(parsed[0], parsed[1]))
+        if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
+            return  # at the next look
+        rows = self._rows(making)
+        moved = {below: new for below, row in rows.items() if (new := self._same_file(final, below, row))}
+        if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
+            for below in self._rows(final):
+                self._ledger.forget(self._key(final, item, below))
+        sent = {below for below, row in rows.items() if below not in moved and row[5] is not None}
+        for below in rows:
+            key = self._key(making, item, below)
+            if below in moved:
+                self._ledger.move(key, self._key(final, item, moved[below]))
+                continue
+            self._give_up(key)
+            if below in sent:
+                self._ledger.set_state(key, DROPPED)
+            else:
+                self._ledger.forget(key)
+        self._words.pop(making, None)
+        self._due.pop(making, None)
+        if not sent:
+            del self._known[making]
+            for folder in (making, sharded_order.own_folder(making)):
+                self._ledger.forget_folder(self._number, folder)
+
+    def _rows(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
+        """Rows of a checkpoint's files, by their paths below its folder."""
+        own = sharded_order.own_folder(folder)
+        found = dict(self._ledger.states(self._number, folder))
+        inner = own.rpartition(b"/")[2] + b"/"
+        found.update({inner + name: row for name, row in self._ledger.states(self._number, own).items()})
+        return found
+
+    def _key(self, folder: bytes, item: bytes, below: bytes) -> Key:
+        inner, _, name = (folder + b"/" + below).rpartition(b"/")
+        return Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), name)
+
+    def _same_file(self, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
+        """The path below the final folder of the file that a row is of; empty where it is not there."""
+        new = _METADATA if below == _STAGED else below
+        try:
+            found = os.lstat(os.path.join(self._root, final, new))
+        except OSError:
+            return b""
+        return new if (found.st_ino, found.st_size, found.st_mtime_ns) == (row[1], row[2], row[3]) else b""
+
+    def _see_notes(self, folder: Folder) -> None:
+        """Files that the master has, by their notes, and that were never sent from here."""
+        here = Path(os.fsdecode(os.path.join(self._root, folder.path)))
+        names = noted_names(here)
+        if not names:
+            return
+        known = self._ledger.states(self._number, folder.path)
+        for name in names:
+            if os.fsencode(name) in known or os.fsencode(name) in folder.files:
+                continue
+            note = read_note(here, name)
+            ours = os.fsdecode(folder.path) + "/" + name
+            if note is not None and (note.path, note.target) == (ours, self._target):
+                number = self._ledger.folder(self._number, folder.path, folder.kind, folder.item)
+                self._ledger.add_pruned(Key(number, os.fsencode(name)), self._number, note)
+
+    def take(self, now: float) -> tuple[PartLook, ...]:
+        """Saves to look at now, oldest first."""
+        taken = []
+        for path, item in self._known.items():
+            if path in self._looking or now < self._due.get(path, 0.0):
+                continue
+            self._due[path] = now + LOOK_S
+            try:
+                began = os.lstat(os.path.join(self._root, path)).st_mtime
+            except OSError:
+                continue  # it went, or has its name: the next scan tells
+            age = time.time() - began
+            self._due[path] = now + min(MOST_LOOK_S, max(LOOK_S, age / LOOK_SHARE))
+            if not sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states):
+                folder = Path(os.fsdecode(os.path.join(self._root, item)))
+                name = os.fsdecode(path.rpartition(b"/")[2])
+                taken.append((-age, path, PartLook(folder, item, name, self._target)))
+        taken.sort(key=lambda one: one[:2])
+        first = taken[:LOOKS_A_BATCH]
+        for _, path, _ in taken[LOOKS_A_BATCH:]:
+            self._due[path] = now
+        self._looking.update(path for _, path, _ in first)
+        return tuple(look for _, _, look in first)
+
+    def _states(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
+        return self._ledger.states(self._number, folder)
+
+    def looked(self, asked: Sequence[PartLook], results: Sequence[PartFound]) -> set[bytes]:
+        """Looking has ended; the items in which something has changed here."""
+        self._looking.difference_update(map(_making_folder, asked))
+        changed = set()
+        for one in results:
+            path = _making_folder(one.look)
+            if not one.waits:
+                self._words.pop(path, None)
+                changed.add(one.look.item)
+                continue
+            self._words[path] = one.waits
+            if one.lost:
+                for below in self._rows(path):
+                    self._ledger.lost(self._key(path, one.look.item, below), plan.LAST)
+        return changed
+
+
+def _making_folder(look: PartLook) -> bytes:
+    return b"/".join([look.item, os.fsencode(PARTS_FOLDER), os.fsencode(look.parts)])

@@ -1,0 +1,168 @@
+"""Notice board of the ranks of a sharded save.
+
+Each rank describes its pieces once for each layout, and leaves a note of what it could write to each save.
+Where all ranks share the folder of the saves, both are files there; else both are in the store of torch's
+process group. Nobody waits for a key of it: who asks gets what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rla_client.checkpoint.shard_plan import LocalPlan
+from rla_client.contract.checkpoint.sharded_files import PlanNote, layout_file, plan_note_name
+from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, parts_of
+from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import PARTS_FOLDER
+
+MAX_BYTES: Final = 256 << 20  # of a note or a description
+CHUNK_BYTES: Final = 1 << 20  # torch's TCPStore closes the connection at values over 8 MiB
+
+
+class PlanBoard(Protocol):
+    """A board; what is not there (yet) raises one of UNREADABLE."""
+
+    def describe(self, rank: int, plan: LocalPlan) -> None:
+        """Leave the description of a rank's pieces, where it is not there."""
+
+    def description(self, rank: int, layout: str) -> bytes:
+        """That of a rank."""
+
+    def tell(self, parts: str, note: PlanNote) -> None:
+        """Leave a rank's note to the save that has this folder of parts."""
+
+    def note(self, parts: str, rank: int) -> bytes:
+        """That of a rank."""
+
+    def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
+        """Notes of some ranks to other saves, of each the newest one among them."""
+
+    def all_told(self, number: int) -> None:
+        """The notes of all ranks to this call are there, so nobody needs those to earlier ones."""
+
+
+class FolderBoard:
+    """Files of PARTS_FOLDER.
+
+    Args:
+        folder: the run's checkpoint folder, which all ranks share.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._described: set[str] = set()
+
+    def describe(self, rank: int, plan: LocalPlan) -> None:
+        """See `PlanBoard`; ranks that have the same pieces have one file."""
+        del rank
+        if plan.layout not in self._described:
+            with held_folder(self._folder, PARTS_FOLDER) as above:
+                write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
+            self._described.add(plan.layout)
+
+    def description(self, rank: int, layout: str) -> bytes:
+        """See `PlanBoard`."""
+        del rank
+        return read_small(self._folder / PARTS_FOLDER / layout_file(layout), MAX_BYTES)
+
+    def tell(self, parts: str, note: PlanNote) -> None:
+        """Nothing to do: the saver leaves it in the folder of the save."""
+
+    def note(self, parts: str, rank: int) -> bytes:
+        """See `PlanBoard`."""
+        return read_small(self._folder / PARTS_FOLDER / parts / plan_note_name(rank), MAX_BYTES)
+
+    def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
+        """See `PlanBoard`."""
+        for parts in parts_of(self._folder):
+            for rank in ranks:
+                with suppress(*UNREADABLE):
+                    yield self.note(parts, rank)
+
+    def all_told(self, number: int) -> None:
+        """Nothing to do: the notes go with the folders of their saves."""
+
+
+class StoreBoard:
+    """Keys of a store of torch's.
+
+    Args:
+        store: that of the process group; it is held, so that it outlives the group.
+        prefix: of the keys, of no other opening of a run.
+    """
+
+    def __init__(self, store: Any, prefix: str) -> None:  # noqa: ANN401 - torch's
+        self._store, self._prefix = store, prefix
+        self._own: dict[str, tuple[int, int]] = {}  # own keys → call that needs them last, number of chunks
+        self._layout = ""  # key of the own description
+
+    def describe(self, rank: int, plan: LocalPlan) -> None:
+        """See `PlanBoard`."""
+        name = f"layout/{rank}/{plan.layout}"
+        if name != self._layout:
+            self._put(name, plan.encoded, 0)
+            self._layout = name
+
+    def description(self, rank: int, layout: str) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"layout/{rank}/{layout}")
+
+    def tell(self, parts: str, note: PlanNote) -> None:
+        """See `PlanBoard`."""
+        data = note.encode()
+        self._put(f"{parts}/{note.rank}", data, note.number)
+        self._put(f"newest/{note.rank}", data, note.number)
+        self._own[self._layout] = note.number, self._own[self._layout][1]
+
+    def note(self, parts: str, rank: int) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"{parts}/{rank}")
+
+    def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
+        """See `PlanBoard`."""
+        for rank in ranks:
+            with suppress(OSError):
+                yield self._read(f"newest/{rank}")
+
+    def all_told(self, number: int) -> None:
+        """See `PlanBoard`."""
+        for name, (last, chunks) in list(self._own.items()):
+            if last < number:
+                del self._own[name]
+                with suppress(RuntimeError):  # its process is gone
+                    self._store.delete_key(f"{self._prefix}/{name}")
+                    for chunk in range(chunks):
+                        self._store.delete_key(f"{self._prefix}/{name}/{chunk}")
+
+    def _put(self, name: str, data: bytes, number: int) -> None:
+        """Leave chunks, then how many they are."""
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        try:
+            for chunk, content in enumerate(chunks):
+                self._store.set(f"{self._prefix}/{name}/{chunk}", content)
+            self._store.set(f"{self._prefix}/{name}", str(len(chunks)))
+        except RuntimeError as error:
+            raise OSError(f"the store of torch's process group takes nothing: {_line(error)}") from error
+        self._own[name] = number, len(chunks)
+
+    def _read(self, name: str) -> bytes:
+        count = int(self._get(name))
+        return b"".join(self._get(f"{name}/{chunk}") for chunk in range(count))
+
+    def _get(self, name: str) -> bytes:
+        key = f"{self._prefix}/{name}"
+        try:
+            if self._store.check([key]):
+                return bytes(self._store.get(key))
+        except RuntimeError as error:
+            raise OSError(f"the store of torch's process group cannot be asked: {_line(error)}") from error
+        raise FileNotFoundError(f"nothing under {key}")
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

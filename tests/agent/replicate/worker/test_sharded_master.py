@@ -1,0 +1,334 @@
+"""Saves of several machines become whole on the master, whoever publishes and whenever it is killed."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.killed_child import killed_at
+from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
+from support.spread_saves import FOLDER, Machine, final_of, name_of
+
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
+from rla_client.contract.checkpoint.sharded_files import Fence, SaveIdentity
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import (
+    NO_CHECKPOINT,
+    Found,
+    look,
+    publish,
+    raise_fence,
+    read_fence,
+    whole_of,
+)
+from rla_client.contract.layout import PARTS_FOLDER
+
+
+class Site:
+    """Two machines with two ranks each, and a master."""
+
+    def __init__(self, folder: Path) -> None:
+        self.master = folder / "master"
+        self.master.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.there = self.master / FOLDER
+        self.a = Machine(folder / "a", (0, 1))
+        self.b = Machine(folder / "b", (2, 3))
+        self.session = FolderSession(str(self.master))
+
+    def saved(self, save: SaveIdentity, order: int = 1) -> None:
+        """Both have written and sent."""
+        for machine in (self.a, self.b):
+            machine.save(save, order)
+            machine.send(self.session, save)
+
+    def settle(self, save: SaveIdentity) -> list[PartFound]:
+        return [machine.look(self.session, save) for machine in (self.b, self.a, self.b)]
+
+    def left(self) -> list[str]:
+        """What lies in the making on the master."""
+        above = self.there / PARTS_FOLDER
+        return sorted(path.name for path in above.iterdir()) if above.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+SAVE = identity(world=4)
+
+
+def on_master(site: Site, **told: object) -> OnMaster:
+    here = look(site.a.folder, name_of(SAVE))
+    there = look(site.b.folder, name_of(SAVE))
+    found = Found(SAVE.token, {**here.receipts, **there.receipts}, {**here.sizes, **there.sizes})
+    own = {name: told.pop(name) for name in ("receipts", "whole", "holder", "fence") if name in told}
+    return OnMaster(replace(found, **own), **told)  # type: ignore[arg-type]
+
+
+def test_what_follows_from_what_is_there(site: Site) -> None:
+    site.saved(SAVE, order=5)
+    full = on_master(site)
+    whole = whole_of(full.found.receipts)
+    some = dict(list(full.found.receipts.items())[1:])
+    cases = [
+        (on_master(site), Step.TAKE_NAME),
+        (on_master(site, receipts={}), Step.WAIT),
+        (on_master(site, receipts=some), Step.WAIT),
+        (on_master(site, receipts=some, placed=True), Step.GIVE_BACK),
+        (on_master(site, placed=True), Step.PUT_METADATA),
+        (on_master(site, whole=whole), Step.DONE),
+        (on_master(site, holder=NO_CHECKPOINT), Step.BLOCKED),
+        (on_master(site, holder=4), Step.LEAVE_OLDER),
+        (on_master(site, holder=4, puts_away=True), Step.PUT_AWAY_OLDER),
+        (on_master(site, holder=6, receipts=some), Step.REMOVE),
+        (on_master(site, fence=Fence(RUN, 2)), Step.REMOVE),
+        (on_master(site, fence=Fence(RUN, 1)), Step.TAKE_NAME),
+        (on_master(site, whole=whole, fence=Fence(RUN, 2)), Step.DONE),
+    ]
+    assert [next_step(there) for there, _ in cases] == [step for _, step in cases]
+
+
+def test_the_last_part_makes_it_whole(site: Site) -> None:
+    site.a.save(SAVE)
+    site.a.send(site.session, SAVE)
+    found = site.a.look(site.session, SAVE)
+    assert found.waits == "checkpoint_1: 2 of 4 shards are on the master; missing: rank 2, 3"
+    assert not found.lost
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    assert site.b.look(site.session, SAVE).waits == ""
+    check_whole(site.there / final_of(SAVE))
+    assert site.b.has_named(SAVE)
+    assert not site.a.has_named(SAVE)
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert site.a.has_named(SAVE)
+    assert site.left() == []
+    for machine in (site.a, site.b):
+        note = note_of_whole(machine.folder / final_of(SAVE))
+        assert note is not None
+        there = site.there / final_of(SAVE) / ".rla/whole.json"
+        assert (note.size, note.mtime_ns) == (there.stat().st_size, there.stat().st_mtime_ns)
+        assert note.order == 1
+
+
+def test_a_part_whose_sizes_differ_is_missing(site: Site) -> None:
+    site.saved(SAVE)
+    shard = site.there / PARTS_FOLDER / name_of(SAVE) / "__3_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    found = site.a.look(site.session, SAVE)
+    assert found.waits.endswith("3 of 4 shards are on the master; missing: rank 3")
+    assert not found.lost
+    assert site.b.look(site.session, SAVE).lost
+
+
+def killed_everywhere(tmp_path: Path, prepare: Callable[[Site], SaveIdentity], stride: int) -> None:
+    """Kill rank 0's publisher at each of its operations, or some of them; then all go on."""
+    calls, first = 0, Site(tmp_path / "first")
+    save = prepare(first)
+    while True:
+        shutil.copytree(first.folder, tmp_path / str(calls))
+        site = Site(tmp_path / str(calls))
+        final = site.there / final_of(save)
+        before = check_whole(final) if final.exists() else None
+        killed = killed_at(calls, partial(site.a.look, site.session, save))
+        if (final / ".rla/whole.json").exists():
+            assert check_whole(final) in {before, 9}
+        assert [found.waits for found in site.settle(save)][1:] == ["", ""]
+        assert check_whole(final) == 9
+        assert site.a.has_named(save)
+        assert site.b.has_named(save)
+        assert site.left() == []
+        assert sorted(path.name for path in (final / ".rla").iterdir()) == [
+            *(f"shard-{rank}.json" for rank in range(4)),
+            "whole.json",
+        ]
+        shutil.rmtree(site.folder)
+        if not killed:
+            break
+        calls += stride
+    assert calls > 30
+
+
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.further)])
+def test_a_publisher_is_killed_at_each_operation(tmp_path: Path, stride: int) -> None:
+    def prepare(site: Site) -> SaveIdentity:
+        site.saved(SAVE, order=9)
+        return SAVE
+
+    killed_everywhere(tmp_path, prepare, stride)
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.further)])
+def test_a_publisher_that_replaces_a_checkpoint_is_killed_at_each_operation(
+    tmp_path: Path, stride: int
+) -> None:
+    def prepare(site: Site) -> SaveIdentity:
+        site.saved(SAVE, order=3)
+        site.settle(SAVE)
+        later = identity(epoch=2, world=4)
+        site.saved(later, order=9)
+        return later
+
+    killed_everywhere(tmp_path, prepare, stride)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_several_publishers_at_once(tmp_path: Path, older: bool) -> None:
+    for number in range(5):
+        site = Site(tmp_path / str(number))
+        save = SAVE
+        if older:
+            site.saved(SAVE, order=3)
+            site.settle(SAVE)
+            save = identity(epoch=2, world=4)
+        site.saved(save, order=9)
+        start = threading.Barrier(3)
+
+        def run(
+            one: tuple[Machine, bool], start: threading.Barrier = start, save: SaveIdentity = save
+        ) -> PartFound:
+            session = FolderSession(str(one[0].root.parent / "master"))
+            start.wait()
+            return one[0].look(session, save, replaces=one[1])
+
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(run, [(site.a, True), (site.b, True), (site.a, False)]))
+        assert len(found) == 3
+        assert [one.waits for one in site.settle(save)][1:] == ["", ""]
+        assert check_whole(site.there / final_of(save)) == 9
+        assert site.a.has_named(save)
+        assert site.b.has_named(save)
+        assert site.left() == []
+
+
+def test_an_older_checkpoint_makes_way_by_rank_0s_machine_alone(site: Site) -> None:
+    site.saved(SAVE, order=3)
+    site.settle(SAVE)
+    later = identity(epoch=2, world=4)
+    site.saved(later, order=9)
+    found = site.b.look(site.session, later)
+    assert "an older checkpoint has its name" in found.waits
+    assert check_whole(site.there / final_of(SAVE)) == 3
+    assert site.a.look(site.session, later, replaces=False).waits == found.waits
+    assert site.a.look(site.session, later).waits == ""
+    assert check_whole(site.there / final_of(SAVE)) == 9
+    assert site.left() == []
+    assert site.b.look(site.session, later).waits == ""
+    assert site.a.has_named(later)
+    assert site.b.has_named(later)
+
+
+def test_a_late_sender_of_an_old_opening_changes_nothing(site: Site) -> None:
+    """Its part goes, there and here: a later save of the time-step is whole."""
+    site.b.save(SAVE, order=3)
+    later = identity(epoch=2, world=4)
+    site.a.save(later, order=9)
+    site.a.send(site.session, later)
+    other = Machine(site.b.root.parent / "c", (2, 3))
+    other.save(later, order=9)
+    other.send(site.session, later)
+    assert site.a.look(site.session, later).waits == ""
+    site.b.send(site.session, SAVE)
+    assert site.left() == [name_of(SAVE)]
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert check_whole(site.there / final_of(SAVE)) == 9
+    assert site.left() == []
+    assert not parts_path(site.b.folder, SAVE).exists()
+
+
+def test_what_is_sent_again_after_the_publication_goes(site: Site) -> None:
+    """Whoever did not hear that its receipt had arrived makes the folder in the making anew."""
+    site.saved(SAVE)
+    assert site.b.look(site.session, SAVE).waits == ""
+    site.a.send(site.session, SAVE)
+    assert site.left() == [name_of(SAVE)]
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert site.left() == []
+    check_whole(site.there / final_of(SAVE))
+
+
+def test_the_fence_of_this_machine_keeps_out(site: Site) -> None:
+    site.saved(SAVE)
+    raise_fence(site.b.folder, RUN, 2)
+    here = parts_path(site.b.folder, SAVE)
+    (here.parent / "abandoned-1" / here.name).rename(here)
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert site.left() == ["fence.json"]
+    assert not (site.there / final_of(SAVE)).exists()
+    assert not parts_path(site.b.folder, SAVE).exists()
+
+
+def test_the_fence_on_the_master_keeps_out_everywhere(site: Site) -> None:
+    later = identity(2, epoch=2, world=4)
+    raise_fence(site.a.folder, RUN, 2)
+    site.saved(later)
+    assert site.a.look(site.session, later).waits == ""
+    assert site.left() == ["fence.json"]
+    lone = Machine(site.a.root.parent / "c", (0, 1, 2, 3))
+    lone.ranks = (0, 1)
+    lone.save(SAVE)
+    lone.send(site.session, SAVE)
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert not (site.there / final_of(SAVE)).exists()
+    assert site.left() == ["fence.json"]
+    assert read_fence(site.b.folder) == Fence(RUN, 2)
+    assert lone.look(site.session, SAVE).waits == ""  # its part is there no more, and the fence says why
+    assert read_fence(lone.folder) == Fence(RUN, 2)
+    assert not parts_path(lone.folder, SAVE).exists()
+
+
+def test_something_else_under_the_name_stays(site: Site) -> None:
+    (site.there / final_of(SAVE)).mkdir(parents=True)
+    (site.there / final_of(SAVE) / "mine").write_text("mine")
+    site.saved(SAVE)
+    assert site.a.look(site.session, SAVE).waits == "checkpoint_1: on the master something else has its name"
+    assert (site.there / final_of(SAVE) / "mine").read_text() == "mine"
+
+
+def test_a_publication_that_nobody_ended_makes_way(site: Site) -> None:
+    """A folder under the final name with parts of an older save, and no `whole.json`."""
+    site.saved(SAVE, order=3)
+    (site.there / PARTS_FOLDER / name_of(SAVE)).rename(site.there / final_of(SAVE))
+    later = identity(epoch=2, world=4)
+    site.saved(later, order=9)
+    assert "an older checkpoint has its name" in site.b.look(site.session, later).waits
+    assert site.a.look(site.session, later).waits == ""
+    assert check_whole(site.there / final_of(later)) == 9
+
+
+def test_files_that_go_during_the_publication_are_noticed(site: Site) -> None:
+    """Retention on another machine takes its part away between a look and the new name."""
+    site.saved(SAVE)
+    (site.there / PARTS_FOLDER / name_of(SAVE)).rename(site.there / final_of(SAVE))
+    (site.there / final_of(SAVE) / "__2_0.distcp").unlink()
+    assert site.a.look(site.session, SAVE).waits.endswith("missing: rank 2")
+    assert not (site.there / final_of(SAVE)).exists()
+    assert site.left() == [name_of(SAVE)]
+
+
+def test_ranks_that_did_not_plan_alike_make_nothing_whole(site: Site) -> None:
+    site.saved(SAVE)
+    write_part(site.b.folder, replace(SAVE, layout="M"), 3, beside=site.b.ranks)
+    (site.there / PARTS_FOLDER / name_of(SAVE) / ".rla/shard-3.json").unlink()
+    (site.there / PARTS_FOLDER / name_of(SAVE) / "__3_0.distcp").unlink()
+    receipt = parts_path(site.b.folder, SAVE) / ".rla/shard-3.json"
+    (site.there / PARTS_FOLDER / name_of(SAVE) / ".rla/shard-3.json").write_bytes(receipt.read_bytes())
+    shard = parts_path(site.b.folder, SAVE) / "__3_0.distcp"
+    (site.there / PARTS_FOLDER / name_of(SAVE) / "__3_0.distcp").write_bytes(shard.read_bytes())
+    assert site.a.look(site.session, SAVE).waits == "checkpoint_1: its ranks did not plan alike"
+
+
+def test_a_part_that_went_here_is_not_waited_for(site: Site) -> None:
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert publish(site.a.folder, name_of(SAVE)) is None

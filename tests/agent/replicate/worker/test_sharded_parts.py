@@ -1,0 +1,279 @@
+"""Two agents, each with a data root, bring their parts of a save together on a master."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.replication_lab import ITEM, Node
+from support.sharded_folders import RUN, check_whole, identity, parts_path
+from support.spread_saves import FOLDER, Machine, final_of, name_of
+from support.waiting import TIME_FACTOR
+
+from rla_agent.replicate import registry, targets
+from rla_agent.replicate.ledger_rows import CLEAN, DIRTY, PRUNED
+from rla_agent.replicate.registry import register
+from rla_agent.replicate.status import replication_status
+from rla_agent.replicate.status_text import as_text
+from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
+from rla_agent.replicate.worker import changed_files, sharded_parts
+from rla_agent.replicate.worker.worker import Worker
+from rla_client.config.schema import load_config
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.sharded_files import SaveIdentity
+from rla_client.contract.checkpoint.sharded_publish import raise_fence
+from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
+from rla_client.contract.errors import FetchError
+from rla_client.contract.layout import PARTS_FOLDER
+
+SAVE = identity(world=4)
+
+
+class Agent:
+    """A node with its worker, in this process."""
+
+    def __init__(
+        self, folder: Path, remote: dict[str, object], ranks: tuple[int, ...], **agent: object
+    ) -> None:
+        self.node = Node(folder, remote, dict(agent), host=folder.name)
+        register(self.node.state, self.node.root, self.node.config)
+        log = self.node.item("log")
+        name = "run.json" if 0 in ranks else f"run.part.{folder.name}.json"
+        (log / name).write_text(json.dumps({"host": self.node.host, "state": "running"}))
+        self.target = targets.target(load_config(self.node.config), registry.folder(self.node.state)).name
+        self.machine = Machine(self.node.root, ranks, self.target)
+        self.worker: Worker | None = None
+        self.open()
+
+    def open(self) -> None:
+        self.worker = Worker(self.node.state, self.node.host)
+
+    def turn(self) -> bool:
+        assert self.worker is not None
+        return self.worker.turn(time.monotonic())
+
+    def close(self) -> None:
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def rows(self) -> dict[str, int]:
+        """Path → state of each file of the checkpoints that the ledger knows."""
+        with closing(sqlite3.connect(self.node.state / "replicate/ledger.db")) as db:
+            query = "SELECT d.path, f.name, f.state FROM files f JOIN folders d ON d.id = f.folder"
+            rows = db.execute(query).fetchall()
+        paths = {os.fsdecode(folder + b"/" + name): state for folder, name, state in rows}
+        below = f"{FOLDER}/"
+        return {path.removeprefix(below): state for path, state in paths.items() if path.startswith(below)}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be sent."""
+        return DIRTY not in self.rows().values()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is in the making, or to be sent."""
+        return not any(PARTS_FOLDER in path or state == DIRTY for path, state in self.rows().items())
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this worker has written to the master."""
+        assert self.worker is not None
+        return sum(served.database.counters.written_bytes for served in self.worker._served.values())
+
+
+class Pair:
+    """Two agents and a master."""
+
+    def __init__(self, folder: Path, **agent: object) -> None:
+        self.master = folder / "master"
+        self.master.mkdir()
+        remote: dict[str, object] = {"file_transfer_protocol": "folder", "remote_data_root": str(self.master)}
+        self.remote, self.folder = remote, folder
+        self.a = Agent(folder / "a", remote, (0, 1), **agent)
+        self.b = Agent(folder / "b", remote, (2, 3), **agent)
+        self.there = self.master / FOLDER
+
+    def until(self, condition: Callable[[], object], what: str, *agents: Agent) -> None:
+        end = time.monotonic() + 20 * TIME_FACTOR
+        while not condition():
+            assert time.monotonic() < end, what
+            more = [agent.turn() for agent in agents or (self.a, self.b)]
+            if not any(more):
+                time.sleep(0.02)
+
+    def until_named(self, save: SaveIdentity = SAVE) -> None:
+        """Until the save has its name everywhere, and the ledgers know it."""
+        agents = (self.a, self.b)
+        self.until(lambda: all(one.machine.has_named(save) for one in agents), "its name")
+        self.until(lambda: all(one.is_settled for one in agents), "settled rows")
+
+    def close(self) -> None:
+        self.a.close()
+        self.b.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setattr(sharded_parts, "LOOK_S", 0.05)
+    made = Pair(tmp_path)
+    yield made
+    made.close()
+
+
+def of_whole(save: SaveIdentity, ranks: tuple[int, ...]) -> dict[str, int]:
+    """The rows of a save that is whole on the master, on the machine of some ranks."""
+    final = final_of(save)
+    rows = {f"{final}/__{rank}_0.distcp": CLEAN if rank in ranks else PRUNED for rank in range(save.world)}
+    rows.update({f"{final}/.rla/shard-{rank}.json": CLEAN for rank in ranks})
+    rows[f"{final}/.metadata"] = CLEAN if 0 in ranks else PRUNED
+    return {**rows, f"{final}/.rla/whole.json": PRUNED}
+
+
+def test_what_two_machines_wrote_becomes_whole_on_the_master(pair: Pair) -> None:
+    pair.a.machine.save(SAVE)
+    words = "checkpoint_1: 2 of 4 shards are on the master; missing: rank 2, 3"
+    pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+    assert not (pair.there / final_of(SAVE)).exists()
+    pair.b.machine.save(SAVE)
+    pair.until_named()
+    check_whole(pair.there / final_of(SAVE))
+    assert list((pair.there / PARTS_FOLDER).iterdir()) == []
+    for one in (pair.a, pair.b):
+        assert one.rows() == of_whole(SAVE, one.machine.ranks)
+    pair.until(lambda: words not in as_text(replication_status(pair.a.node.state)), "status")
+
+
+def test_nothing_is_sent_again_by_an_agent_that_was_away_at_the_publication(pair: Pair) -> None:
+    """Its rows follow the files, whenever it looks again."""
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/{name}": CLEAN for name in ("__0_0.distcp", "__1_0.distcp")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.a.close()
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    settle_parts(pair.a.node.state, pair.a.machine.folder, None)
+    assert pair.a.machine.has_named(SAVE)
+    pair.a.open()
+    before = os.stat(pair.there / final_of(SAVE) / ".metadata").st_ino
+    pair.until(lambda: of_whole(SAVE, (0, 1)).items() <= pair.a.rows().items(), "rows", pair.a)
+    assert pair.a.sent < (pair.there / final_of(SAVE) / ".metadata").stat().st_size
+    assert os.stat(pair.there / final_of(SAVE) / ".metadata").st_ino == before
+    check_whole(pair.there / final_of(SAVE))
+
+
+def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
+    """Nobody looks at all of it before a minute has passed; but its folders are watched."""
+    log = pair.a.node.root / "log" / ITEM / "run.json"
+    log.write_text(json.dumps({"host": pair.a.node.host, "state": "finished"}))
+    pair.until((pair.master / "log" / ITEM / "run.json").exists, "run.json", pair.a)
+    until = time.monotonic() + 3 * changed_files.LIVE_S
+    pair.until(lambda: time.monotonic() > until, "it rests", pair.a)
+    pair.a.machine.save(SAVE)
+    assert pair.a.worker is not None
+    assert pair.a.rows() == {}
+    (served,) = pair.a.worker._served.values()
+    told = parts_path(pair.a.machine.folder, SAVE) / ".rla/part.json"
+    served.database.changes.hint(os.fsencode(told.relative_to(pair.a.node.root)), time.monotonic())
+    pair.a.worker._ledger.commit()
+    assert len(pair.a.rows()) == 5
+
+
+def test_what_the_master_lost_of_a_part_is_sent_again(pair: Pair) -> None:
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    shutil.rmtree(making)
+    pair.b.machine.save(SAVE)
+    pair.until_named()
+    check_whole(pair.there / final_of(SAVE))
+
+
+def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    raise_fence(pair.a.machine.folder, RUN, 2)
+    assert not parts_path(pair.a.machine.folder, SAVE).exists()
+    pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)
+
+
+def test_a_later_save_of_the_time_step_takes_the_place_of_the_earlier(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE, order=3)
+    pair.until_named()
+    later = identity(epoch=2, world=4)
+    for one in (pair.a, pair.b):
+        one.machine.save(later, order=9)
+    pair.until_named(later)
+    assert check_whole(pair.there / final_of(SAVE)) == 9
+    for one in (pair.a, pair.b):
+        assert one.rows() == of_whole(later, one.machine.ranks)
+
+
+def test_what_is_fetched_back_is_not_sent_and_another_machine_gets_all(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    final = pair.a.machine.folder / final_of(SAVE)
+    sent = pair.a.sent
+    assert fetch_sharded_back(pair.a.node.state, final, None) > 0
+    check_whole(final)
+    pair.until(lambda: set(pair.a.rows().values()) == {CLEAN}, "all being known", pair.a)
+    assert pair.a.sent == sent
+    new = Agent(pair.folder / "c", pair.remote, (4,))
+    new.close()
+    here = new.machine.folder / final_of(SAVE)
+    assert fetch_sharded_back(new.node.state, here, None, order=1) > 0
+    check_whole(here)
+    with pytest.raises(FetchError, match="of another save"):
+        fetch_sharded_back(new.node.state, here, None, order=2)
+    check_whole(here)
+    with pytest.raises(FetchError, match="not whole on the master"):
+        fetch_sharded_back(new.node.state, here.with_name("checkpoint_7.dcp"), None)
+    assert not here.with_name("checkpoint_7.dcp").exists()
+
+
+def test_notes_that_went_in_a_power_cut_are_made_anew(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    final = pair.a.machine.folder / final_of(SAVE)
+    shutil.rmtree(final / ".rla-pruned")
+    assert fetch_sharded_back(pair.a.node.state, final, None) > 0
+    check_whole(final)
+
+
+@pytest.mark.parametrize("retention", ["keep", "mirror"])
+def test_retention_on_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
+    """Of a mirror all goes, `whole.json` first; else all stays."""
+    monkeypatch.setattr(sharded_parts, "LOOK_S", 0.05)
+    pair = Pair(tmp_path, replicate_retention=retention)
+    later = identity(2, world=4)
+    try:
+        for order, save in ((3, SAVE), (9, later)):
+            for one in (pair.a, pair.b):
+                one.machine.save(save, order=order)
+            pair.until_named(save)
+        for one in (pair.a, pair.b):
+            folder = one.machine.folder
+            assert remove_superseded_sharded(folder, "checkpoint", RUN, Retention(1)) == [final_of(SAVE)]
+        if retention == "mirror":
+            pair.until(lambda: not (pair.there / final_of(SAVE)).exists(), "the older one gone")
+        else:
+            pair.until(lambda: CLEAN not in {
+                state for one in (pair.a, pair.b) for path, state in one.rows().items()
+                if path.startswith(final_of(SAVE))
+            }, "known to be gone")  # fmt: skip
+            check_whole(pair.there / final_of(SAVE))
+        check_whole(pair.there / final_of(later))
+    finally:
+        pair.close()

@@ -1,0 +1,284 @@
+"""Sharded checkpoints of two machines that share torch's store and the master, and no folder.
+
+In each save all tensors hold one number, the time-step: whatever loads must hold one number, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.machines import Machine
+from support.ports import free_port
+from support.replication_lab import Sshd
+from support.waiting import TIME_FACTOR, wait_until
+
+from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.sharded_check import shard_problems
+from rla_client.contract.checkpoint.sharded_publish import read_whole, waiting_parts
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+KILLS = int(os.environ.get("RLA_TEST_SHARD_KILLS", "2"))
+TRAINING = """
+import json, os, signal, sys, time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+torch.set_num_threads(1)
+count, what = int(sys.argv[1]), sys.argv[2:]
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+from rla_client import exp_manager, time_step_holder
+from rla_client.integrations.dcp import RLAStorageReader
+mesh = init_device_mesh("cpu", (world,))
+def state(value):
+    sharded = torch.full((7, 3), float(value))
+    return {"model": {"a": distribute_tensor(sharded, mesh, [Shard(0)]),
+                      "r": distribute_tensor(torch.full((2,), float(value)), mesh, [Replicate()])},
+            "plain": torch.full((9,), float(value)), "step": value, "list": [{"n": value}]}
+def numbers(found):
+    tensors = [found["plain"], *(tensor.full_tensor() for tensor in found["model"].values())]
+    plain = {float(found["step"]), float(found["list"][0]["n"])}
+    return sorted({x for tensor in tensors for x in tensor.flatten().tolist()} | plain)
+def load(**which):
+    into = state(-1)
+    try:
+        step, own = exp_manager.load_sharded(into, **which)
+    except FileNotFoundError as error:
+        return {"step": None, "error": str(error)}
+    return {"step": step, "numbers": numbers(into), "own": None if own is None else own["rank"]}
+def tell(name, found):
+    Path(f"{name}.{rank}.tmp").write_text(json.dumps(found))
+    os.replace(f"{name}.{rank}.tmp", f"{name}.{rank}")
+exp_manager.configure(
+    "spread", os.path.abspath("rla_config.yaml"), os.environ["RLA_DATA_ROOT"], code_root=".", run_id="one",
+    resume="allow",
+)
+exp_manager.set_hyper_param(lr=0.1)
+exp_manager.log_files_gen(all_ranks=True)
+exp_manager.new_saver(max_to_keep=2)
+found = load()
+tell("pid", os.getpid())
+tell("loaded", found)
+start = 0 if found["step"] is None else found["step"] + 1
+for step in range(start, start + count):
+    time_step_holder.set_time(step)
+    content = state(step)
+    save = exp_manager.save_sharded(content, per_rank={"rank": rank})
+    for tensor in content["model"].values():
+        tensor.to_local().fill_(-5.0)  # the training goes on
+    dist.barrier()
+    print(step, flush=True)
+    if "slowly" in what:
+        time.sleep(0.3)
+saved = [save.wait("local", 60), save.wait("whole", 1 if "unsent" in what else 120), save.problem]
+tell("saved", [*saved, *(str(one) for one in exp_manager.checkpoint_status())])
+dist.barrier()
+if "unsent" not in what:
+    tell("again", load())
+    reader, into = RLAStorageReader(), state(-1)
+    torch.distributed.checkpoint.load(into, storage_reader=reader)
+    tell("read", [reader.step, numbers(into)])
+exp_manager.close()
+dist.destroy_process_group()
+"""
+Start = Callable[..., list[subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def machines(tmp_path: Path, places: Places, master: Sshd) -> Iterator[Callable[..., tuple[Machine, ...]]]:
+    """Machines with agents; their configuration as given."""
+    made: list[Machine] = []
+
+    def make(count: int = 2, **config: Any) -> tuple[Machine, ...]:
+        whole = {"SEND_LOG_FILE": True, "REMOTE_SETTING": master.remote(), **config}
+        hosts = ("node-a", "node-b", "node-c")[:count]
+        made.extend(Machine(tmp_path, places.runtime, host, whole) for host in hosts)
+        for machine in made:
+            machine.see_nothing_of(*made)
+            machine.start_agent()
+        return tuple(made)
+
+    yield make
+    for machine in made:
+        machine.kill_agent()
+
+
+def start(machines: Sequence[Machine], count: int, *words: str) -> list[subprocess.Popen[str]]:
+    """A rank on each machine."""
+    job = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "LOCAL_WORLD_SIZE": "1",
+        "WORLD_SIZE": str(len(machines)),
+        "GLOO_SOCKET_IFNAME": "lo",  # nobody resolves the machines' names
+    }
+    for machine in machines:
+        (machine.folder / "train.py").write_text(TRAINING)
+        for name in ("pid", "loaded", "saved", "again", "read"):
+            for old in machine.folder.glob(f"{name}.*"):
+                old.unlink()
+    return [
+        machine.start("train.py", str(count), *words, RANK=str(rank), **job)
+        for rank, machine in enumerate(machines)
+    ]
+
+
+def end(processes: list[subprocess.Popen[str]], code: int | None = 0) -> list[str]:
+    """Wait for all ranks; what they said."""
+    errors = []
+    for process in processes:
+        _, err = process.communicate(timeout=200 * TIME_FACTOR)
+        assert code is None or process.returncode == code, err[-5000:]
+        errors.append(err)
+    return errors
+
+
+def all_told(machines: Sequence[Machine], name: str) -> list[Any]:
+    return [
+        json.loads((machine.folder / f"{name}.{rank}").read_text()) for rank, machine in enumerate(machines)
+    ]
+
+
+def checkpoints(root: Path) -> Path:
+    (found,) = root.glob("checkpoint/*/*/*/*/*")
+    return found
+
+
+def whole_on(master: Sshd) -> dict[str, int]:
+    """Name → order of the whole checkpoints on the master, all of whose files are as they were saved."""
+    found = {}
+    for path in master.root.glob("checkpoint/*/*/*/*/*/*.dcp"):
+        whole = read_whole(path)
+        if whole is not None:
+            assert not list(shard_problems(path, whole, hashes=True))
+            found[path.name] = whole.order
+    return found
+
+
+def test_machines_that_share_the_master_alone_save_and_load_together(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd
+) -> None:
+    *both, new = machines(3)
+    errors = end(start(both, 3))
+    for rank, saved in enumerate(all_told(both, "saved")):
+        assert saved[:3] == [True, True, ""], (saved, errors)
+        assert "checkpoint_2: whole, on the master; 1 of 2 shards are here, too" in saved[3:]
+        assert all_told(both, "again")[rank] == {"step": 2, "numbers": [2.0], "own": rank}
+        assert all_told(both, "read")[rank] == [2, [2.0]]
+    assert "checkpoint_2.dcp" in whole_on(master)
+    wait_until(lambda: not list((checkpoints(master.root) / ".rla-parts").glob("checkpoint_*")))
+    now = [both[0], new]  # which has nothing
+    end(start(now, 1))
+    assert all_told(now, "loaded") == [{"step": 2, "numbers": [2.0], "own": rank} for rank in range(2)]
+    assert all_told(now, "again") == [{"step": 3, "numbers": [3.0], "own": rank} for rank in range(2)]
+
+
+@pytest.mark.further
+def test_a_machine_that_cannot_fetch_stops_the_load_on_all_ranks(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd
+) -> None:
+    both = machines()
+    end(start(both, 2))
+    a, b = (checkpoints(machine.root) for machine in both)
+    shutil.rmtree(b / "checkpoint_1.dcp")
+    (checkpoints(master.root) / "checkpoint_1.dcp" / "__0_0.distcp").unlink()
+    for error in end(start(both, 1), None):
+        assert "FetchError: node-b: checkpoint_1.dcp must come from the master" in error
+    assert read_whole(a / "checkpoint_1.dcp") is not None
+    end(start(both[:1], 1))  # one machine goes on with what both have saved
+    (found,) = all_told(both[:1], "loaded")
+    assert found == {"step": 1, "numbers": [1.0], "own": None}
+
+
+def newest(orders: dict[str, int]) -> int:
+    """Time-step of the checkpoint that was saved last; -1 without one."""
+    last = max(orders, key=orders.__getitem__, default="checkpoint_-1.dcp")
+    return int(last.removesuffix(".dcp").rpartition("_")[2])
+
+
+@pytest.mark.further
+@pytest.mark.parametrize("victim", ["rank 0", "rank 1", "agent 0", "agent 1", "link"])
+def test_some_whole_checkpoint_always_loads(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd, victim: str
+) -> None:
+    chance = random.Random(victim)
+    both, before = machines(), -1
+    what, _, number = victim.partition(" ")
+    for _ in range(KILLS):
+        ranks = start(both, 100000, "slowly")
+        _see_steps(ranks[0], chance.randrange(2, 9))
+        time.sleep(chance.random() * 0.3)
+        if what == "agent":
+            both[int(number)].kill_agent()
+            _see_steps(ranks[0], chance.randrange(1, 6))
+            both[int(number)].start_agent()
+            _see_steps(ranks[0], chance.randrange(1, 6))
+        elif what == "link":
+            master.stop()
+            _see_steps(ranks[0], chance.randrange(1, 6))
+            master.start()
+            _see_steps(ranks[0], chance.randrange(1, 6))
+        first = int(number or 0) if what == "rank" else chance.randrange(2)
+        for rank in (first, 1 - first):
+            os.kill(all_told(both, "pid")[rank], signal.SIGKILL)
+        end(ranks, None)
+        for found in all_told(both, "loaded"):
+            assert before < 0 or (found["step"] or -1) >= before
+            assert found["step"] is None or found["numbers"] == [float(found["step"])]
+        before = max(before, newest(whole_on(master)))
+    errors = end(start(both, 1))
+    for loaded, saved in zip(all_told(both, "loaded"), all_told(both, "saved"), strict=True):
+        assert (loaded["step"] or -1) >= before, errors
+        assert loaded["numbers"] == [float(loaded["step"])]
+        assert saved[:3] == [True, True, ""], errors
+    wait_until(lambda: not list((checkpoints(master.root) / ".rla-parts").glob("checkpoint_*/**/*")), 60)
+    for folder in (checkpoints(machine.root) for machine in both):
+        assert waiting_parts(folder) == []
+
+
+def _see_steps(process: subprocess.Popen[str], count: int) -> None:
+    """Wait until a rank has saved so often once more."""
+    assert process.stdout is not None
+    for _ in range(count):
+        assert process.stdout.readline(), "it ended"
+
+
+def test_without_the_agents_nothing_is_lost_and_the_training_goes_on(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd
+) -> None:
+    both = machines(AGENT={"autostart": False})
+    both[1].kill_agent()
+    end(start(both, 2, "unsent"))
+    a, b = (checkpoints(machine.root) for machine in both)
+    for saved in all_told(both, "saved"):
+        assert saved[:3] == [True, False, ""]
+        assert "checkpoint_1: 1 of 2 shards, which wait for the others on the master" in saved[3:]
+    assert len(waiting_parts(a)) == len(waiting_parts(b)) == 2
+    both[1].start_agent()
+    wait_until(lambda: set(whole_on(master)) == {"checkpoint_0.dcp", "checkpoint_1.dcp"}, 60)
+    wait_until(lambda: not waiting_parts(a) and not waiting_parts(b), 60)
+    end(start(both, 1))
+    assert [found["step"] for found in all_told(both, "loaded")] == [1, 1]
+
+
+def test_a_machine_that_sends_nothing_is_named(machines: Callable[..., tuple[Machine, ...]]) -> None:
+    both = machines()
+    config = both[1].config
+    config.write_text(config.read_text().replace("SEND_LOG_FILE: true", "SEND_LOG_FILE: false"))
+    end(start(both, 1, "unsent"))
+    for saved in all_told(both, "saved"):
+        assert saved[:2] == [False, False]
+        assert "rank 1 on node-b: the ranks have several data roots" in saved[2]
