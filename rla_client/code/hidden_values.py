@@ -13,7 +13,7 @@ from typing import Any
 from rla_client.code.secret_values import HIDDEN, words_of
 from rla_client.stream.param_values import plain_hyper_param
 
-DESCRIBED = "$typename"  # in the description of an object (experiment/recorded_parameters.py)
+DESCRIBED = "$typename"  # key in the description of an object (launcher/variant.py): its class
 
 
 def is_hidden(stored: object) -> bool:
