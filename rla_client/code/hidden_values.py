@@ -68,7 +68,7 @@ def taken_over(stored: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[
     found: dict[str, Any] = restored(stored, own, missing)
     if not missing:
         return found, ""
-    return found, f"not kept, for they are secret: {', '.join(missing)}; give them with set_hyper_param"
+    return found, f"not stored because they are secret: {', '.join(missing)}; set them with set_hyper_param"
 
 
 def refilled(

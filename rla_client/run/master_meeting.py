@@ -77,7 +77,7 @@ class MasterMeeting:
                 )
             except FetchError as error:
                 if not said:
-                    self._say(f"has not joined yet, and tries again: {error}")
+                    self._say(f"has not joined yet; retrying: {error}")
                 said = True
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
