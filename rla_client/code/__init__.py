@@ -1,1 +1,1 @@
-"""Record of a run's code, parameters, machine and packages, without secrets."""
+"""Record of a run's program, without secrets: code, parameters, machine, packages."""

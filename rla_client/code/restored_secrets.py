@@ -1,7 +1,7 @@
-"""Own values in the place of hidden ones.
+"""Secrets put back into stored values that were hidden.
 
-Whoever reads a hidden value back never takes the marker for the value: `restored` puts the own value in its
-place, or tells the name; `refilled` does so for a command line.
+Whoever reads a hidden value back never takes the marker for the value: `restored` puts the program's own
+value in its place, or tells the name; `refilled` does so for a command line.
 """
 
 from __future__ import annotations
