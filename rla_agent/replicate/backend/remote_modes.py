@@ -1,4 +1,4 @@
-"""Permission bits of files or folders on a target.
+"""Permission bits to set on a target, computed; each backend sets them.
 
 Setuid, setgid and sticky never travel; those that the master's folders have stay.
 """
