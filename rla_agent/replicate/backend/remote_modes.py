@@ -1,4 +1,4 @@
-"""Permission bits to set on a target, computed; each backend sets them.
+"""Permission bits for files or folders on a target, computed here, set by each backend.
 
 Setuid, setgid and sticky never travel; those that the master's folders have stay.
 """
