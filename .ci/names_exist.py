@@ -3,7 +3,7 @@
 1. A unit-test file (tests/agent, tests/client) has a module of its name, in the folder of the same name.
 2. Docstrings, comments and pages name, in backticks or as a path, only files and symbols that exist. ADRs
    tell of their time and are left out.
-3. The first line of a module's docstring is one noun phrase: one job.
+3. The first line of a module's or package's docstring is one noun phrase: one job.
 4. A default that a page gives as "`key` (value)" is the one in the schema.
 
 Prints each fault as `file:line: what`; exit status 1 if there is any.
@@ -33,7 +33,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 DEFAULT = re.compile(
     r"`(?:AGENT\.|REMOTE_SETTING\.)?([a-z_]+)` \((?:default )?([\d,.]+) ?(s|B|KiB|MiB|GiB|%)?\)"
 )
-TWO_JOBS = re.compile(r";|\b(?:and|what|whose|how)\b")
+TWO_JOBS = re.compile(r";|\b(?:and|what|whose|how)\b", re.IGNORECASE)
 UNITS = {"": 1, "s": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "%": 0.01}
 FOREIGN = frozenset((
     "SFTPClient", "on_training_start", "Monitor", "ModelCheckpoint", "timesteps_total", "wandb_internal",
@@ -63,12 +63,12 @@ def modules_of_tests() -> Iterator[str]:
 
 
 def jobs_of_modules() -> Iterator[str]:
-    """Modules whose docstring's first line tells of two jobs."""
+    """Modules and packages whose docstring's first line tells of two jobs."""
     for package in PACKAGES.values():
         for path in sorted((ROOT / package).rglob("*.py")):
             doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             first = doc.split("\n", 1)[0]
-            if path.name != "__init__.py" and TWO_JOBS.search(first):
+            if TWO_JOBS.search(first):
                 yield f"{path.relative_to(ROOT)}:1: more than one noun phrase: {first}"
 
 

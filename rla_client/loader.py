@@ -292,7 +292,7 @@ def _in_order(first: Any, second: Any, third: Any) -> tuple[str | None, str, str
 
 def without_hidden(stored: dict[str, Any]) -> dict[str, Any]:
     """Stored hyper-parameters with the current values of secrets; warns of those that there are not."""
-    from rla_client.code.hidden_values import taken_over  # noqa: PLC0415 - not at import of the package
+    from rla_client.code.restored_secrets import taken_over  # noqa: PLC0415 - not at import of the package
 
     found, lacking = taken_over(stored, exp_manager.hyper_param)
     if lacking:

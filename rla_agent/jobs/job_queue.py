@@ -227,7 +227,9 @@ class JobQueue:
             future.add_done_callback(lambda _: self._wake())
         elif not job.count_try():
             kind, stream = job.row.kind, job.row.stream
-            _log.error("job %r of %s is dropped: %d starts did not finish it", kind, stream, MAX_TRIES)
+            _log.error(
+                "job %r of %s is dropped: it was started %d times and never finished", kind, stream, MAX_TRIES
+            )
             self._drop(job, f"{MAX_TRIES} starts of the agent did not finish it")
 
     def collect(self) -> list[str]:

@@ -66,7 +66,7 @@ ITEM_BYTES = {
 }  # fmt: skip
 LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy", JOB_TABLE: "msgpack"}
 NO_LIBRARY = (
-    "the {0} waits: the interpreter of its run is not used here, and that of rla-agent has no {1}; "
+    "the {0} is not rendered yet: its run's own interpreter is not used here, and rla-agent's has no {1}; "
     "install {1} beside rla-agent, then drain again"
 )
 PASSED_ON = (

@@ -43,9 +43,9 @@ class BatchReader:
         try:
             batch, more = self._read_segment(number, offset, writer_gone=writer_gone)
         except FileNotFoundError:
-            self.unread = f"its folder {self._folder} is away, which says nothing; tried again all the time"
+            self.unread = f"spool folder {self._folder} is missing; retrying"
         except OSError as error:
-            self.unread = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
+            self.unread = f"cannot read segment {number}, retrying: {error}; its rows stay in the spool"
         else:
             self.unread = ""
         return batch, more

@@ -70,12 +70,12 @@ def count_kills(folders: Sequence[Path], proc: Path = PROC) -> KillCounts:
 def memory_words(counted_by: str) -> str:
     """What a kill that one of `KillCounts` counted says, for people."""
     if counted_by == MACHINE:
-        return "out of memory: the kernel killed for lack of memory on this machine just then"
+        return "out of memory: the kernel killed a process on this machine at that time"
     for _, peak_name, limit_name in _VERSIONS:
         peak, limit = (_number(f"{counted_by}/{name}") for name in (peak_name, limit_name))
         if limit is not None and limit < NO_LIMIT:
             return f"out of memory: {_of(peak, limit)}"
-    return "out of memory: the kernel killed in its control group just then"
+    return "out of memory: the kernel killed a process in its control group at that time"
 
 
 def _of(peak: int | None, limit: int) -> str:

@@ -1,7 +1,8 @@
 """Recovery of a stream's outputs to a point from which the spool can be replayed.
 
-One path for a new stream, a restart and a lost agent.db. Files are only ever cut, never extended;
-afterwards replay writes the same bytes again.
+One path for a new stream, a restart and a lost agent.db. Outputs are only ever cut, never extended;
+afterwards replay writes the same bytes again. Segments are never cut: a torn frame at the end of one is
+skipped (`model/frame_decoder.py`).
 
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the sizes in the

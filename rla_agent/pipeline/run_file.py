@@ -56,7 +56,7 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
                 write_atomic(f"/proc/self/fd/{folder}/{name}", content, mode=file_mode(folder))
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
-            return f"run.json is not written, tried again: {error.strerror}: {record.log_folder}"
+            return f"cannot write run.json, retrying: {error.strerror}: {record.log_folder}"
         _log.warning("run.json not written: %s: %s", record.log_folder, error)
     return ""
 

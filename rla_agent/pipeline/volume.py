@@ -397,7 +397,9 @@ class Volume(threading.Thread):
         """Count and log a fault of the agent, met with one stream; how `status` says it."""
         self.internal_errors += 1
         _log.error("internal error with stream %s", name, exc_info=error)
-        return f"internal error, tried again at the agent's next start, its rows stay in the spool: {error!r}"
+        return (
+            f"internal error; retried when the agent starts again, and its rows stay in the spool: {error!r}"
+        )
 
     def _broken_job(self, name: str, kind: str, error: Exception) -> str:
         why = f"job {kind!r} of stream {name} waits: {self._internal_error(name, error)}"

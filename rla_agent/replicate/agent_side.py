@@ -74,8 +74,8 @@ class Replication:
             while len(self._undecided) > MAX_UNDECIDED:
                 dropped = self._undecided.popleft()
                 _log.error(
-                    "database %s of run %s/%s could not be registered, nor those of %d later runs: it is not "
-                    "replicated on account of this run; once there is room: rla-agent replicate add",
+                    "database %s of run %s/%s, and those of %d later runs, could not be registered for "
+                    "replication; once there is room: rla-agent replicate add",
                     *(dropped.root, dropped.table, dropped.index, MAX_UNDECIDED),
                 )
 

@@ -164,8 +164,8 @@ def _changing(state: Path, wait_s: float) -> Iterator[list[RegisteredDatabase]]:
             pid = holder_pid(lock.fileno()) if wait_s else None  # the kernel's list may be long
             who = f"process {pid}" if pid else "another process"
             raise ListBusyError(
-                f"{who} holds {path}, the lock of the list of databases; nothing was changed: end it, or if "
-                "it is stopped let it go on (kill -CONT), then try again"
+                f"{who} holds {path}, the lock of the list of databases; nothing was changed. End it or, if "
+                "it is suspended, resume it (kill -CONT), then try again"
             )
         found = _entries_to_change(place / "databases.json", state)
         yield found

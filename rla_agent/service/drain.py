@@ -138,11 +138,11 @@ def _report(folder: Path, result: Drained) -> tuple[list[str], int]:
         lines.append(f"{len(result.live)} streams are still being written; durable up to now")
     lines += [f"left: {name}: {why}" for name, why in sorted(result.left.items())]
     if any("is not here" in why or "another folder here" in why for why in result.left.values()):
-        lines.append("rows of data roots that will not come back are given up by: rla-agent forget")
+        lines.append("to discard the rows of data roots that will not come back: rla-agent forget")
     if result.figures:
         lines.append(
-            f"figures kept in this spool, not drawn: {result.figures}. To draw them is to run what the spool "
-            "brings; if you trust whoever wrote it, drain it once more with --trust"
+            f"{result.figures} figure(s) stay in this spool, not drawn. Drawing them runs code that the "
+            "spool contains; if you trust whoever wrote it, drain it again with --trust"
         )
     return lines, EXIT_LEFT if result.left else EXIT_DONE
 
@@ -233,7 +233,7 @@ def _foreign_problem(opening: Opening, *, named: bool) -> str:
         for output, name in opening.names.items()
     )
     if RunIndex.parse(opening.index) is None or renamed or f"/{opening.table}".count("/."):
-        return "what it would write are not the files of a run in a database"
+        return "its files would not be those of a run in a database"
     for kind, folder in opening.folders.items():
         item = item_path(kind, opening.table, opening.index)
         own = os.path.dirname(item) if kind == ARCHIVE_TESTER else item

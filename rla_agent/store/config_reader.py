@@ -136,11 +136,11 @@ class ConfigReader:
                 for path, one in self._asked.items()
                 if now - one.since > WAIT_S
             ]
-        meanwhile = ("without its alerts, and not sent to its master", "as it said before")
-        fix = "bring its mount back; the candidates are shown by: grep -e nfs -e fuse /proc/mounts"
+        meanwhile = ("without its alerts and are not sent to its master", "with the settings it had before")
+        fix = "restore its mount; this lists the candidates: grep -e nfs -e fuse /proc/mounts"
         return [
             {
-                "what": f"{path} cannot be read for {since}: {why}; its runs continue {meanwhile[known]}",
+                "what": f"{path} cannot be read for {since}: {why}; its runs are recorded {meanwhile[known]}",
                 "fix": fix,
             }
             for path, since, why, known in late

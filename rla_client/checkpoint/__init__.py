@@ -1,1 +1,1 @@
-"""Tensors to disk at the cost of a memory copy; loading them again, safely."""
+"""Checkpoints of tensors: saved at the cost of a memory copy, loaded without running code from the file."""

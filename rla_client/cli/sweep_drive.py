@@ -45,7 +45,9 @@ def drive(
     shown = SweepScreen(as_json=as_json)
     journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
     if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name
-        say_aside(f"(the sweep {journal.name} was begun in {journal.begun_in}, where its runs work)")
+        say_aside(
+            f"(the sweep {journal.name} was started in {journal.begun_in}; its runs use that working folder)"
+        )
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()
@@ -77,7 +79,9 @@ def _signals(driver: Driver, interrupt: str, shown: SweepScreen) -> Iterator[Non
 
     def ask() -> None:
         shown.pause()
-        typer.echo("\n[l]eave the runs going, [s]top them, or [g]o on: ", nl=False, err=True)
+        typer.echo(
+            "\n[l]eave the runs running and exit, [s]top them, or [g]o on supervising: ", nl=False, err=True
+        )
         driver.asked = {"l": LEAVE, "s": STOP}.get(_typed().strip().lower()[:1], "")
         shown.question = None
         shown.go_on()

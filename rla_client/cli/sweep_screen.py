@@ -99,7 +99,7 @@ class SweepScreen:
 
         if self._values is None:
             self._values = results.Values(journal, spec.metric)
-        rows, best = sweep_table.rows(self._values, time.time()), sweep_table.best(self._values)[:1]
+        rows, best = sweep_table.rows(self._values, time.time()), results.best_trials(self._values)[:1]
         parts = [sweep_table.summary(journal, 0)]
         parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []
         room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)

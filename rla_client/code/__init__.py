@@ -1,1 +1,1 @@
-"""Which code and which environment a run had, without secrets."""
+"""Record of a run's program, without secrets: code, parameters, machine, packages."""

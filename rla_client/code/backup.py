@@ -1,7 +1,7 @@
 """The code backup of a run.
 
-`back_up_code` walks the project, reads what belongs to it and writes one blob (contract/code_blob.py) into
-the spool; then one JOB frame of kind `code` names that blob. The agent turns the blob into `code/<index>/`,
+`back_up_code` walks the project, reads what belongs to it and writes one blob (contract/job/code_blob.py)
+into the spool; then one JOB frame of kind `code` names that blob. The agent turns it into `code/<index>/`,
 where equal files of all runs share one inode. So the content is that of the call, an absent agent costs
 nothing, and the run starts some tens of milliseconds later. Where the spool takes no blob the files are
 copied by the caller. Files over MAX_FILE_BYTES, and whatever is past MAX_TOTAL_BYTES or MAX_FILES, are

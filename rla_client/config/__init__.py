@@ -1,1 +1,1 @@
-"""`rla_config.yaml` as frozen dataclasses: schema, rules, alerts, and where a project's file is found."""
+"""`rla_config.yaml` as frozen dataclasses: schema, rules, alerts, search for a project's file."""

@@ -37,7 +37,7 @@ def seconds(value: object) -> float | None:
     return value if -INT64 < value < INT64 else None
 
 
-def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
+def run_duration_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
     """How long a run ran, in seconds; None while nothing tells.
 
     Args:

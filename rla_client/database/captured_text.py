@@ -1,4 +1,4 @@
-"""What was captured of a run's program, as one line (`captured.json`, see `rla_client/capture`)."""
+"""Summary of a captured run in one line (`captured.json`, see `rla_client/capture`)."""
 
 from __future__ import annotations
 

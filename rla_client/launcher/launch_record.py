@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.hidden_values import is_hidden, refilled
 from rla_client.code.repository import Repository
+from rla_client.code.restored_secrets import is_hidden, refilled
 from rla_client.code.secret_values import Secrets
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.filesystem.atomic_write import write_atomic

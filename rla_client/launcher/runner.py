@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rla_client import logger as rla_logger
-from rla_client.code.hidden_values import restored
+from rla_client.code.restored_secrets import restored
 from rla_client.contract.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.launcher import dowel
 from rla_client.launcher.context import ExperimentContext, ResumeFrom, SnapshotConfig

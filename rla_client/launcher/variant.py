@@ -25,7 +25,7 @@ from pathlib import PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rla_client.code.hidden_values import DESCRIBED, is_hidden
+from rla_client.code.restored_secrets import DESCRIBED, is_hidden
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.stream.param_values import full_name, key_names, name_of, plain_hyper_param
 from rla_client.stream.values import text_of

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.hidden_values import restored
+from rla_client.code.restored_secrets import restored
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher.context import ResumeFrom
 from rla_client.launcher.launch_record import Launch

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rla_client.code import launch_archive
-from rla_client.code.hidden_values import restored
 from rla_client.code.repository import find_repository
+from rla_client.code.restored_secrets import restored
 from rla_client.code.secret_values import Secrets
 from rla_client.config.project import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config

@@ -18,7 +18,7 @@ from rla_client.contract.text.duration_text import duration_text
 from rla_client.database.clock import clock
 from rla_client.database.compare.best_group import less_is_better, too_few_seeds
 from rla_client.database.compare.code_diff import code_differences
-from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.group_key import group_label, group_order, group_text
 from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
 from rla_client.database.compare.run_differences import differing_keys, run_differences
 from rla_client.database.filter.name_completion import full_metrics, full_names

@@ -1,1 +1,1 @@
-"""Figures, images, videos and TensorBoard events, rendered and written by the agent."""
+"""Media of a run, rendered by the agent: figures, images, videos, TensorBoard events."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.spelling import full_name
-from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.group_key import group_label, group_order, group_text
 from rla_client.database.curves.band_kinds import Band
 from rla_client.database.curves.progress_csv import FULL_NAMES
 from rla_client.database.curves.rank_tables import Ranks, parse_ranks, rank_notes

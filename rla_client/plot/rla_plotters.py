@@ -16,7 +16,7 @@ from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.safe_names import check_relative
-from rla_client.database.compare.grouping import group_text
+from rla_client.database.compare.group_key import group_text
 from rla_client.database.curves.rank_tables import parse_ranks, rank_notes
 from rla_client.database.curves.stream_tables import split_role
 from rla_client.database.runs import Database

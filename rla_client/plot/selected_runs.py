@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.compare.grouping import quoted
+from rla_client.database.compare.group_key import quoted
 from rla_client.database.tree.items import find_items
 from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 

@@ -114,7 +114,7 @@ def _tell_guess() -> None:
     current_logger.of(scope.process()).log(
         f"[WARN] the thread {threading.current_thread().name!r} has opened no run, and several are open: "
         "what it logs is part of this one. For another one, use what rla_client.init() gave: run.log(...), "
-        "or `with run.active():` around the calls (told once)",
+        "or `with run.active():` around the calls (shown once)",
         level=WARN,
     )
 

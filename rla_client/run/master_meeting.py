@@ -1,4 +1,4 @@
-"""What rank 0 of a job told of its run, asked of the master by way of this machine's agent.
+"""Answer of the master about rank 0's run, asked through this machine's agent.
 
 For ranks on machines that share nothing else with rank 0's. A thread of its own asks: the agent may have to
 log in, and rank 0 may open its run much later. Whoever wants to know gets what has come so far. What came is
@@ -77,7 +77,7 @@ class MasterMeeting:
                 )
             except FetchError as error:
                 if not said:
-                    self._say(f"has not joined yet, and tries again: {error}")
+                    self._say(f"has not joined yet; retrying: {error}")
                 said = True
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -39,5 +39,5 @@ def tell_opened(path: str, opening: Opening) -> None:
             import logging  # noqa: PLC0415 - not at import of the package
 
             logging.getLogger("rla_client").warning(
-                "RLA_RUN_FILE: nobody is told which runs are opened here: %s", error
+                "RLA_RUN_FILE cannot be written, so the runs opened here are not listed: %s", error
             )

@@ -1,6 +1,6 @@
 """Reused shared memory, made or faulted in behind the training loop's back.
 
-An `Arena` is one file in /dev/shm (layout: contract/arena_layout.py), mapped by plain mmap(2) (mapping.py)
+An `Arena` is one file in /dev/shm (layout: contract/job/arena_layout.py), mapped by mmap(2) (mapping.py)
 so that copying needs an address and nothing else. Invariants:
 
 - posix_fallocate takes the space before the first touch: a short /dev/shm says so there, never by SIGBUS.

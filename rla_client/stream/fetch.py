@@ -135,7 +135,7 @@ def ask_for_fetch(
     """
     places = find_places()
     if not agent_alive(places) and not (start is not None and start()):
-        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")
+        raise FetchError(f"{what}: no agent is running here; start one: rla-agent start --detach")
     began = heard = time.monotonic()
     wait = FIRST_WAIT_S
     while True:
@@ -150,11 +150,11 @@ def ask_for_fetch(
                 kind = StillWrittenError if answer.get("still_written") else FetchError
                 raise kind(f"{what}: {answer.get('error')}")
         if now - heard > AGENT_S:
-            raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
+            raise FetchError(f"{what}: the agent does not answer; see: rla-agent status")
         if now - began > timeout_s:
             raise FetchError(
-                f"{what}, which is not done after {timeout_s:g} s; it continues where it stopped when it is "
-                f"asked for again ({TIMEOUT_VARIABLE} sets the limit)"
+                f"{what}: not done after {timeout_s:g} s; the next request continues where this one stopped "
+                f"({TIMEOUT_VARIABLE} sets the limit)"
             )
         time.sleep(min(wait, max(0.0, left)))
         wait = min(2 * wait, LONGEST_WAIT_S)

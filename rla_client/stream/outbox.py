@@ -231,7 +231,7 @@ class Outbox:
 
         said = count_text(self.lost, self.lost_others)
         logging.getLogger("rla_client").warning(
-            "the run ended; lost of it: %s (%s); see: rla show", said, self.losses[-1]
+            "the run ended; lost: %s (%s); see: rla show", said, self.losses[-1]
         )
 
     def release(self) -> None:
@@ -518,7 +518,7 @@ class Outbox:
             why = gone[-1].reason
             warn_rarely(self._warned, "lost", "rows are being lost (%d so far): %s", self.lost, why)
         if rows < len(gone):
-            what = "other things than rows are being lost (%d so far): %s"
+            what = "records other than rows are being lost (%d so far): %s"
             warn_rarely(self._warned, "others", what, self.lost_others, self.losses[-1])
 
     def _report_lost(self) -> None:
@@ -623,7 +623,9 @@ class Outbox:
             with suppress(OSError):  # not to be looked at any more, as after setuid: that says nothing
                 gone = not is_there(writer.folder)
         if gone:
-            warn_rarely(self._warned, "gone", "the spool folder %s is gone, and its rows", writer.folder)
+            warn_rarely(
+                self._warned, "gone", "the spool folder %s was removed, with the rows in it", writer.folder
+            )
         return gone
 
     def after_fork_in_child(self) -> None:

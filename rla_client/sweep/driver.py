@@ -301,11 +301,15 @@ class Driver:
         value = results.trial_value(values)[0]
         if value is not None and not math.isfinite(value):
             name = self._spec.metric.name
-            _log.warning("trial %d has %s %s: the sampler is told that it failed", trial, name, value)
+            _log.warning(
+                "trial %d ended with %s = %s, so it is reported to the sampler as failed", trial, name, value
+            )
             value = None
         elif value is None and any(run.state == FINISHED for run in runs):
             _log.warning(
-                "trial %d has no value of %s: the sampler learns nothing of it", trial, self._spec.metric.name
+                "trial %d recorded no %s, so no value is reported to the sampler",
+                trial,
+                self._spec.metric.name,
             )
         self._sampler.tell(trial, value)
 

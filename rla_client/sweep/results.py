@@ -1,6 +1,6 @@
-"""The results of a sweep's runs, as the database has them.
+"""Results of a sweep, as the database has them: values of runs, best trials.
 
-A run of its own is judged by its state and its metric.
+A run is judged by its state and its metric, a trial by the mean of its finished runs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import LIVE_STATES, run_file
 from rla_client.contract.text.spelling import full_name
-from rla_client.database.compare.groups import mean_and_interval
+from rla_client.database.compare.best_group import TooFewSeeds, too_few_seeds
+from rla_client.database.compare.groups import Group, mean_and_interval
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.runs import Database, Run
@@ -136,6 +137,51 @@ class Values:
     def of_finished(self, runs: Iterable[RunState]) -> list[tuple[RunState, float]]:
         """Those that have finished with a value, and this."""
         return [(run, value) for run in runs if run.state == FINISHED and (value := self.of(run)) is not None]
+
+
+def best_trials(values: Values) -> list[dict[str, Any]]:
+    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
+    metric = values.metric
+    if metric is None:
+        return []
+    found = []
+    for trial, runs in trials_of(values.journal.runs).items():
+        there = values.of_finished(runs)
+        mean, half = trial_value([value for _, value in there])
+        if mean is not None:
+            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
+            row = {"trial": trial, named_column(metric.name, "metric", row): mean, **row}
+            same = {
+                name: value
+                for name, value in runs[0].parameters.items()
+                if all(run.parameters.get(name) == value for run in runs)
+            }
+            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
+            found.append((rank, with_parameters(row, same)))
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
+
+
+def undecided(values: Values) -> tuple[int, int, TooFewSeeds] | None:
+    """The best two trials, where their seeds are too few to tell them apart."""
+    if values.metric is None:
+        return None
+    trials = trials_of(values.journal.runs)
+    groups = [
+        Group((trial,), numbers=[value for _, value in values.of_finished(runs)])
+        for trial, runs in trials.items()
+    ]
+    found = too_few_seeds(groups, ["trial"], minimize=not values.metric.maximize)
+    return None if found is None else ([*trials][found.best], [*trials][found.next], found)
+
+
+def named_column(name: str, kind: str, taken: Collection[str]) -> str:
+    """A column's name; where another column has it, with its kind before it."""
+    return f"{kind}.{name}" if name in taken else name
+
+
+def with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table with a column for each parameter."""
+    return {**row, **{named_column(name, "parameters", row): value for name, value in parameters.items()}}
 
 
 def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:

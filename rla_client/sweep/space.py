@@ -90,11 +90,11 @@ class Dimension:
                 raise ValueError(f"{self.name}: its `when` names {other!r}, which is not another parameter")
             kind = kinds[other]
             for value in values:
-                text = f"{self.name}: its `when` wants {other} {value!r}, which"
+                text = f"{self.name}: its `when` requires {other} = {value!r}, which"
                 if not kind.holds(value):
-                    raise ValueError(f"{text} is none of its values")
+                    raise ValueError(f"{text} is not one of its values")
                 if isinstance(kind, Range) and not kind.whole and kind.low < kind.high:
-                    raise ValueError(f"{text} no draw from its range is")
+                    raise ValueError(f"{text} a draw from a continuous range never hits")
 
     def applies(self, chosen: Mapping[str, Any]) -> bool:
         """Whether its condition holds, given what was chosen before."""

@@ -127,10 +127,10 @@ def read_spec(path: Path, name: str | None = None) -> Spec:
         name: of the sweep where the file gives none; None: that of the file.
     """
     if not path.exists():
-        raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
+        raise ConfigError(str(path), ["there is no such file; `rla sweep --help` describes the format"])
     node = node_of_file(path)
     if node is None:
-        raise ConfigError(str(path), ["is empty; `rla sweep --help` shows what stands in it"])
+        raise ConfigError(str(path), ["is empty; `rla sweep --help` describes the format"])
     reader = _Reader()
     found = reader.spec(node, name or path.stem)
     if reader.faults:

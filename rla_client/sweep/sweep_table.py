@@ -1,19 +1,16 @@
-"""The table of a sweep: counts, best trials, runs."""
+"""The printed tables of a sweep: counts, runs, trials (the best: `results.best_trials`)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rla_client.contract.text.spelling import listed
-from rla_client.database.compare.best_group import TooFewSeeds, too_few_seeds
-from rla_client.database.compare.groups import Group
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import table_text
 from rla_client.sweep.journal import Journal
-from rla_client.sweep.results import Values, trial_value, trials_of
+from rla_client.sweep.results import Values, named_column, with_parameters
 from rla_client.sweep.run_state import (
     DROPPED,
     FAILED,
@@ -49,41 +46,6 @@ def summary(journal: Journal, driver: int | None) -> str:
     return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
 
 
-def best(values: Values) -> list[dict[str, Any]]:
-    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
-    metric = values.metric
-    if metric is None:
-        return []
-    found = []
-    for trial, runs in trials_of(values.journal.runs).items():
-        there = values.of_finished(runs)
-        mean, half = trial_value([value for _, value in there])
-        if mean is not None:
-            row: dict[str, Any] = {"trial": trial, "±": half, "runs": len(there)}
-            row = {"trial": trial, _named(metric.name, "metric", row): mean, **row}
-            same = {
-                name: value
-                for name, value in runs[0].parameters.items()
-                if all(run.parameters.get(name) == value for run in runs)
-            }
-            rank = (-mean if metric.maximize else mean) if math.isfinite(mean) else math.inf
-            found.append((rank, _with_parameters(row, same)))
-    return [row for _, row in sorted(found, key=lambda one: one[0])]
-
-
-def undecided(values: Values) -> tuple[int, int, TooFewSeeds] | None:
-    """The best two trials, where their seeds are too few to tell them apart."""
-    if values.metric is None:
-        return None
-    trials = trials_of(values.journal.runs)
-    groups = [
-        Group((trial,), numbers=[value for _, value in values.of_finished(runs)])
-        for trial, runs in trials.items()
-    ]
-    found = too_few_seeds(groups, ["trial"], minimize=not values.metric.maximize)
-    return None if found is None else ([*trials][found.best], [*trials][found.next], found)
-
-
 def rows(values: Values, now: float) -> list[dict[str, Any]]:
     """One row for each run: those that run first, then what went wrong, waits and is done."""
     journal, metric = values.journal, values.metric
@@ -101,18 +63,9 @@ def rows(values: Values, now: float) -> list[dict[str, Any]]:
             "tries": run.attempts,
         }
         if metric is not None:
-            row[_named(metric.name, "metric", row)] = values.of(run)
-        found.append(_with_parameters(row, run.parameters))
+            row[named_column(metric.name, "metric", row)] = values.of(run)
+        found.append(with_parameters(row, run.parameters))
     return found
-
-
-def _named(name: str, kind: str, taken: Collection[str]) -> str:
-    """A column's name; where another column has it, with its kind before it."""
-    return f"{kind}.{name}" if name in taken else name
-
-
-def _with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, **{_named(name, "parameters", row): value for name, value in parameters.items()}}
 
 
 def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:

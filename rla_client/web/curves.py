@@ -28,7 +28,7 @@ from starlette.responses import Response
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.clock import clock
-from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.group_key import group_label, group_order, group_text
 from rla_client.database.compare.groups import of_one_length
 from rla_client.database.curves.band_kinds import BAND_NAMES, band_kind
 from rla_client.database.curves.progress_csv import recorded_nan

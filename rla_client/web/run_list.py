@@ -13,7 +13,7 @@ from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.clock import clock
-from rla_client.database.compare.grouping import group_text
+from rla_client.database.compare.group_key import group_text
 from rla_client.database.compare.run_differences import differing_keys
 from rla_client.database.curves.rank_tables import Ranks, names_of_ranks
 from rla_client.database.filter.filter_language import Where

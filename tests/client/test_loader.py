@@ -203,7 +203,7 @@ def test_the_marker_of_a_secret_never_takes_the_place_of_the_current_value(
     assert merged["api_key"] == "own-key"
     assert (merged["lr"], merged["mail"]) == (1, {"user": "a", "password": "own-password"})
     assert "token" not in merged
-    assert "not kept, for they are secret: token" in capsys.readouterr().out
+    assert "not stored because they are secret: token" in capsys.readouterr().out
     assert exp_manager.hyper_param is own
 
 

@@ -185,12 +185,12 @@ def test_no_inodes_are_left_in_the_data_root(bench: Bench, small_disk: MakeDisk)
         for number in range(1000):
             (files / str(number)).touch()
     one.stop()
-    bench.wait_until(lambda: "run.json is not written" in json.dumps(ask_status(bench.places)))
-    bench.wait_until(lambda: told(bench, "run.json is not written") > 0, what="a line in the log")
+    bench.wait_until(lambda: "cannot write run.json" in json.dumps(ask_status(bench.places)))
+    bench.wait_until(lambda: told(bench, "cannot write run.json") > 0, what="a line in the log")
     bench.wait_until(lambda: told(bench, "serving") == 1)
     shutil.rmtree(files)
     bench.end(one)
-    assert told(bench, "run.json is not written") == 1
+    assert told(bench, "cannot write run.json") == 1
     assert json.loads((one.folder / "run.json").read_text())["state"] == "finished"
 
 

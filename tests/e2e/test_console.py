@@ -192,7 +192,7 @@ for number in range(200):
     ]
     assert out.count(b"before") == 0, "nothing is passed on twice"
     warned = consoles(tmp_path)[0].with_name("warn.txt")
-    wait_until(lambda: "the process that keeps what is printed has ended" in warned.read_text(), 30)
+    wait_until(lambda: "the process that stores the output has ended" in warned.read_text(), 30)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_lost_rows_and_figures_are_told_everywhere(
     assert told["figure"]["name"] == "1000-bad.png"
     assert "Expected" in told["figure"]["reason"], "what matplotlib says, not where"
     assert "limit" in told["row"]["reason"]
-    assert f"lost of it: {lost} rows" in errors, "the program's last word"
+    assert f"the run ended; lost: {lost} rows" in errors, "the program's last word"
     (shown,) = agent.status()["runs"]
     assert (shown["lost"], shown["lost_others"], shown["losses"]) == (lost, 1, run["losses"])
     for command in (["show", "@last"], ["fsck", "--json"]):

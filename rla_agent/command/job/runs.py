@@ -65,10 +65,11 @@ def await_end(
     try:
         note_ending(places, launch, keeper, max(0.0, min(deadline - time.monotonic(), RUN_FILE_WAIT_S)))
     except (RlaError, OSError, sqlite3.Error) as error:
-        sys.stderr.write(f"rla-agent run: how the command ended is not noted: {error}\n")
+        sys.stderr.write(f"rla-agent run: cannot record how the command ended: {error}\n")
     if not keeper.finish(time.monotonic() + RUN_FILE_WAIT_S + SETTLE_S * 20):
         sys.stderr.write(
-            "rla-agent run: a data root does not answer: console.txt and run.json are written once it does\n"
+            "rla-agent run: a data root does not answer; console.txt and run.json will be written "
+            "when it does\n"
         )
     if left:
         sys.stderr.write(

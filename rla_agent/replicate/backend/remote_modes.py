@@ -1,4 +1,4 @@
-"""Permission bits of files or folders on a target.
+"""Permission bits for files or folders on a target, computed here, set by each backend.
 
 Setuid, setgid and sticky never travel; those that the master's folders have stay.
 """
@@ -42,8 +42,8 @@ def warn_of_modes(server: str, why: str) -> None:
         return
     _warned.add(server)
     log.warning(
-        "%s does not let permissions be set (%s): files there keep those that they are created with; "
-        "rla verify names copies that are more open than their source",
+        "%s does not allow permissions to be set (%s): files there keep the permissions they are created "
+        "with; rla verify lists copies that are more open than their source",
         server,
         why,
     )

@@ -1,4 +1,4 @@
-"""What rank 0 of a job told of its run, read from the master for ranks of another machine."""
+"""Account of rank 0's run, read from the master for ranks of another machine."""
 
 from __future__ import annotations
 

@@ -79,6 +79,6 @@ class Room:
         free, reserve = disk.f_bavail * disk.f_frsize, reserve_bytes(disk.f_blocks * disk.f_frsize)
         if free < wanted + reserve * share:
             raise NoRoomError(
-                f"no room on this machine's disk: {size_text(count)} are to come, {size_text(free)} are "
-                f"free, and {size_text(reserve)} of them stay free; free space there, or leave the file out"
+                f"no room on this machine's disk: {size_text(count)} needed, {size_text(free)} free, of "
+                f"which {size_text(reserve)} must stay free; free space there, or leave the file out"
             )

@@ -1,1 +1,1 @@
-"""Folder for PYTHONPATH, whose `sitecustomize` starts the capture."""
+"""Folder for PYTHONPATH with the `sitecustomize` that starts the capture."""

@@ -91,8 +91,9 @@ def verify(
     lines = [f"damaged: {name}: {why}" for name, why in found.broken[:MAX_SHOWN]]
     lines += [f"differs: {run}" for run in found.wrong[:MAX_SHOWN]]
     lines.append(
-        f"{found.checked} run(s) are as their files say, less {len(found.wrong)} that differ and "
-        f"{len(found.broken)} damaged part(s); {found.changed} changed since the build, as readers see"
+        f"{found.checked} run(s) compared with their files: {len(found.wrong)} differ; "
+        f"{len(found.broken)} part(s) damaged; {found.changed} run(s) changed since the build, which queries "
+        "read from their files"
     )
     print_done(asdict(found), "\n".join(lines), as_json=as_json)
     if found.wrong or found.broken:

@@ -114,8 +114,8 @@ def status(
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
     values = results.Values(journal, metric)
-    rows, best = sweep_table.rows(values, time.time()), sweep_table.best(values)
-    driver, undecided = journal.driver(), sweep_table.undecided(values)
+    rows, best = sweep_table.rows(values, time.time()), results.best_trials(values)
+    driver, undecided = journal.driver(), results.undecided(values)
     if as_json:
         facts = {
             "name": journal.name,

@@ -28,8 +28,8 @@ def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
     waiting = waiting_in_spool(data_root, {(item.table, item.index) for item in items})
     if waiting:
         message = (
-            f"rows of {len(waiting)} of these runs wait in the spool and would be lost; let an agent take "
-            "them in first (rla-agent start; rla-agent status says what keeps it), or choose others:"
+            f"{len(waiting)} of these runs have rows that are not written yet and would be lost; start the "
+            "agent first (rla-agent start; rla-agent status says what holds it up), or choose others:"
         )
         raise LiveRunError(_with_names(message, waiting))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.group_key import group_label, group_order, group_text
 from rla_client.database.filter.json_values import parameter_or_metric
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
@@ -45,7 +45,7 @@ class Group:
 
 
 def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
-    """Runs by the values of fields, parameters or metrics (see `grouping`), in the order of these."""
+    """Runs by the values of fields, parameters or metrics (see `group_key`), in the order of these."""
     found: dict[tuple[str, ...], Group] = {}
     for record in records:
         values = tuple(_value(record, name, now) for name in by)

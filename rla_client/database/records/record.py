@@ -40,7 +40,7 @@ class Record:
         state: as in run.json; None without that file.
         updated: when run.json was last written, Unix seconds.
         time_step: last time-step in progress.csv; without rows that of the checkpoint that it continues from.
-        duration_s: how long it ran, see `ran_s`; of a chain all its items.
+        duration_s: how long it ran, see `run_duration_s`; of a chain all its items.
         hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
         metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
         tags: from note.json.

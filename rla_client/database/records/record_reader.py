@@ -4,10 +4,10 @@ Nothing here raises for a broken file: the row then carries a problem that names
 environment.json, of which a row shows a few words. The state comes from run.json; runs of the original have
 none and no state.
 
-How long a run took (`ran_s`) is the time in which a process of it ran: to its end where that is known
-(`finished`, `failed`), else to its last row, since a death may be noticed much later. What a resumed run ran
-before counts, the time until somebody resumed it does not. Without run.json (the original's), and for runs
-resumed before run.json told of it, it is the last row less the start.
+How long a run took (`run_duration_s`) is the time in which a process of it ran: to its end where that is
+known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a resumed
+run ran before counts, the time until somebody resumed it does not. Without run.json (the original's), and for
+runs resumed before run.json told of it, it is the last row less the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
-from rla_client.contract.run_file import LIVE_STATES, RUN_FILE, ran_s, seconds
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE, run_duration_s, seconds
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.run_part import newest_part
 from rla_client.database.curves.csv_tail import read_tail
@@ -76,7 +76,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     opened = _moment(run.get("opened"))
     if opened is None:
         opened = start_seconds(parsed)
-    own_s = ran_s({**run, "opened": opened}, seconds(metrics.get(TIMESTAMP)))
+    own_s = run_duration_s({**run, "opened": opened}, seconds(metrics.get(TIMESTAMP)))
     time_step = seconds(metrics.get(TIME_STEP))
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
@@ -187,7 +187,7 @@ def _chain_duration(data_root: Path, table: str, index: str, own: float | None) 
     total = own or 0.0
     for link in chain_of(data_root, table, index)[:-1]:
         earlier = _guarded(f"{data_root}/{LOG}/{table}/{link.index}/{RUN_FILE}", [])
-        total += ran_s(earlier) or 0.0
+        total += run_duration_s(earlier) or 0.0
     return total
 
 

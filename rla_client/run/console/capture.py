@@ -119,7 +119,10 @@ class Capture:
             with contextlib.suppress(AttributeError, OSError, ValueError):  # another's, or closed
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         if not _prints_to_descriptor(sys.stdout):
-            warn("console=True keeps what goes to descriptors 1 and 2; sys.stdout leads elsewhere here")
+            warn(
+                "console=True stores what is written to file descriptors 1 and 2, but sys.stdout "
+                "writes elsewhere"
+            )
         threading.Thread(target=self._watch, name="rla console", daemon=True).start()
         atexit.register(self._await)
 
@@ -204,7 +207,10 @@ class Capture:
         self._answered.set()
         for redirection in self._redirections:
             redirection.lead_back()
-        warn("console=True: the process that keeps what is printed has ended; nothing more is kept")
+        warn(
+            "console=True: the process that stores the output has ended; further output is printed but "
+            "not stored"
+        )
         with contextlib.suppress(OSError):
             self._pass_on_of_others()
 

@@ -53,7 +53,7 @@ def parameter_changes(
     former: Mapping[str, Any], hyper_param: Mapping[str, Any], secrets: Secrets
 ) -> dict[str, tuple[Any, Any]]:
     """Names whose values differ: name → (former, new), secrets hidden."""
-    from rla_client.code.hidden_values import restored  # noqa: PLC0415 - not at import of the package
+    from rla_client.code.restored_secrets import restored  # noqa: PLC0415 - not at import of the package
     from rla_client.run.parameters.hyper_params import differences  # noqa: PLC0415
 
     now = as_stored(secrets.parameters(hyper_param))

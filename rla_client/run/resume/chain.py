@@ -89,7 +89,7 @@ def find_elsewhere(
         "series": CHECKPOINT_NAME,
         "known": "" if known is None else known.index.path,
     }
-    what = f"whether the master has a run {run_key!r} to continue in table {table!r} cannot be told"
+    what = f"cannot find out whether the master has a run {run_key!r} to continue in table {table!r}"
     try:
         start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
         answer = ask_for_fetch(

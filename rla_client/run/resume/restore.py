@@ -24,7 +24,7 @@ def take_parameters(setup: RunSetup, item: Item) -> None:
     """Where none are given, take those of an earlier run, but for secrets, which it does not keep."""
     if setup.hyper_param:
         return
-    from rla_client.code.hidden_values import taken_over  # noqa: PLC0415 - rarely needed
+    from rla_client.code.restored_secrets import taken_over  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.find_run import read_run  # noqa: PLC0415
 
     setup.hyper_param, lacking = taken_over(read_run(item).hyper_param, {})

@@ -36,8 +36,8 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
         `allow` from what is on the disk. Neither where a new run begins.
 
     Raises:
-        RlaError: `resume='must'`, and no agent takes in what waits in the spool, or the run cannot be gone on
-            with in place, or a living process of this machine writes it.
+        RlaError: `resume='must'`, and no agent takes in what waits in the spool, or the run cannot be
+            continued in place, or a living process of this machine writes it.
         ArgumentError: `resume='must'`, and there is none here or on the master.
         FetchError: see `find_elsewhere`.
     """
@@ -76,7 +76,7 @@ def _run_here(setup: RunSetup, run_id: str) -> Item | None:
     autostart = config.agent.autostart
     found, late = find_here(root, table, run_id, autostart=autostart, any_state=True, ends_s=patience_s)
     if late:
-        message = f"the run {run_id!r} waits in the spool and cannot be gone on with: {late}"
+        message = f"the run {run_id!r} is still in the spool and cannot be continued: {late}"
         raise_or_warn(setup, RlaError(message), "A new run begins")
     if found is not None and found.folder(LOG) in opened_here:
         return found if read_run_file(found).get("state") != "finished" else None

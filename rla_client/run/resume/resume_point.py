@@ -25,7 +25,7 @@ from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import FetchError, RlaError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
-from rla_client.contract.run_file import ran_s
+from rla_client.contract.run_file import run_duration_s
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.current_logger import warn
@@ -197,7 +197,7 @@ def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
 def earlier_times(content: dict[str, Any]) -> Earlier:
     """When the run of this run.json began and how long it ran, for an agent that does not know it."""
     began = content.get("opened")
-    return Earlier(began, ran_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
+    return Earlier(began, run_duration_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
 
 
 def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:

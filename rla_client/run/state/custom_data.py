@@ -134,11 +134,12 @@ def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Pa
         entries[key] = _split_one(value, parts, f"/{key}")
         path, why = next(islice(parts.left_out.items(), known, None), ("", ""))
         if why and _first(run, key):
-            warn(f"custom data {path[1:]!r} {why}: it is left out of the files; what else there is is kept")
+            warn(f"custom data {path[1:]!r} {why}: it is not stored; all other custom data is")
     if parts.pickled > MANY_PICKLED_BYTES and _first(run, None):
         warn(
-            f"objects among the custom data take {parts.pickled >> 20} MiB, and each save_checkpoint waits "
-            "until they are pickled; its content, which is copied and written aside, is the cheaper place"
+            f"objects in the custom data take {parts.pickled >> 20} MiB, and each save_checkpoint waits "
+            "until they are pickled; put them into the checkpoint's content, which is copied and written in "
+            "the background"
         )
     return _with_keys(entries, parts, "", 0), parts
 

@@ -32,7 +32,7 @@ async function filesPart({ path, area, signal, query, save }) {
   const view = h("div", { class: "source" });
   const all = found.files.map(([name, size]) => ({ name, size, parts: name.split("/") }));
   const tree = h("nav", { class: "tree", "aria-label": "Files of the code" }, branch(all, 0),
-    (found.cut || found.count > found.files.length) && h("p", { class: "bad" }, `of ${found.count} files the first ${found.files.length}`));
+    (found.cut || found.count > found.files.length) && h("p", { class: "bad" }, `the first ${found.files.length} of ${found.count} files`));
   function branch(files, depth) {
     const below = Map.groupBy(files.filter(({ parts }) => parts.length > depth + 1), ({ parts }) => parts[depth]);
     return [
@@ -117,7 +117,7 @@ function diffView({ lines, count }) {
   return [
     heads.length > 1 && h("details", { open: heads.length <= 20 }, h("summary", {}, `${heads.length} files`),
       heads.map(({ node, name }) => h("button", { type: "button", class: "leaf", onclick: () => node.scrollIntoView({ block: "start" }) }, name))),
-    view, count > lines.length && h("p", { class: "bad" }, `of ${count} lines the first ${lines.length}`),
+    view, count > lines.length && h("p", { class: "bad" }, `the first ${lines.length} of ${count} lines`),
   ];
 }
 

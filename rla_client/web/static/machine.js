@@ -114,8 +114,8 @@ function showFleet(node, { machines, error, age_s: age }, askNow) {
       typeof files === "number" ? `${files} files, ${bytesText(one.backlog.bytes)}` : "", runsOf(one), one.master];
   });
   fill(node,
-    machines.length ? table(["machine", "its word", "version", "to go", "live runs", "master"], rows)
-      : h("p", { class: "dim" }, "No machine's status lies in these databases. On the master open its data root; elsewhere ask the master."),
+    machines.length ? table(["machine", "reported", "version", "waiting", "live runs", "master"], rows)
+      : h("p", { class: "dim" }, "These databases hold no machine's status. On the master, open its data root; on other machines, use the button to ask the master."),
     h("p", {}, button, " ", age !== undefined && h("span", { class: "dim" }, `asked ${durationText(Math.round(age))} ago; again each minute while this page is open`)),
     error && h("pre", { class: "bad" }, error));
 }

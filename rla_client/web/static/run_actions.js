@@ -24,7 +24,7 @@ export function rename(row, shownName, done) {
     box.close();
     await change([row], { display_name: field.value.trim() });
     await done();
-  } }, field, h("button", {}, "Rename")), h("p", { class: "dim" }, "It stands beside the index, which stays. Empty: no name of its own."));
+  } }, field, h("button", {}, "Rename")), h("p", { class: "dim" }, "Shown beside the index, which does not change. Leave it empty to remove the name."));
 }
 
 /** Add tags to runs, or take them away. */

@@ -55,7 +55,7 @@ export function distributions({ path, signal, run }) {
   const grid = h("div", { class: "grid" });
   const node = h("details", { open: true, hidden: true }, h("summary", {}, "Distributions"), grid);
   let known = null;
-  const show = () => { node.hidden = !known.found.length; fill(grid, known.found.map(heatMap), known.names > known.found.length && h("p", { class: "dim" }, `of ${known.names} the first ${known.found.length}`)); };
+  const show = () => { node.hidden = !known.found.length; fill(grid, known.found.map(heatMap), known.names > known.found.length && h("p", { class: "dim" }, `the first ${known.found.length} of ${known.names}`)); };
   async function load() {
     known = await ask("histograms", { run: path }, signal);
     show();
@@ -82,7 +82,7 @@ export function mediaTab(context) {
     fill(grid, shown.map((one) => one.node), !groups.length && h("p", { class: "empty" }, found.names ? "no name fits" : "no pictures, films or sounds yet"));
     fill(rest,
       groups.length > MAX_CARDS && h("p", { class: "dim" }, `${groups.length - MAX_CARDS} more names; say a part of the one you want`),
-      found.names > found.groups.length && h("p", { class: "dim" }, `of ${found.names} names the first ${found.groups.length}`),
+      found.names > found.groups.length && h("p", { class: "dim" }, `the first ${found.groups.length} of ${found.names} names`),
       found.cut && h("p", { class: "bad" }, `there are more than ${found.count} files; the others were not looked at`),
       found.passed > 0 && h("p", { class: "dim" }, `${found.passed} links, pipes or unreadable names are left out`),
       found.others.length > 0 && section(`Other files (${found.other_count})`, table(["name", "size", "time"], found.others.slice(0, MAX_SHOWN).map(([name, size, time]) => [isTable(name) ? h("button", { type: "button", onclick: () => { save({ table: name }); goTo("tables"); } }, name) : fileLink(path, name), bytesText(size), timeText(time)]))));

@@ -28,7 +28,7 @@ export function overviewTab(context) {
   };
   function parameters() {
     const now = run();
-    fill(listed, pairs(now.parameters), now.parameter_count > now.parameters.length && h("p", { class: "dim" }, `of ${now.parameter_count} the first ${now.parameters.length}`));
+    fill(listed, pairs(now.parameters), now.parameter_count > now.parameters.length && h("p", { class: "dim" }, `the first ${now.parameters.length} of ${now.parameter_count}`));
   }
   function update(now) {
     curves.update(now);

@@ -107,7 +107,7 @@ class Runs {
     });
   }
 
-  /** What a run's group is called: alike for those that the server has in one group (`database/compare/grouping.py`). */
+  /** What a run's group is called: alike for those that the server has in one group (`database/compare/group_key.py`). */
   groupLabel(row) {
     return this.groupBy.map((name) => {
       const text = this.store.texts.get(name)?.get(row.number) ?? "None";

@@ -132,7 +132,7 @@ def test_what_was_read_before_stays(
     with hung(path.parent):
         assert reader.reading(str(path)) is found
         (problem,) = wait_until(reader.problems)
-        assert "as it said before" in problem["what"]
+        assert "with the settings it had before" in problem["what"]
     wait_until(lambda: retried(reader) and not reader.problems(), what="an answer")
 
 

@@ -1,4 +1,4 @@
-"""Which names are secret, how texts and command lines are hidden, and how the own values come back."""
+"""Which names are secret, and how texts and command lines are hidden."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.code.hidden_values import refilled, restored, taken_over
 from rla_client.code.secret_values import ANY, HIDDEN, OPEN, Secrets, hide_in_command, hide_in_text, secrecy
 
 SECRET = """
@@ -105,45 +104,6 @@ def test_a_known_secret_is_hidden_word_for_word_in_every_spelling(monkeypatch: p
         assert HIDDEN in secrets.verbatim(text)
         assert "one 1" not in secrets.verbatim(text)
     assert secrets.verbatim("/a/path/is/none is required") == "/a/path/is/none is required"
-
-
-def test_own_values_take_the_place_of_hidden_ones() -> None:
-    own = {"api_key": "own", "login": Namespace(password="p"), "list": [{"token": "t"}], "lr": 2}
-    stored = {
-        "api_key": HIDDEN,
-        "login": {"user": "me", "password": HIDDEN},
-        "list": [{"token": HIDDEN}],
-        "lr": 1,
-    }
-    assert taken_over(stored, own) == (
-        {"api_key": "own", "login": {"user": "me", "password": "p"}, "list": [{"token": "t"}], "lr": 1}, "",
-    )  # fmt: skip
-    found, lacking = taken_over(stored, {"lr": 2})
-    assert found == {"login": {"user": "me"}, "list": [{}], "lr": 1}
-    assert "api_key, login.password, list[0].token" in lacking
-    sizes = {"sizes": (1, 2)}
-    assert restored(sizes, {}, []) is sizes
-
-
-def test_a_command_line_gets_its_secrets_back_from_the_environment() -> None:
-    words = [
-        "--wandb-api-key",
-        HIDDEN,
-        f"--db=postgres://u:{HIDDEN}@h",
-        f"+auth.token={HIDDEN}",
-        f"http://{HIDDEN}@h",
-    ]
-    environment = {
-        "WANDB_API_KEY": "k",
-        "DB": "postgres://u:p@h",
-        "AUTH_TOKEN": "t",
-        "RLA_ARGUMENT_5": "http://x@h",
-    }
-    assert refilled(["--keys", HIDDEN, HIDDEN], {"KEYS": "a", "KEYS_2": "b"}) == (["--keys", "a", "b"], [])
-    whole = ["--wandb-api-key", "k", "--db=postgres://u:p@h", "+auth.token=t", "http://x@h"]
-    assert refilled(words, environment) == (whole, [])
-    _, missing = refilled(words[:3], {"DB": "x"})
-    assert missing == [("--wandb-api-key", "WANDB_API_KEY")]
 
 
 def test_hiding_takes_no_time_on_hostile_texts() -> None:

@@ -423,7 +423,7 @@ def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
     lab.end(driver, signal.SIGTERM)
     lab.open_gate()
     told = lab.run(str(path), cwd=tmp_path)
-    assert f"(the sweep lr was begun in {lab.folder}, where its runs work)\n" in told
+    assert f"(the sweep lr was started in {lab.folder}; its runs use that working folder)\n" in told
     assert {one["folder"] for one in lab.log()} == {str(lab.folder)}
 
 

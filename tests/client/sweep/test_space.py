@@ -54,12 +54,15 @@ def test_no_dimension_is_one_trial() -> None:
         ([values("a", 1, b=(1,)), values("b", 1, a=(1,))], "the conditions of a, b need each other"),
         (
             [OPTIMIZER, values("a", 1, optimizer=("sdg",))],
-            "wants optimizer 'sdg', which is none of its values",
+            "requires optimizer = 'sdg', which is not one of its values",
         ),
-        ([Dimension("x", Range(0, 1)), values("a", 1, x=(2,))], "wants x 2, which is none of its values"),
+        (
+            [Dimension("x", Range(0, 1)), values("a", 1, x=(2,))],
+            "requires x = 2, which is not one of its values",
+        ),
         (
             [Dimension("x", Range(0, 1)), values("a", 1, x=(0.5,))],
-            "wants x 0.5, which no draw from its range is",
+            "requires x = 0.5, which a draw from a continuous range never hits",
         ),
         ([values(f"p{n}", 1) for n in range(MAX_DIMENSIONS + 1)], f"at most {MAX_DIMENSIONS}"),
     ],
@@ -183,5 +186,5 @@ def test_a_condition_may_name_a_listed_parameter() -> None:
         {"optimizer": "sgd", "momentum": 0.9},
         {"optimizer": "adam"},
     ]
-    with pytest.raises(ValueError, match="none of its values"):
+    with pytest.raises(ValueError, match="not one of its values"):
         Space.of([Dimension("x", Values((1,)), {"optimizer": ("sdg",)})], listed)

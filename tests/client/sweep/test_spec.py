@@ -230,9 +230,9 @@ def test_no_size(tmp_path: Path, text: str) -> None:
         ),
         (
             f"{RUN}parameters:\n  o: [adam, sgd]\n  x: {{value: 1, when: {{o: sdg}}}}",
-            ["line 3: parameters x: its `when` wants o 'sdg', which is none of its values"],
+            ["line 3: parameters x: its `when` requires o = 'sdg', which is not one of its values"],
         ),
-        ("", ["is empty; `rla sweep --help` shows what stands in it"]),
+        ("", ["is empty; `rla sweep --help` describes the format"]),
         ("- a", ["line 1: must hold keys and values, not a list"]),
     ],
 )  # fmt: skip

@@ -87,8 +87,8 @@ def test_one_file_that_does_not_fit_costs_no_other(master: Path, here: Path) -> 
     tally = pull(FolderSession(str(master)), str(here), ItemSelection())
     assert tally.files == 2
     first, second = sorted(tally.failed)
-    assert first.startswith(f"results/{ITEM}/m: no room on this machine's disk: 8.0 TiB are to come")
-    assert "2.0 MiB of them stay free" in second
+    assert first.startswith(f"results/{ITEM}/m: no room on this machine's disk: 8.0 TiB needed")
+    assert "of which 2.0 MiB must stay free" in second
     assert free(here) > SIZE - (1 << 20)
     assert partials(here) == []
 

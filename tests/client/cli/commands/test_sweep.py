@@ -105,7 +105,7 @@ def test_ctrl_c_asks(lab: Lab, answer: str, states: str, code: int) -> None:
         lab.wait_for("begin", 2)
         screen.wait_for("running")
         screen.type("\x03")
-        screen.wait_for("[l]eave the runs going, [s]top them, or [g]o on")
+        screen.wait_for("[l]eave the runs running and exit, [s]top them, or [g]o on")
         assert lab.states() == ["running"] * 2
         screen.type(f"{answer}\n")
         if answer == "g":

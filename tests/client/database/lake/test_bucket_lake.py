@@ -100,7 +100,7 @@ def test_ended_runs_are_built_asked_and_verified(
     kinds = asked(server, bucket, "SELECT DISTINCT kind FROM files ORDER BY 1")
     assert {"kind": "checkpoint"} in kinds
     assert {"kind": "log"} in kinds
-    assert "2 run(s) are as their files say" in rla_bucket(server, bucket, "verify").stdout
+    assert "2 run(s) compared with their files: 0 differ" in rla_bucket(server, bucket, "verify").stdout
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_rows_that_wait_for_an_agent_are_told(
     assert "waiting" in listed.stdout
     assert "rla-agent start" in listed.stderr
     refused = rla("rm", "@last", "-y", "-d", str(tmp_path / "db"))
-    assert (refused.returncode, "wait in the spool" in refused.stderr) == (1, True)
+    assert (refused.returncode, "rows that are not written yet" in refused.stderr) == (1, True)
     assert "rla-agent start" in refused.stderr
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rla_client import database
-from rla_client.contract.run_file import ran_s
+from rla_client.contract.run_file import run_duration_s
 
 AGAIN = {"reopened": 1000.0, "ran_before_s": 50.0}
 ENDED = {"state": "finished", "opened": 100.0, "last_row": 150.0, "closed": 160.0}
@@ -40,7 +40,7 @@ ENDED = {"state": "finished", "opened": 100.0, "last_row": 150.0, "closed": 160.
 def test_the_time_in_which_a_process_ran(
     run: dict[str, Any], last_row: float | None, seconds: float | None
 ) -> None:
-    assert ran_s(run, last_row) == seconds
+    assert run_duration_s(run, last_row) == seconds
 
 
 PROGRAM = """

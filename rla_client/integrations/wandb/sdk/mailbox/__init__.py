@@ -1,4 +1,4 @@
-"""`wandb.sdk.mailbox`: what waits for wandb's server, of which frameworks import the errors."""
+"""`wandb.sdk.mailbox`: errors of waiting for wandb's server, which frameworks import."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from support.written_runs import MakeRun
 
 from rla_client.database import open as open_database
-from rla_client.database.compare.grouping import group_label, group_order, group_text
+from rla_client.database.compare.group_key import group_label, group_order, group_text
 from rla_client.database.compare.groups import group_runs
 from rla_client.mcp.tools import Tools
 from rla_client.plot.frames import gather

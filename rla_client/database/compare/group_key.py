@@ -1,4 +1,4 @@
-"""The one rule of grouping runs by values, for `ls`, `mcp`, plots, the page.
+"""The key of a value by which runs are grouped, one rule for `ls`, `mcp`, plots, the page.
 
 Two values are the same where their texts are (`group_text`). A number is the same as the text that Python
 writes of it, since old databases keep values as text: 0.1 and '0.1', 1 and 1.0 and '1.0'. Any other text is
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 2000  # a longer number is a text
 _EXACT = 1 << 53  # below, a float that is whole is one integer
-NOTHING = "None"
+NO_VALUE = "None"
 
 
 def group_text(value: object) -> str:
@@ -30,7 +30,7 @@ def group_text(value: object) -> str:
         number = int(value) if _WHOLE.fullmatch(value) else float(value)
         value = number if repr(number) == value else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NOTHING
+        return NO_VALUE
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(float(value))
     if isinstance(value, list | tuple):
@@ -44,7 +44,7 @@ def group_order(text: str) -> tuple[int, float, str]:
     """Where a group stands among others by this text: numbers by size, then texts, then no value."""
     if _NUMBER.fullmatch(text):
         return 0, float(text), text
-    return 2 if text == NOTHING else 1, 0.0, text
+    return 2 if text == NO_VALUE else 1, 0.0, text
 
 
 def group_label(by: Sequence[str], texts: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Own values in the place of hidden ones.
+"""Secrets put back into stored values that were hidden.
 
-Whoever reads a hidden value back never takes the marker for the value: `restored` puts the own value in its
-place, or tells the name; `refilled` does so for a command line.
+Whoever reads a hidden value back never takes the marker for the value: `restored` puts the program's own
+value in its place, or tells the name; `refilled` does so for a command line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from rla_client.code.secret_values import HIDDEN, words_of
 from rla_client.stream.param_values import plain_hyper_param
 
-DESCRIBED = "$typename"  # in the description of an object (experiment/recorded_parameters.py)
+DESCRIBED = "$typename"  # key in the description of an object (launcher/variant.py): its class
 
 
 def is_hidden(stored: object) -> bool:
@@ -68,7 +68,7 @@ def taken_over(stored: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[
     found: dict[str, Any] = restored(stored, own, missing)
     if not missing:
         return found, ""
-    return found, f"not kept, for they are secret: {', '.join(missing)}; give them with set_hyper_param"
+    return found, f"not stored because they are secret: {', '.join(missing)}; set them with set_hyper_param"
 
 
 def refilled(
