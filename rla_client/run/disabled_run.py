@@ -48,7 +48,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     if apart and all_ranks and end_wait_s:
         tell_rank(f"joins the run of rank 0 once torch's process group is there, and not before: {apart}")
     elif apart and all_ranks:
-        tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {apart}")
+        tell_rank(f"cannot join the run of rank 0; its records are not kept: {apart}")
     if not on_linux() and environment.mode() != "disabled" and environment.rank() == 0:
         warn(f"{why_not_recorded()}: this run is not stored")
     with entered(data):

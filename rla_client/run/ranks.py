@@ -276,7 +276,7 @@ def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: 
             except NoSuchRunError as error:
                 if str(error) != refused:
                     refused = str(error)
-                    tell_rank(f"cannot join the run of rank 0, and what it records is not kept: {refused}")
+                    tell_rank(f"cannot join the run of rank 0; its records are not kept: {refused}")
         if joined is None and not refused and time.monotonic() > silent_until:
             silent_until = math.inf
             what = "has opened no run that this rank could join" if told is None else f"writes to {told.root}"

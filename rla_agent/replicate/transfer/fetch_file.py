@@ -163,7 +163,7 @@ class NewerHereError(TargetError):
         super().__init__(
             "fetch",
             path,
-            "what is here is not the master's, and is newer or of a run of this machine; it stays. "
+            "the local file differs from the master's and is newer, or belongs to a run of this machine, so it is kept. "
             "Move it away to get the master's",
         )
 

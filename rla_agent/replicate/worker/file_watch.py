@@ -73,7 +73,7 @@ class FileWatch:
             try:
                 self._watch(folders)
             except (OSError, RuntimeError, UnicodeError) as error:
-                log.info("watching rests, files are found by looking: %s", error)
+                log.info("folders cannot be watched, changed files are found by scanning: %s", error)
                 self._changed.wait(REST_S)
 
     def _watch(self, folders: list[str]) -> None:
