@@ -232,7 +232,8 @@ def _alone(above: Path) -> Iterator[None]:
     with closing_fd(open_high(above / LOCK_FILE, flags, file_mode(above))) as descriptor:
         try:
             if not try_lock(descriptor, timeout_s=PUBLISHER_S):
-                raise BlockingIOError(errno.EAGAIN, f"another process has held the lock for {PUBLISHER_S:g} s")
+                why = f"another process has held the lock for {PUBLISHER_S:g} s"
+                raise BlockingIOError(errno.EAGAIN, why)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
