@@ -59,28 +59,35 @@ class Warm:
         finally:
             for _, far in ends:
                 os.close(far)
-        child = int(self._channel.recv(64))
+        child = int(self._answer())
         read: list[bytearray] = [bytearray(), bytearray()]
-        deadline = time.monotonic() + timeout_s
+        late, deadline = False, time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             for (near, _), data in zip(ends, read, strict=True):
                 selector.register(near, selectors.EVENT_READ, data)
-            while selector.get_map():
+            while selector.get_map() and not late:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    os.kill(child, signal.SIGKILL)
-                    deadline = time.monotonic() + 5
+                late = not ready
                 for key, _ in ready:
                     part = os.read(key.fd, 1 << 16)
                     key.data.extend(part)
                     if not part:
                         selector.unregister(key.fd)
-                        os.close(key.fd)
-        code = os.waitstatus_to_exitcode(int(self._channel.recv(64)))
-        if time.monotonic() > deadline:
+            for near, _ in ends:
+                os.close(near)
+        if late:
+            os.kill(child, signal.SIGKILL)  # or it is a zombie: nobody has asked for its end
+        code = os.waitstatus_to_exitcode(int(self._answer()))
+        if late:
             raise subprocess.TimeoutExpired(list(words), timeout_s, bytes(read[0]), bytes(read[1]))
         out, err = (bytes(data).decode() for data in read)
         return subprocess.CompletedProcess(list(words), code, out, err)
+
+    def _answer(self) -> bytes:
+        found = self._channel.recv(64)
+        if not found:
+            raise RuntimeError(f"the warm process has ended with {self._process.wait()}")
+        return found
 
 
 def run_python(
