@@ -33,7 +33,7 @@ from rla_client.run.configure import RUN_ID_VARIABLE
 from rla_client.run.current_logger import warn
 from rla_client.run.failure import reason_text
 from rla_client.run.state.random_state import capture_random_state, restore_random_state
-from rla_client.shortcuts import OpenRun
+from rla_client.run_handle import OpenRun
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import clock, time_step_holder
 

@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 from rla_client import logger
 from rla_client.contract.errors import extra
+from rla_client.init_run import describe
 from rla_client.integrations.tune.trial_run import open_trial, table_of
+from rla_client.log_row import flat
 from rla_client.manager import ExpManager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.resume.resume_in_place import take_back
 from rla_client.run.run_data import RunData
-from rla_client.shortcuts import describe, flat
 from rla_client.stream.values import to_plain
 
 with extra("ray", "rla_client.integrations.tune"):

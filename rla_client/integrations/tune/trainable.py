@@ -13,6 +13,7 @@ from rla_client import logger
 from rla_client.code.find_code import find_code
 from rla_client.contract.errors import RlaError, extra
 from rla_client.contract.layout import CHECKPOINT
+from rla_client.init_run import describe
 from rla_client.integrations.tune.trial_run import find_run, open_trial, table_of
 from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run import environment, failure
@@ -26,7 +27,6 @@ from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.resume_in_place import continue_at, take_back
 from rla_client.run.resume.resume_point import prepare
 from rla_client.run.run_data import CHECKPOINT_NAME, RunData
-from rla_client.shortcuts import describe
 from rla_client.stream import scope as scopes
 
 with extra("ray", "rla_client.integrations.tune"):

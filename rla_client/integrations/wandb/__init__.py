@@ -29,17 +29,18 @@ from rla_client.adapter import join_or_open, open_for_adapter, script_name, tell
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
 from rla_client.integrations.wandb.unknown_names import Unknown, tell_unknown
 from rla_client.integrations.wandb.values import Error, UsageError
+from rla_client.joined_run import join
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
 from rla_client.run.environment import MODE_VARIABLE, disabled
-from rla_client.shortcuts import default_data_root, join, starts_agent
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 

@@ -30,8 +30,9 @@ from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.environment import MODE_VARIABLE
 from rla_client.run.failure import EndStatus, ending
+from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.record.scalar_rows import scalar_rows
-from rla_client.shortcuts import OpenRun, to_parameters
+from rla_client.run_handle import OpenRun
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.param_values import plain_hyper_param
