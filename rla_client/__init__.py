@@ -16,9 +16,12 @@ from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client import logger
+    from rla_client.init_run import init
     from rla_client.integrations.tensorboard import SummaryWriter
+    from rla_client.joined_run import join, run_address
     from rla_client.launcher import wrap_experiment
     from rla_client.loader import ExperimentLoader as ExperimentLoader
+    from rla_client.log_row import log, log_samples
     from rla_client.manager import exp_manager
     from rla_client.media.recorders import ImgRecorder as ImgRecorder
     from rla_client.media.recorders import MatplotlibRecorder as MatplotlibRecorder
@@ -33,7 +36,6 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.media.values.video import Video
     from rla_client.plot import plot_func as plot_func
     from rla_client.run.record.time_tracker import time_tracker as time_tracker
-    from rla_client.shortcuts import init, join, log, log_samples, run_address
 
 _HOMES = {
     "Audio": "rla_client.media.values.audio",
@@ -50,12 +52,12 @@ _HOMES = {
     "Video": "rla_client.media.values.video",
     "VideoRecorder": "rla_client.media.recorders",
     "exp_manager": "rla_client.manager",
-    "init": "rla_client.shortcuts",
-    "join": "rla_client.shortcuts",
-    "log": "rla_client.shortcuts",
-    "log_samples": "rla_client.shortcuts",
+    "init": "rla_client.init_run",
+    "join": "rla_client.joined_run",
+    "log": "rla_client.log_row",
+    "log_samples": "rla_client.log_row",
     "plot_func": "rla_client.plot",
-    "run_address": "rla_client.shortcuts",
+    "run_address": "rla_client.joined_run",
     "time_tracker": "rla_client.run.record.time_tracker",
     "wrap_experiment": "rla_client.launcher",
 }

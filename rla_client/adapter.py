@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rla_client import logger
+from rla_client.init_run import init
+from rla_client.log_row import flat
 from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.media.row_media import is_media
 from rla_client.run.parameters.hyper_params import HyperParams
 from rla_client.run.parameters.telling_names import telling_names
 from rla_client.run.record.scalar_rows import scalar_rows
-from rla_client.shortcuts import OpenRun, flat, init
+from rla_client.run_handle import OpenRun
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.scope import Scope

@@ -64,7 +64,7 @@ def _name(remote: RemoteSetting) -> str:
     """See `Target.name`."""
     protocol, root = remote.file_transfer_protocol, remote.remote_data_root
     if protocol in BUCKETS:
-        from rla_agent.replicate.backend.bucket_store import bucket_name  # noqa: PLC0415
+        from rla_agent.replicate.backend.bucket_login import bucket_name  # noqa: PLC0415
 
         return bucket_name(remote)
     if protocol in LOCAL:

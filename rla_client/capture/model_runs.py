@@ -50,7 +50,8 @@ class ModelRuns:
         part.count("values", len(values))
 
     def _begin(self, model: Any) -> RLAOutputFormat | None:  # noqa: ANN401 - SB3's
-        from rla_client.integrations.sb3 import RLAOutputFormat, model_parameters  # noqa: PLC0415 - where it is used
+        from rla_client.integrations.sb3 import RLAOutputFormat  # noqa: PLC0415 - where it is used
+        from rla_client.integrations.sb3.model_parameters import model_parameters  # noqa: PLC0415
 
         session = self._session
         if model is not None:

@@ -7,8 +7,8 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.parameters.hyper_params import parameters_of_table
-from rla_client.shortcuts import to_parameters
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:

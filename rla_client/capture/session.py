@@ -31,10 +31,11 @@ from rla_client.contract.capture.notes import REFUSED, RUN, add_note
 from rla_client.contract.capture.parts import TABLE_VARIABLE, TRACK_VARIABLE
 from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, LOG, PRINTED
+from rla_client.log_row import flat
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import WARN, Logger
-from rla_client.shortcuts import OpenRun, flat
+from rla_client.run_handle import OpenRun
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from hydra.core.utils import JobReturn, JobStatus, run_job
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from rla_client.init_run import init
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.failure import ending
-from rla_client.shortcuts import init, to_parameters
+from rla_client.run.parameters.config_objects import to_parameters
 
 __all__ = ["RLACallback", "open_run"]
 

@@ -16,8 +16,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from rla_client.adapter import CountedRows, Joined, in_its_run, leave_run, open_own_run
 from rla_client.manager import ExpManager
+from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.run import Run
-from rla_client.shortcuts import to_parameters
 
 __all__ = ["RLALogger"]
 

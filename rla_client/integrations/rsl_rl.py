@@ -21,7 +21,7 @@ from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import warn
-from rla_client.shortcuts import to_parameters
+from rla_client.run.parameters.config_objects import to_parameters
 
 __all__ = ["RLALogWriter"]
 

@@ -26,13 +26,13 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.manager import exp_manager
 from rla_client.run.close import end_run
 from rla_client.run.environment import WRITER_VARIABLE
+from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.run.parameters.telling_names import overrides
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
 from rla_client.run.resume.resume_in_place import go_on
 from rla_client.run.run import Run
-from rla_client.shortcuts import to_parameters
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 

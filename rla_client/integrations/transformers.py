@@ -20,10 +20,10 @@ from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.adapter import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
 from rla_client.contract.errors import RlaError
+from rla_client.log_row import log_samples
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
 from rla_client.samples.completion_tables import read_parquet, step_of_name, trl_rows
-from rla_client.shortcuts import log_samples
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLACallback"]

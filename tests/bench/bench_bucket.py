@@ -41,7 +41,8 @@ def library(server: S3Server, bucket: str, files: list[Path]) -> float:
     """Seconds that the library's own put takes, small files concurrently."""
     import obstore
 
-    from rla_agent.replicate.backend.bucket_store import BULK_S, _store
+    from rla_agent.replicate.backend.bucket_login import BULK_S
+    from rla_agent.replicate.backend.bucket_login import object_store as _store
 
     setting = RemoteSetting(**remote(server, bucket))  # type: ignore[arg-type]
     store = _store(setting, BULK_S)

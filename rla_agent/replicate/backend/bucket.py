@@ -51,7 +51,8 @@ from rla_agent.replicate.backend.bucket_keys import (
     parts_in,
     version_of,
 )
-from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError, open_store
+from rla_agent.replicate.backend.bucket_login import open_store
+from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
 from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,

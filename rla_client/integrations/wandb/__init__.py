@@ -24,20 +24,23 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import session, values
+    from rla_client.integrations.wandb import forwarded_events, session, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
 from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import OTHER_RESULTS
+from rla_client.init_run import default_data_root, starts_agent
+from rla_client.integrations.wandb.artifact import Artifact
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
-from rla_client.integrations.wandb.values import Artifact, Error, Unknown, UsageError
+from rla_client.integrations.wandb.unknown_names import Unknown, tell_unknown
+from rla_client.integrations.wandb.values import Error, UsageError
+from rla_client.joined_run import join
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
 from rla_client.run.environment import MODE_VARIABLE, disabled
-from rla_client.shortcuts import default_data_root, join, starts_agent
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 
@@ -100,7 +103,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     kept -= {*(further.pop("config_exclude_keys", None) or ())}
     parameters = {key: value for key, value in parameters.items() if key in kept}
     for unknown in further.keys() - _WITHOUT_MEANING:
-        values.tell_unknown(f"init({unknown}=…)")
+        tell_unknown(f"init({unknown}=…)")
     environment = os.environ.get
     name = name or environment("WANDB_NAME")
     group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
@@ -148,9 +151,9 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        values.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
+        forwarded_events.forward_tensorboard(lambda: bool((run := session.current()) and run.synced))
     if monitor_gym:
-        values.forward_films(lambda: bool((run := session.current()) and run.filmed))
+        forwarded_events.forward_films(lambda: bool((run := session.current()) and run.filmed))
     return opened
 
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from rla_client.integrations.wandb.values import (
-    Audio,
-    Histogram,
-    Html,
-    Image,
-    Object3D,
-    Table,
-    Unknown,
-    Video,
-    unknown_part,
-)
+from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
+from rla_client.integrations.wandb.values import Audio, Histogram, Html, Image, Object3D, Table, Video
 
 __all__ = ["Audio", "Histogram", "Html", "Image", "Object3D", "Table", "Video"]
 

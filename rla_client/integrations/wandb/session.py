@@ -20,26 +20,19 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
+from rla_client.integrations.wandb.artifact import Artifact, put
 from rla_client.integrations.wandb.growing_tables import GrowingTables
 from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
-from rla_client.integrations.wandb.values import (
-    PLAIN_TYPES,
-    Artifact,
-    Lenient,
-    Table,
-    Unknown,
-    UsageError,
-    put,
-    row_value,
-    show,
-    watcher,
-)
+from rla_client.integrations.wandb.tensor_histograms import watcher
+from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
+from rla_client.integrations.wandb.values import PLAIN_TYPES, Table, UsageError, row_value, show
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.environment import MODE_VARIABLE
 from rla_client.run.failure import EndStatus, ending
+from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.record.scalar_rows import scalar_rows
-from rla_client.shortcuts import OpenRun, to_parameters
+from rla_client.run_handle import OpenRun
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.param_values import plain_hyper_param

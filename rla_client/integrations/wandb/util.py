@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
-from rla_client.integrations.wandb.values import Unknown, unknown_part
+from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
 from rla_client.media.row_media import safe_name
 
 __all__ = ["generate_id", "make_artifact_name_safe"]

@@ -13,7 +13,6 @@ working after them. Import this module inside functions: tensorboardX imports to
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import os
@@ -21,23 +20,28 @@ import struct
 import tempfile
 import threading
 import time
-import wave
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsInt, TypeAlias
+from typing import Any, SupportsInt, TypeAlias
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.process.fork_hooks import at_fork, renew_lock
+from rla_client.run.record.event_encoding import (
+    FLOAT,
+    clipped_images,
+    dense_array,
+    encoded_gif,
+    encoded_wav,
+    plain_number,
+    plain_param,
+    scalar_head,
+    varint,
+)
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.scalar_rows import ScalarRows, scalar_rows
 from rla_client.run.record.tf_summary import parse_summary
-from rla_client.stream.values import to_plain
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 with extra("tensorboard", "SummaryWriter"):
     import numpy as np
@@ -55,11 +59,9 @@ MAX_KNOWN_TAGS = 100_000  # of scalars, whose part of an event is kept
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 _LOG = logging.getLogger("rla_client")
 _NUMPY_NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64})
-_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_DOUBLE = struct.Struct("<d")
 _UINT64_MAX = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1  # an event holds no further steps
-_PCM16_BYTES = 2
-_PCM16_MAX = 32767
 
 
 def tbx_writer(current: Logger) -> AgentSummaryWriter:
@@ -192,7 +194,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             display_name = summary_description = ""
         number: Any = scalar_value
         if type(number) is not float and type(number) is not int:
-            number = number.item() if type(number) in _NUMPY_NUMBERS else _number(number)
+            number = number.item() if type(number) in _NUMPY_NUMBERS else plain_number(number)
             number = int(number) if isinstance(number, bool) else number
         writer = self._writer
         defaults: object = writer._default_metadata  # noqa: SLF001 - a call more costs 3 us where no cache has it
@@ -209,12 +211,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         else:
             known, field = self._step_field
             if step != known:
-                field = b"\x10" + _varint(step & _UINT64_MAX)
+                field = b"\x10" + varint(step & _UINT64_MAX)
                 self._step_field = step, field
             try:
-                packed = _FLOAT.pack(number)
+                packed = FLOAT.pack(number)
             except (OverflowError, struct.error):  # beyond float32
-                packed = _FLOAT.pack(math.inf if number > 0 else -math.inf)
+                packed = FLOAT.pack(math.inf if number > 0 else -math.inf)
             writer.emit(b"\x09" + _DOUBLE.pack(walltime) + field + head + packed, walltime, step)
         if self._rows is not None:
             self._rows.add(shown, number, step, walltime)
@@ -239,7 +241,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         """Add one scalar per entry under the tag `main_tag/<name>`."""
         global_step, walltime = self._writer.time_of(global_step, walltime)
         for name, value in tag_scalar_dict.items():
-            number = _number(value)
+            number = plain_number(value)
             self.add_scalar(f"{main_tag}/{name}", number, global_step, walltime)
             kept = self.scalar_dict.setdefault(os.path.join(self.logdir, main_tag, name), [])
             with suppress(OverflowError):
@@ -266,7 +268,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         if global_step is None and names and isinstance(names[-1], int):
             global_step = names[-1]
         del names, further
-        plain = {key: _param(value) for key, value in hparam_dict.items()}
+        plain = {key: plain_param(value) for key, value in hparam_dict.items()}
         if self._hparams is None:
             self._hparams = plain
         elif self._beside is not None and repr(plain) != repr(self._hparams):
@@ -282,27 +284,27 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         """`add_hparams` of metrics whose scalars the script writes itself: of them the names alone."""
         if self._parameters is not None:
             self._parameters(hparam_dict)
-        plain = {key: _param(value) for key, value in self._shown(hparam_dict).items()}
+        plain = {key: plain_param(value) for key, value in self._shown(hparam_dict).items()}
         for summary in hparams(plain, dict.fromkeys(metrics, 0.0)):
             self._writer.add_summary(summary, global_step)
 
     def add_histogram(self, tag: str, values: object, *args: object, **kwargs: object) -> None:
         """See tensorboardX; takes bfloat16 and sparse tensors too."""
-        super().add_histogram(tag, _array(values), *args, **kwargs)
+        super().add_histogram(tag, dense_array(values), *args, **kwargs)
 
     def add_image(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
         """See tensorboardX; values beyond 0…1 are clipped, as torch does, and do not wrap around."""
-        super().add_image(tag, _within(img_tensor), *args, **kwargs)
+        super().add_image(tag, clipped_images(img_tensor), *args, **kwargs)
 
     def add_images(self, tag: str, img_tensor: object, *args: object, **kwargs: object) -> None:
         """See `add_image`."""
-        super().add_images(tag, _within(img_tensor), *args, **kwargs)
+        super().add_images(tag, clipped_images(img_tensor), *args, **kwargs)
 
     def add_image_with_boxes(
         self, tag: str, img_tensor: object, box_tensor: object, *args: object, **kwargs: object
     ) -> None:
         """See `add_image`."""
-        super().add_image_with_boxes(tag, _within(img_tensor), box_tensor, *args, **kwargs)
+        super().add_image_with_boxes(tag, clipped_images(img_tensor), box_tensor, *args, **kwargs)
 
     def add_video(
         self,
@@ -317,7 +319,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         frames = _prepare_video(convert_to_NTCHW(make_np(vid_tensor), input_format=dataformats))
         if frames.dtype != np.uint8:
             frames = (frames.clip(0, 1) * 255).astype(np.uint8)
-        image = _gif(frames, fps or 4)
+        image = encoded_gif(frames, fps or 4)
         self._writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), global_step, walltime)
 
     def add_audio(
@@ -329,7 +331,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         walltime: float | None = None,
     ) -> None:
         """Add sound as 16-bit WAV; float in -1…1 (clipped), shape (frames,) or (frames, 1 or 2 channels)."""
-        audio = _wav(make_np(snd_tensor), int(sample_rate or 44100))
+        audio = encoded_wav(make_np(snd_tensor), int(sample_rate or 44100))
         self._writer.add_summary(Summary(value=[Summary.Value(tag=tag, audio=audio)]), global_step, walltime)
 
     def add_embedding(
@@ -347,7 +349,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             with self._files_lock, tempfile.TemporaryDirectory(prefix="rla-embedding-") as folder:
                 Path(folder, PROJECTOR_CONFIG).write_bytes(self._projector_config())
                 target = _FolderWriter(folder, self._writer)
-                target.add_embedding(_array(mat), metadata, label_img, step, tag, metadata_header)
+                target.add_embedding(dense_array(mat), metadata, label_img, step, tag, metadata_header)
                 self._send_files(Path(folder))
         except OSError as error:  # the disk is no reason to end training
             _LOG.warning("embedding %r at step %s was not written: %s", tag, step, error)
@@ -441,93 +443,3 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def reopen(self) -> None:
         pass
-
-
-def scalar_head(tag: str) -> bytes:
-    """Fields `summary.value.tag` of an Event, up to the four bytes of `simple_value`."""
-    name = tag.encode("utf-8", "backslashreplace")
-    value = b"\x0a" + _varint(len(name)) + name + b"\x15"
-    inner = b"\x0a" + _varint(len(value) + _FLOAT.size) + value
-    return b"\x2a" + _varint(len(inner) + _FLOAT.size) + inner
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def _number(value: object) -> Any:  # noqa: ANN401
-    """A Python number where there is one, also of text; else the value, for tensorboardX to judge."""
-    plain: object = to_plain(value)
-    if isinstance(plain, str):
-        with suppress(ValueError):
-            plain = float(plain)
-    return plain if isinstance(plain, int | float) else value
-
-
-def _param(value: object) -> bool | int | float | str:
-    plain = to_plain(value)
-    return plain if isinstance(plain, bool | int | float | str) else str(plain)
-
-
-def _array(values: Any) -> Any:  # noqa: ANN401
-    """An array that tensorboardX can read: dense, and of a type that numpy has."""
-    if hasattr(values, "detach"):
-        values = values.detach()
-        if str(getattr(values, "layout", "")).startswith("torch.sparse"):
-            values = values.to_dense()
-        if "float8" in str(values.dtype) or "bfloat16" in str(values.dtype):
-            values = values.float()
-    return values
-
-
-def _within(images: Any) -> Any:  # noqa: ANN401
-    """Images whose values, where they are no bytes, are within 0…1."""
-    found = make_np(_array(images))
-    return found if found.dtype == np.uint8 else found.clip(0, 1)
-
-
-def _gif(frames: NDArray[np.uint8], fps: float) -> Summary.Image:
-    from PIL import Image  # noqa: PLC0415
-
-    count, height, width, channels = frames.shape
-    if not count:
-        raise ArgumentError("a video needs one frame at least")
-    pictures = [Image.fromarray(frame[..., 0] if channels == 1 else frame) for frame in frames]
-    with io.BytesIO() as target:
-        pictures[0].save(
-            target, "GIF", save_all=True, append_images=pictures[1:], duration=1000 / fps, loop=0
-        )
-        encoded = target.getvalue()
-    return Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
-
-
-def _wav(sound: NDArray[Any], sample_rate: int) -> Summary.Audio:
-    if sound.ndim == 1:
-        sound = sound[:, None]
-    elif sound.ndim == 2 and sound.shape[0] <= 2 < sound.shape[1]:  # noqa: PLR2004 - (channels, frames)
-        sound = sound.T
-    if sound.ndim != 2 or sound.shape[1] not in {1, 2}:  # noqa: PLR2004
-        raise ArgumentError(
-            f"sound has shape (frames,) or (frames, channels) with 1 or 2 channels, not {sound.shape}"
-        )
-    frames, channels = sound.shape
-    samples = np.rint(np.nan_to_num(sound).clip(-1, 1) * _PCM16_MAX).astype("<i2")
-    with io.BytesIO() as target:
-        with wave.open(target, "wb") as out:
-            out.setnchannels(channels)
-            out.setsampwidth(_PCM16_BYTES)
-            out.setframerate(sample_rate)
-            out.writeframes(samples.tobytes())
-        encoded = target.getvalue()
-    return Summary.Audio(
-        sample_rate=sample_rate,
-        num_channels=channels,
-        length_frames=frames,
-        encoded_audio_string=encoded,
-        content_type="audio/wav",
-    )

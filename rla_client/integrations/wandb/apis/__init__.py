@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla_client.integrations.wandb.values import Unknown, unknown_part
+from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
 
 
 def __getattr__(name: str) -> Unknown:

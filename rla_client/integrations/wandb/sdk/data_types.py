@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rla_client.integrations.wandb.data_types import Audio, Histogram, Html, Image, Table, Video
-from rla_client.integrations.wandb.values import Unknown, unknown_part
+from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
 
 __all__ = ["Audio", "Histogram", "Html", "Image", "Table", "Video"]
 

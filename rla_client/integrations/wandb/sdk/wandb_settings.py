@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from rla_client.integrations.wandb.values import Unknown, unknown_part
+from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
 
 __all__ = ["Settings"]
 

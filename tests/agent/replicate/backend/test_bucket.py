@@ -24,14 +24,10 @@ from typer.testing import CliRunner
 from rla_agent.command.app import make_app
 from rla_agent.replicate import fleet
 from rla_agent.replicate.backend import bucket as bucket_module
-from rla_agent.replicate.backend import bucket_store
+from rla_agent.replicate.backend import bucket_login, bucket_store
 from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
-from rla_agent.replicate.backend.bucket_store import (
-    WHOLE_BYTES,
-    Bucket,
-    RefusedError,
-    bucket_name,
-)
+from rla_agent.replicate.backend.bucket_login import bucket_name
+from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
 from rla_agent.replicate.backend.errors import (
     BlockedError,
     ConflictError,
@@ -358,7 +354,7 @@ def test_errors_say_what_to_do(server: S3Server, bucket: str, monkeypatch: pytes
         opened(server, "not-there")
     with pytest.raises(BlockedError, match="bucket is empty"):
         opened(server, "")
-    monkeypatch.setattr(bucket_store, "RETRIES", 0)
+    monkeypatch.setattr(bucket_login, "RETRIES", 0)
     with pytest.raises(LinkError):
         opened(server, bucket, endpoint="http://127.0.0.1:1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -405,7 +401,7 @@ def test_other_providers_are_asked_the_same_way(
     protocol: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No store of theirs is here: that one is sought at the endpoint is all that can be seen."""
-    monkeypatch.setattr(bucket_store, "RETRIES", 0)
+    monkeypatch.setattr(bucket_login, "RETRIES", 0)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
     account = tmp_path / "account.json"

@@ -58,7 +58,7 @@ try:
     from rla_client.media.row_media import is_media
     from rla_client.run.state.custom_data import array_kind
     from rla_client.run.state.random_state import capture_random_state
-    from rla_client.shortcuts import to_parameters
+    from rla_client.init_run import to_parameters
     from rla_client.stream.param_values import plain_hyper_param
     assert not is_media(object())
     assert array_kind(object()) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rla_client.integrations.wandb.values import unknown_part
+from rla_client.integrations.wandb.unknown_names import unknown_part
 
 _MODULES = frozenset({"config_util", "runid"})
 

@@ -139,7 +139,7 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("fresh_manager")
 def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
     omegaconf = pytest.importorskip("omegaconf")
-    from rla_client.shortcuts import to_parameters
+    from rla_client.run.parameters.config_objects import to_parameters
 
     assert to_parameters(None) == {}
     assert to_parameters(Namespace(a=1)) == {"a": 1}
@@ -253,7 +253,7 @@ def table(tmp_path: Path, fresh_manager: None, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path / "data" / "log" / "t"
 
 
-def spooled(run: rla_client.shortcuts.OpenRun) -> list[dict[str, object]]:
+def spooled(run: rla_client.run_handle.OpenRun) -> list[dict[str, object]]:
     """The rows of an open run, as they lie in the spool."""
     assert run.run is not None
     assert run.run.outbox is not None

@@ -1,0 +1,51 @@
+"""The run of one trial of an experiment."""
+
+from __future__ import annotations
+
+import re
+
+from rla_client.contract.errors import RlaError
+from rla_client.run import environment
+from rla_client.run.current_logger import warn
+from rla_client.run.item import Item
+from rla_client.run.item_run import begin_beside
+from rla_client.run.resume.earlier_streams import StillWritingError
+from rla_client.run.resume.find_run import find_here
+from rla_client.run.run_data import RunData
+
+_DATE = re.compile(r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$")  # that Tune puts behind the name of an experiment
+
+
+def table_of(experiment: str) -> str:
+    """The experiment's name without the date, if Tune has put one there."""
+    return _DATE.sub("", experiment) or experiment
+
+
+def find_run(data: RunData) -> tuple[Item | None, str]:
+    """The run that the trial has so far; and why one is left in the spool."""
+    table, config, root = data.setup.configured()
+    run_id, autostart = data.setup.run_id or "", config.agent.autostart
+    return find_here(root, table, run_id, autostart=autostart, any_state=True)
+
+
+def open_trial(data: RunData, *, known: bool) -> float | None:
+    """Open the trial's run; one that is `known` may be there already.
+
+    Returns:
+        The time-step of the last row of a run that continues; None for a new one.
+    """
+    told = f"{data.setup.run_id} cannot continue its run, a new one begins"
+    earlier, late = (
+        find_run(data) if known and not environment.disabled() and environment.rank() == 0 else (None, "")
+    )
+    if late:
+        warn(f"{told}: {late}")
+    try:
+        return begin_beside(data, earlier)
+    except StillWritingError:
+        raise
+    except RlaError as error:
+        if earlier is None:
+            raise
+        warn(f"{told}: {error}")
+        return begin_beside(data)

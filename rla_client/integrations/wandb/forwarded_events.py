@@ -1,0 +1,71 @@
+"""Events of other writers, sent into the open run, too."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from rla_client import logger
+from rla_client.media.row_media import safe_name
+from rla_client.run.record.scalar_rows import scalar_rows
+from rla_client.stream.summary_scalars import summary_scalars
+
+
+def forward_tensorboard(is_open: Callable[[], bool]) -> None:
+    """From now on, events of torch's and tensorboardX's file writers are part of the open run, too."""
+    for module in ("torch.utils.tensorboard.writer", "tensorboardX.writer"):
+        _forward(module, "FileWriter", "add_event", lambda original: (original, _send_event), is_open)
+
+
+def forward_films(is_open: Callable[[], bool]) -> None:
+    """From now on, what gymnasium's RecordVideo films is part of the open run, too."""
+    _forward("gymnasium.wrappers", "RecordVideo", "stop_recording", lambda stop: (_send_film, stop), is_open)
+
+
+def _forward(module: str, owner: str, method: str, calls: Any, is_open: Callable[[], bool]) -> None:
+    """Have a method, where there is one, make several calls with its arguments while a run is open."""
+    try:
+        kind = getattr(importlib.import_module(module), owner)
+        original = getattr(kind, method)
+    except (ImportError, AttributeError):
+        return
+    if hasattr(original, "rla_forwards"):
+        return
+
+    def forward(*args: Any, **kwargs: Any) -> None:
+        for call in calls(original) if is_open() else (original,):
+            call(*args, **kwargs)
+
+    forward.rla_forwards = True  # type: ignore[attr-defined]
+    setattr(kind, method, forward)
+
+
+def _send_event(_: Any, event: Any, *__: Any, **___: Any) -> None:
+    current = logger.get_current()
+    current.event(_shown(event, current).SerializeToString(), event.wall_time, event.step)
+    rows = scalar_rows(current)
+    if rows is not None and event.HasField("summary"):
+        for tag, value in summary_scalars(event.summary):
+            rows.add(tag, value, event.step, event.wall_time)
+
+
+def _shown(event: Any, current: Any) -> Any:
+    """The event with the run's secrets hidden in its texts."""
+    values = event.summary.value if event.HasField("summary") else ()
+    if not any(value.metadata.plugin_data.plugin_name == "text" for value in values):
+        return event
+    copy = type(event).FromString(event.SerializeToString())
+    for value in copy.summary.value:
+        for number, text in enumerate(value.tensor.string_val):
+            value.tensor.string_val[number] = current.shown(text.decode("utf-8", "replace")).encode()
+    return copy
+
+
+def _send_film(recorder: Any) -> None:
+    from rla_client.media.recorders import VideoRecorder  # noqa: PLC0415 - imports numpy
+
+    if recorder.recorded_frames:
+        fps = float(getattr(recorder, "frames_per_sec", None) or 30)
+        name = f"videos/{safe_name(recorder._video_name)}.mp4"  # noqa: SLF001 - gymnasium's name of the file
+        VideoRecorder.save(name, list(recorder.recorded_frames), fps=fps, cover=True)
