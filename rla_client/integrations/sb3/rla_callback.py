@@ -161,7 +161,7 @@ class RLACallback(BaseCallback):
             if state is None or learns_of(state)[-1].model != before.model:
                 state = None
             instead = _INSTEAD[state is None]
-            warn(f"the checkpoint of the end of learn() number {place} is superseded: {instead}")
+            warn(f"the checkpoint from the end of learn() call {place} no longer exists: {instead}")
         else:
             restore_callbacks(self._root(), state.get("callbacks", {}), RLACallback)
         if state is not None:
@@ -169,9 +169,7 @@ class RLACallback(BaseCallback):
         assert self._call is not None
         self._ended = before.end
         self.model.num_timesteps = max(before.end or 0, self._call.total)  # nothing is left to do for `learn`
-        told = (
-            f"learn() number {place} of this run ended at {before.end} time-steps before: nothing is trained"
-        )
+        told = f"learn() call {place} of this run already ended, at {before.end} time-steps: it trains nothing now"
         logger.get_current().log(f"[RESUME] {told}")
 
     @in_its_run

@@ -57,7 +57,7 @@ def _tells(hook: Hook) -> Hook:
 def _tell_once(kind: str, text: str) -> None:
     if kind not in _told:
         _told.add(kind)
-        warn(f"Ray Tune continues, but its trials are not recorded as they should be: {text} (told once)")
+        warn(f"Ray Tune continues, but its trials are not fully recorded: {text} (shown once)")
 
 
 class _Trial:
@@ -79,9 +79,7 @@ class _Trial:
         else:
             again = iteration <= self._last_iteration
         if again and not take_back(self.data, step):
-            _tell_once(
-                "spool", "rows of a trial that was started again could not be taken back, and are there twice"
-            )
+            _tell_once("spool", "rows of a restarted trial could not be removed and appear twice")
         self._last_iteration = iteration
         self.data.clock.put(step)
         run.logger.write_row(row, step, wall_time, ())
