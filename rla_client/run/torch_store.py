@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 LOOK_S = 0.5  # between two looks for a process group
+COMES_S = 3600.0  # after that a program makes none
 _untold: dict[str, str] = {}  # by key: what waits for the process group
 _teller: threading.Thread | None = None
 
@@ -72,7 +73,8 @@ def _put_later(key: str, text: str) -> None:
 
 
 def _tell() -> None:
-    while _untold:
+    end = time.monotonic() + COMES_S
+    while _untold and time.monotonic() < end:
         time.sleep(LOOK_S)
         if has_store():
             for key in list(_untold):
