@@ -169,8 +169,8 @@ class RLACallback(BaseCallback):
         assert self._call is not None
         self._ended = before.end
         self.model.num_timesteps = max(before.end or 0, self._call.total)  # nothing is left to do for `learn`
-        told = f"learn() call {place} of this run already ended, at {before.end} time-steps: it trains nothing now"
-        logger.get_current().log(f"[RESUME] {told}")
+        ended = f"learn() call {place} of this run already ended, at {before.end} time-steps"
+        logger.get_current().log(f"[RESUME] {ended}: it trains nothing now")
 
     @in_its_run
     def _on_rollout_start(self) -> None:
