@@ -32,11 +32,12 @@ from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
-from rla_agent.replicate.ledger_rows import Key, Unconfirmed
+from rla_agent.replicate.ledger_rows import PRUNED, Key, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
-from rla_agent.replicate.worker.sharded_order import is_in_making
+from rla_agent.replicate.worker.sharded_order import MARK, is_in_making, own_folder, split
 from rla_agent.replicate.worker.source_file import EDGE_BYTES
+from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.text.terminal_text import printable
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …
@@ -203,7 +204,8 @@ class Confirmations:
                 again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
                 continue
-            if one.what == "missing" and is_in_making(file.path):  # another machine published it, perhaps
+            if (one.what == "missing" and is_in_making(file.path)) or self._is_of_several(file.path):
+                # another machine gave it its name, or has put a later save in its place
                 self._ledger.confirm(file.key, file.sent_at, time.time() + CONFIRM_S)
                 continue
             wrong.append(file)
@@ -220,6 +222,12 @@ class Confirmations:
         self.mended += mended
         if wrong:
             self._tell(wrong)
+
+    def _is_of_several(self, path: bytes) -> bool:
+        """Whether a file is of a sharded checkpoint of which other machines have parts."""
+        found = split(CHECKPOINT, path)
+        row = None if found is None else self._ledger.states(self._number, own_folder(found[0])).get(MARK)
+        return row is not None and row[0] == PRUNED
 
     def _tell(self, wrong: Sequence[Unconfirmed]) -> None:
         names = [printable(file.path.decode("utf-8", "backslashreplace")) for file in wrong[:MAX_NAMED]]

@@ -16,7 +16,7 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SmallFile
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
-from rla_agent.replicate.ledger_rows import BURIED, DROPPED, GONE, Key
+from rla_agent.replicate.ledger_rows import BURIED, DROPPED, GONE, PRUNED, Key
 from rla_agent.replicate.ledger_schema import ledger_path
 from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
@@ -30,7 +30,7 @@ ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 class Lab:
     """A ledger with a file that was sent, and the master that has it."""
 
-    def __init__(self, folder: Path, size: int = 1000) -> None:
+    def __init__(self, folder: Path, size: int = 1000, path: bytes = ITEM + b"/x") -> None:
         self.state = folder / "state"
         (folder / "master").mkdir()
         self.master = folder / "master"
@@ -39,17 +39,19 @@ class Lab:
         self.confirmations = Confirmations(self.ledger, self.number, needed=True)
         self.link = Link(lambda: FolderSession(str(self.master)), queue.SimpleQueue(), lambda: None, 1)
         self.session = FolderSession(str(self.master))
-        self.path = ITEM + b"/x"
-        self.key = Key(self.ledger.folder(self.number, ITEM, "results", ITEM), b"x")
+        self.path = path
+        self.parent, _, name = path.rpartition(b"/")
+        self.kind = os.fsdecode(ITEM.partition(b"/")[0])
+        self.key = Key(self.ledger.folder(self.number, self.parent, self.kind, ITEM), name)
         self.there = self.master / os.fsdecode(self.path)
         self.data = os.urandom(size)
         self.sent_at = time.time()
         self.now = 0.0
 
     def send(self, *, synced: bool, can_sync: bool = True) -> None:
-        self.session.make_folders([ITEM])
+        self.session.make_folders([*dict.fromkeys([ITEM, self.parent])])
         (found,) = self.session.put_many(
-            [SmallFile(self.path, ITEM + b"/.rla-tmp-x", self.data, 1000, None, lambda: True)]
+            [SmallFile(self.path, self.parent + b"/.rla-tmp-x", self.data, 1000, None, lambda: True)]
         )
         assert not isinstance(found, Exception)
         crc, head, tail = (zlib.crc32(part) for part in (self.data, self.data[:4096], self.data[-4096:]))
@@ -72,7 +74,8 @@ class Lab:
     def row(self) -> tuple[int, float | None, int | None]:
         """State, when it is looked at, and how many bytes the master has."""
         row: tuple[int, float | None, int | None]
-        (row,) = self.ledger._db.execute("SELECT state, check_at, acked FROM files").fetchall()
+        query = "SELECT state, check_at, acked FROM files WHERE folder = ? AND name = ?"
+        (row,) = self.ledger._db.execute(query, self.key).fetchall()
         return row
 
 
@@ -154,6 +157,25 @@ def test_what_is_damaged_is_sent_again(tmp_path: Path, damage: str, size: int) -
     assert lab.row() == expected
     assert lab.confirmations.mended == (damage != "none")
     assert (lab.ledger.backlog(lab.number)["bytes"] == size) is (damage != "none")
+    lab.link.close()
+    lab.ledger.close()
+
+
+@pytest.mark.parametrize("whole_is_here", [True, False])
+def test_what_another_machine_may_have_replaced_is_not_sent_again(
+    tmp_path: Path, *, whole_is_here: bool
+) -> None:
+    checkpoint = ITEM + b"/checkpoint_5.dcp"
+    lab = Lab(tmp_path, path=checkpoint + b"/__1_0.distcp")
+    mark = Key(lab.ledger.folder(lab.number, checkpoint + b"/.rla", lab.kind, ITEM), b"whole.json")
+    lab.ledger.mark(mark, lab.number, 1, 0, 0.0)
+    lab.ledger.set_state(mark, 0 if whole_is_here else PRUNED)  # pruned: other machines have parts of it
+    lab.send(synced=True)
+    lab.confirmations.doubt()
+    lab.there.write_bytes(b"the shard of a later save of this time-step")
+    assert lab.look() == 1
+    assert lab.row()[0] == (1 if whole_is_here else 0)
+    assert (lab.row()[1] is None) is whole_is_here, "it is looked at again"
     lab.link.close()
     lab.ledger.close()
 
