@@ -448,9 +448,10 @@ class ShardedSaver:
     def _became_whole(self, job: _Job) -> bool:
         """Whether a save is complete by now; then what retention does not hold goes."""
         assert self._place is not None
-        if job.save.problem:
-            return True
         folder, name = self._place.folder, job.save.name
+        if job.save.problem:  # a full disk perhaps, and one before it may have come whole by now
+            self._apply_retention(name)
+            return True
         try:
             if not came_whole(folder, parts_name(name, job.save.step, job.identity.token)):
                 return False

@@ -422,6 +422,22 @@ def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..
     assert machines.send(3) == ["checkpoint_3.dcp"]
 
 
+def test_a_save_that_fails_frees_what_retention_does_not_hold(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = apart((0,), (1,))
+    machines.savers[0].retention = Retention(max_to_keep=1)
+    for step in (0, 1):
+        assert all(save.wait("local", 30) for save in machines.save(step))
+        if step == 0:
+            machines.send(step)
+    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.1)
+    assert not machines.save(2, [1])[0].wait("local", 30)  # nobody watches the one before any more
+    machines.send(1)
+    assert not machines.save(3, [1])[0].wait("local", 30)
+    wait_until(lambda: finals_of(machines.folders[1]) == ["checkpoint_1.dcp"], 3)
+
+
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:
     saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
     child = os.fork()
