@@ -42,6 +42,9 @@ class PlanBoard(Protocol):
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
         """Notes of some ranks to other saves, of each the newest one among them."""
 
+    def leave_out(self, note: PlanNote) -> None:
+        """A rank will not finish a save; `note`: as to the next call, so that nobody waits for it."""
+
     def all_told(self, number: int) -> None:
         """The notes of all ranks to this call are there, so nobody needs those to earlier ones."""
 
@@ -83,6 +86,9 @@ class FolderBoard:
             for rank in ranks:
                 with suppress(*UNREADABLE):
                     yield self.note(parts, rank)
+
+    def leave_out(self, note: PlanNote) -> None:
+        """Nothing to do: who cannot write here cannot say so here, and the others mostly cannot either."""
 
     def all_told(self, number: int) -> None:
         """Nothing to do: the notes go with the folders of their saves."""
@@ -128,6 +134,10 @@ class StoreBoard:
         for rank in ranks:
             with suppress(OSError):
                 yield self._read(f"newest/{rank}")
+
+    def leave_out(self, note: PlanNote) -> None:
+        """See `PlanBoard`."""
+        self._put(f"newest/{note.rank}", note.encode(), note.number)
 
     def all_told(self, number: int) -> None:
         """See `PlanBoard`."""

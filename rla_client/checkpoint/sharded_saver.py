@@ -299,6 +299,7 @@ class ShardedSaver:
                 watched = job if self._leads and not self._became_whole(job) else None
             except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
                 self._left_out(job.save, f"{type(error).__name__}: {error}")
+                self._tell_left_out(job)
             finally:
                 self._free.put(job.buffer)
 
@@ -320,10 +321,21 @@ class ShardedSaver:
                     raise
         except (_GivenUpError, OSError, ValueError, UnsafeNameError) as error:
             self._left_out(save, str(error))
+            self._tell_left_out(job)
             return
         save.ends()
         with suppress(OSError):  # the next one that looks does it
             publish(self._place.folder, parts_name(save.name, save.step, identity.token))
+
+    def _tell_left_out(self, job: _Job) -> None:
+        """Let nobody wait for this rank's note: its disk may be full, and that of the others not."""
+        of = job.identity
+        next_one = save_token(of.run, of.epoch, of.name, of.step, -1)  # of no save
+        host, number = os.uname().nodename, job.number + 1
+        with suppress(OSError):  # the others wait PEERS_WAIT_S then
+            self._board.leave_out(
+                PlanNote(next_one, self._rank, self._world, number, job.plan.layout, host, {})
+            )
 
     def _take_back(self, here: Path) -> None:
         """Free the space that this rank's part of a save took which cannot become whole."""
@@ -436,9 +448,10 @@ class ShardedSaver:
     def _became_whole(self, job: _Job) -> bool:
         """Whether a save is complete by now; then what retention does not hold goes."""
         assert self._place is not None
-        if job.save.problem:
-            return True
         folder, name = self._place.folder, job.save.name
+        if job.save.problem:  # a full disk perhaps, and one before it may have come whole by now
+            self._apply_retention(name)
+            return True
         try:
             if not came_whole(folder, parts_name(name, job.save.step, job.identity.token)):
                 return False

@@ -40,6 +40,7 @@ from rla_client.contract.errors import (  # noqa: E402
     UnsafeNameError,
     UntrustedCheckpointError,
 )
+from rla_client.contract.layout import PARTS_FOLDER  # noqa: E402
 
 RUN = "cd" * 16
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
@@ -406,6 +407,35 @@ def test_a_rank_that_has_left_a_save_out_costs_that_one_alone(apart: Callable[..
     assert all(save.wait("local", 30) for save in machines.save(2))
     assert "rank 0 has left this save out" in left.problem
     assert machines.send(2) == ["checkpoint_2.dcp"]
+
+
+def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    blocked = machines.folders[1] / PARTS_FOLDER
+    blocked.write_bytes(b"")
+    for step in range(3):  # more than BUFFERS: the third finds no free one if a rank waits for the other
+        for save in machines.save(step):
+            assert not save.wait("local", 30)
+            assert save.problem, step
+    blocked.unlink()
+    assert all(save.wait("local", 30) for save in machines.save(3))
+    assert machines.send(3) == ["checkpoint_3.dcp"]
+
+
+def test_a_save_that_fails_frees_what_retention_does_not_hold(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = apart((0,), (1,))
+    machines.savers[0].retention = Retention(max_to_keep=1)
+    for step in (0, 1):
+        assert all(save.wait("local", 30) for save in machines.save(step))
+        if step == 0:
+            machines.send(step)
+    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.1)
+    assert not machines.save(2, [1])[0].wait("local", 30)  # nobody watches the one before any more
+    machines.send(1)
+    assert not machines.save(3, [1])[0].wait("local", 30)
+    wait_until(lambda: finals_of(machines.folders[1]) == ["checkpoint_1.dcp"], 3)
 
 
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:
