@@ -64,7 +64,7 @@ def checkpoints() -> None:
     step, content = exp_manager.load_checkpoint()
     assert (step, len(content["a"]), exp_manager.get_custom_data("epoch")) == (9, 4, 3)
     for index, name in ((7, "checkpoint"), (None, "other")):
-        with pytest.raises(NoCheckpointError, match="stores nothing"):
+        with pytest.raises(NoCheckpointError, match="no open run that is stored"):
             exp_manager.load_checkpoint(index, name)
     here = os.path.realpath(str(exp_manager.checkpoint_dir))
     assert os.listdir(here) == [], "nothing stays if the process is killed"
@@ -76,7 +76,7 @@ def sharded() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     assert not exp_manager.save_sharded({"a": torch.arange(3)}).wait("whole", 1)
     assert exp_manager.checkpoint_status() == []
-    with pytest.raises(NoCheckpointError, match="stores nothing"):
+    with pytest.raises(NoCheckpointError, match="no open run that is stored"):
         exp_manager.load_sharded({"a": torch.zeros(3)})
 
 
