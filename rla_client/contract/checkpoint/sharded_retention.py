@@ -2,8 +2,8 @@
 
 A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
 once a newer one is whole, or as soon as the notes show that no rank is at it any more. Where the ranks have
-several data roots, each machine applies the same rules to what it has. Of one that waits for the master all is
-here, and it may become whole after newer ones: it goes when the rules would not hold it if it were whole.
+several data roots, each machine applies the same rules to what it has. One that waits for the master may be
+whole after newer ones: it goes when the rules would not hold it if it were whole.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
 
 
 def _list_spread(folder: Path, name: str) -> Iterator[tuple[Saved, int]]:
-    """Those of several data roots of which this machine has its part, and the master all; and their epochs."""
+    """Those of several data roots of which this machine has its part, and the master all; and epochs."""
     for final in finals_of(folder):
         parsed, note = parse_folder_name(final), note_of_whole(folder / final)
         if parsed is None or parsed[0] != name or note is None:

@@ -427,7 +427,7 @@ def test_older_saves_that_wait_for_the_master_stay_as_if_they_were_whole(
             write_part(folder, identity(step), rank, step, **told)
             write_part(machines[2], identity(step), rank, step, **told)
             publish_all(folder)
-        contents[step] = [whole.encode() for whole in publish_all(machines[2])][0]
+        contents[step] = publish_all(machines[2])[0].encode()
     for folder in machines[:2]:
         remove_superseded_sharded(folder, "checkpoint", RUN, keep)
         assert [name.partition(".")[0] for name in parts_of(folder)] == [f"checkpoint_{n}" for n in kept]
