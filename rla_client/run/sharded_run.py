@@ -124,29 +124,25 @@ class ShardedRun:
         path = found.path
         if self.place is not None and self.ranks.rank:
             path = self.place.folder / path.name
-        problem = self._bring(found, path) if self.leads else ""
-        self._raise_any(problem)
+        problem = _listed(self.ranks.gather_late(lambda: self._bring(found, path) if self.leads else ""))
+        if problem:  # on all ranks; a program that begins anew where there is no checkpoint is not to
+            raise FetchError(problem)
         return found, path
 
     def _bring(self, found: Found, path: Path) -> str:
         """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
-        if self.place is None or not self.place.beside:
-            return bring_here(found)
-        root, config = "", None
-        if self._setup is not None:
-            _table, read, root = self._setup.configured()
-            config = read.path
-        return bring_save(path, found, root, config)
-
-    def _raise_any(self, problem: str) -> None:
-        """Raise what went wrong on any rank, on all of them.
-
-        Raises:
-            FetchError: something did. A program that begins anew where there is no checkpoint is not to.
-        """
-        problems = _listed(self.ranks.gather(problem and f"{os.uname().nodename}: {problem}"))
-        if problems:
-            raise FetchError(problems)
+        try:
+            if self.place is None or not self.place.beside:
+                problem = bring_here(found)
+            else:
+                root, config = "", None
+                if self._setup is not None:
+                    _table, read, root = self._setup.configured()
+                    config = read.path
+                problem = bring_save(path, found, root, config)
+        except (RlaError, OSError) as error:  # the others wait for an answer
+            problem = str(error)
+        return problem and f"{os.uname().nodename}: {problem}"
 
     # -- where the ranks' saves go ------------------------------------------------------------
 
@@ -155,8 +151,8 @@ class ShardedRun:
         try:
             raise_fence(folder, opening.run, opening.epoch)
             word = _leave_word(folder) if self.ranks.world > 1 else ""
-        except OSError as error:
-            warn(f"sharded checkpoints cannot be kept in {folder}: {error.strerror or error}")
+        except (OSError, RlaError) as error:
+            warn(f"sharded checkpoints cannot be kept in {folder}: {error}")
             return None
         place = Place(folder, opening.run, opening.epoch)
         return _Told(place, opening, machine_name(find_places()), word)
@@ -223,7 +219,7 @@ class ShardedRun:
             warn(str(error))
         try:
             raise_fence(place.folder, place.run, place.epoch)
-        except OSError as error:
+        except (OSError, RlaError) as error:
             return f"{os.uname().nodename} cannot keep sharded checkpoints in {place.folder}: {error}"
         return ""
 
