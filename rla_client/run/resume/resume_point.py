@@ -143,7 +143,7 @@ def _check_waiting(
             f"out of {folder / PARTS_FOLDER}"
         ) from unknown
     if over and step is None:
-        raise NoCheckpointError(f"the run has finished, and {named} waits for parts of other machines")
+        raise NoCheckpointError(f"the run has finished, and {named} wait for parts of other machines")
     warn(
         f"the run continues from {start}: the master lacks parts that other machines have of {named}. Ours "
         f"go to {PARTS_FOLDER}/abandoned-N, and are deleted once the run has a new whole checkpoint"

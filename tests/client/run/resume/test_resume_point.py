@@ -21,7 +21,7 @@ from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, KeptFile, SaveIdentity, Whole
 from rla_client.contract.checkpoint.sharded_publish import publish_all, remove, waiting_parts
 from rla_client.contract.checkpoint.stamp import Stamp
-from rla_client.contract.errors import FetchError
+from rla_client.contract.errors import FetchError, NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, LOG, PARTS_FOLDER, RESUME_FOLDER
 from rla_client.contract.spool.protocol import pack
 from rla_client.contract.spool.segments import stream_names
@@ -186,3 +186,19 @@ def test_a_finished_run_whose_checkpoints_wait_for_the_master_is_not_over(
     for parts in waiting_parts(spread):
         remove(spread, parts)
     assert is_over(item)
+
+
+def test_what_the_master_lacks_is_not_resumed_from_and_said(
+    spread: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(resume_point, "warn", told.append)
+    resume_point._check_waiting(spread, "checkpoint", None, 0, None, over=False)
+    resume_point._check_waiting(spread, "checkpoint", 7, 7, None, over=True)
+    resume_point._check_waiting(spread, "checkpoint", 8, 8, None, over=True)
+    first, second = told
+    assert "from the beginning: the master lacks" in first
+    assert "of checkpoint_7, checkpoint_8." in first
+    assert "from checkpoint_7: the master lacks" in second
+    with pytest.raises(NoCheckpointError, match="has finished, and checkpoint_7, checkpoint_8 wait"):
+        resume_point._check_waiting(spread, "checkpoint", None, 0, None, over=True)
