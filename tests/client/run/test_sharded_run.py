@@ -12,6 +12,7 @@ from support.sharded_folders import identity, write_part
 from support.spooled import stop_autostart
 
 from rla_client import exp_manager
+from rla_client.checkpoint.sharded_loading import Found
 from rla_client.checkpoint.sharded_saver import Place
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.sharded_publish import publish_all, waiting_parts
@@ -52,7 +53,7 @@ def test_a_fetch_that_cannot_be_asked_for_is_an_answer_for_the_others(
     monkeypatch.setenv("RLA_FETCH_TIMEOUT_S", "10m")
     folder = Path(run.item.folder(CHECKPOINT))
     made = ShardedRun(folder, run.run.opening, run.setup)
-    found = sharded_run.Found(7, folder / "checkpoint_7.dcp", "", 7, pruned=True)
+    found = Found(7, folder / "checkpoint_7.dcp", "", 7, pruned=True)
     assert "RLA_FETCH_TIMEOUT_S must be a number" in made._bring(found, folder / "checkpoint_7.dcp")
 
 
