@@ -7,6 +7,7 @@ process group. Nobody waits for a key of it: who asks gets what is there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,11 +22,16 @@ from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
 
 MAX_BYTES: Final = 256 << 20  # of a note or a description
+LOOK_S: Final = 0.02
 CHUNK_BYTES: Final = 1 << 20  # torch's TCPStore closes the connection at values over 8 MiB
 
 
+class StoreGoneError(OSError):
+    """The store's process has ended: nobody tells anything there any more."""
+
+
 class PlanBoard(Protocol):
-    """A board; what is not there (yet) raises one of UNREADABLE."""
+    """A board; what is not there (yet) raises one of UNREADABLE; what never will be, StoreGoneError."""
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """Leave the description of a rank's pieces, where it is not there."""
@@ -46,7 +52,10 @@ class PlanBoard(Protocol):
         """A rank will not finish a save; `note`: as to the next call, so that nobody waits for it."""
 
     def all_told(self, number: int) -> None:
-        """The notes of all ranks to this call are there, so nobody needs those to earlier ones."""
+        """This rank has the notes of all to this call, so nobody needs those to earlier ones."""
+
+    def await_readers(self, world: int, timeout_s: float) -> None:
+        """Wait until all ranks are where this one is: the board may go with this process."""
 
 
 class FolderBoard:
@@ -93,6 +102,9 @@ class FolderBoard:
     def all_told(self, number: int) -> None:
         """Nothing to do: the notes go with the folders of their saves."""
 
+    def await_readers(self, world: int, timeout_s: float) -> None:
+        """Nothing to do: files stay."""
+
 
 class StoreBoard:
     """Keys of a store of torch's.
@@ -106,6 +118,7 @@ class StoreBoard:
         self._store, self._prefix = store, prefix
         self._own: dict[str, tuple[int, int]] = {}  # own keys → call that needs them last, number of chunks
         self._layout = ""  # key of the own description
+        self._readers = ""  # key with the number of ranks that have all notes to the newest save
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`."""
@@ -141,6 +154,11 @@ class StoreBoard:
 
     def all_told(self, number: int) -> None:
         """See `PlanBoard`."""
+        former, self._readers = self._readers, f"{self._prefix}/readers/{number}"
+        with suppress(RuntimeError):  # its process is gone
+            self._store.add(self._readers, 1)
+            if former:
+                self._store.delete_key(former)
         for name, (last, chunks) in list(self._own.items()):
             if last < number:
                 del self._own[name]
@@ -148,6 +166,15 @@ class StoreBoard:
                     self._store.delete_key(f"{self._prefix}/{name}")
                     for chunk in range(chunks):
                         self._store.delete_key(f"{self._prefix}/{name}/{chunk}")
+
+    def await_readers(self, world: int, timeout_s: float) -> None:
+        """See `PlanBoard`."""
+        until = time.monotonic() + timeout_s
+        with suppress(RuntimeError):
+            while self._readers and self._store.add(self._readers, 0) < world:
+                if time.monotonic() > until:
+                    return
+                time.sleep(LOOK_S)
 
     def _put(self, name: str, data: bytes, number: int) -> None:
         """Leave chunks, then how many they are."""
@@ -157,7 +184,9 @@ class StoreBoard:
                 self._store.set(f"{self._prefix}/{name}/{chunk}", content)
             self._store.set(f"{self._prefix}/{name}", str(len(chunks)))
         except RuntimeError as error:
-            raise OSError(f"the store of torch's process group takes nothing: {_line(error)}") from error
+            raise StoreGoneError(
+                f"the store of torch's process group takes nothing: {_line(error)}"
+            ) from error
         self._own[name] = number, len(chunks)
 
     def _read(self, name: str) -> bytes:
@@ -170,7 +199,9 @@ class StoreBoard:
             if self._store.check([key]):
                 return bytes(self._store.get(key))
         except RuntimeError as error:
-            raise OSError(f"the store of torch's process group cannot be asked: {_line(error)}") from error
+            raise StoreGoneError(
+                f"the store of torch's process group cannot be asked: {_line(error)}"
+            ) from error
         raise FileNotFoundError(f"nothing under {key}")
 
 

@@ -7,6 +7,9 @@ in the same call anyway: the first one, to learn where rank 0's run lies, and ea
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -15,6 +18,7 @@ from rla_client.contract.errors import ArgumentError
 
 Content = TypeVar("Content")
 TALK_TIMEOUT_S: Final = 600.0  # one rank may still be compiling, or loading its data
+TALK_EACH_S: Final = 30.0  # far below that, while one of them works
 _made: dict[int, tuple[Any, Any]] = {}  # id of the world's group → that group, ours
 
 
@@ -52,6 +56,31 @@ class RankGroup:
         if self.group is not None:
             torch_module().distributed.all_gather_object(found, content, group=self.group)
         return found
+
+    def gather_late(self, work: Callable[[], Content]) -> list[Content]:
+        """What the work of each rank gives, by rank, however long it takes; all ranks call it.
+
+        It runs in a thread, and the ranks talk meanwhile: none waits in one talk for longer than it may.
+
+        Raises:
+            RuntimeError: a rank is gone, or does not answer.
+        """
+        if self.group is None:
+            return [work()] * self.world
+        answer: Future[Content] = Future()
+        threading.Thread(target=_work, args=(work, answer), name="rla-late", daemon=True).start()
+        while True:
+            wait([answer], TALK_EACH_S)
+            told = self.gather([answer.result()] if answer.done() else [])
+            if all(told):
+                return [one[0] for one in told]
+
+
+def _work(work: Callable[[], Content], answer: Future[Content]) -> None:
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
+        answer.set_exception(error)
 
 
 def rank_group() -> RankGroup:

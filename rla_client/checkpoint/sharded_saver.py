@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from rla_client.checkpoint.dcp_metadata import make_metadata
-from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard
+from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
 from rla_client.checkpoint.shard_file import write_kept, write_shard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
@@ -293,6 +293,8 @@ class ShardedSaver:
             if job is None:
                 if watched is not None:
                     self._became_whole(watched)  # the last ranks may have come since the last look
+                if self._rank == 0:  # whose process may have torch's store
+                    self._board.await_readers(self._world, CLOSING_WAIT_S)
                 return
             try:
                 self._write(job)
@@ -394,10 +396,14 @@ class ShardedSaver:
         pause = FIRST_LOOK_S
         while len(notes) < self._world:
             absent = [rank for rank in range(self._world) if rank not in notes]
-            with suppress(*UNREADABLE):
+            try:
                 while absent:  # one that is not there costs one look, however many ranks there are
                     notes[absent[0]] = self._note(parts, absent[0], own.token)
                     del absent[0]
+            except StoreGoneError:
+                raise
+            except UNREADABLE:
+                pass  # not there yet
             if absent:
                 self._check_worth(absent, job)
                 time.sleep(pause)

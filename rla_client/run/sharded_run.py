@@ -10,6 +10,7 @@ on clones of one machine.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,17 +26,19 @@ from rla_client.contract.checkpoint.sharded_publish import raise_fence
 from rla_client.contract.errors import FetchError, NoCheckpointError, NoSuchRunError, RlaError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
 from rla_client.run import torch_store
 from rla_client.run.current_logger import warn
 from rla_client.run.run_part import part_of_told
-from rla_client.stream.fetch import settle_parts
+from rla_client.stream.fetch import SETTLE_S, settle_parts
 
 if TYPE_CHECKING:
     from rla_client.contract.spool.opening import Opening
     from rla_client.run.configure import RunSetup
 
 WORD_PREFIX: Final = "here-"  # of a file of PARTS_FOLDER, while the ranks meet
+SEEN_S: Final = 60.0  # NFS may say so long that a file is not there
+LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,39 +127,37 @@ class ShardedRun:
         path = found.path
         if self.place is not None and self.ranks.rank:
             path = self.place.folder / path.name
-        problem = self._bring(found, path) if self.leads else ""
-        self._raise_any(problem)
+        problem = _listed(self.ranks.gather_late(lambda: self._bring(found, path) if self.leads else ""))
+        if problem:  # on all ranks; a program that begins anew where there is no checkpoint is not to
+            raise FetchError(problem)
         return found, path
 
     def _bring(self, found: Found, path: Path) -> str:
         """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
-        if self.place is None or not self.place.beside:
-            return bring_here(found)
-        root, config = "", None
-        if self._setup is not None:
-            _table, read, root = self._setup.configured()
-            config = read.path
-        return bring_save(path, found, root, config)
-
-    def _raise_any(self, problem: str) -> None:
-        """Raise what went wrong on any rank, on all of them.
-
-        Raises:
-            FetchError: something did. A program that begins anew where there is no checkpoint is not to.
-        """
-        problems = _listed(self.ranks.gather(problem and f"{os.uname().nodename}: {problem}"))
-        if problems:
-            raise FetchError(problems)
+        try:
+            if self.place is None or not self.place.beside:
+                problem = bring_here(found)
+            else:
+                root, config = "", None
+                if self._setup is not None:
+                    _table, read, root = self._setup.configured()
+                    config = read.path
+                problem = bring_save(path, found, root, config)
+        except (RlaError, OSError) as error:  # the others wait for an answer
+            problem = str(error)
+        return problem and f"{os.uname().nodename}: {problem}"
 
     # -- where the ranks' saves go ------------------------------------------------------------
 
     def _begin(self, folder: Path, opening: Opening) -> _Told | None:
         """Fence off earlier openings, on rank 0; None where nothing can be kept."""
+        if not _is_resumed(opening):
+            _settle(folder, SETTLE_S)  # this process may have saved just now, in an earlier opening
         try:
             raise_fence(folder, opening.run, opening.epoch)
             word = _leave_word(folder) if self.ranks.world > 1 else ""
-        except OSError as error:
-            warn(f"sharded checkpoints cannot be kept in {folder}: {error.strerror or error}")
+        except (OSError, RlaError) as error:
+            warn(f"sharded checkpoints cannot be kept in {folder}: {error}")
             return None
         place = Place(folder, opening.run, opening.epoch)
         return _Told(place, opening, machine_name(find_places()), word)
@@ -191,7 +192,7 @@ class ShardedRun:
     def _look(self, told: _Told) -> tuple[Path, _Answer]:
         """The folder of this rank's saves, on a rank above 0."""
         shared = told.place.folder
-        if os.path.lexists(shared / PARTS_FOLDER / told.word):
+        if _sees(shared, told.word):
             return shared, _Answer(told.word)
         where = f"rank {self.ranks.rank} on {os.uname().nodename}"
         if self._setup is None:
@@ -204,9 +205,10 @@ class ShardedRun:
             folder = Path(own.folder(CHECKPOINT))
             with held_folder(own.root, own.folders[CHECKPOINT], create=True):
                 pass
-            if os.path.lexists(folder / PARTS_FOLDER / told.word):
+            late_s = SEEN_S if os.path.isdir(own.folder(HYPARAMETER)) else 0.0  # rank 0 makes that
+            if _sees(folder, told.word, late_s):
                 return folder, _Answer(told.word)
-            if folder == shared:
+            if own is told.opening:
                 return shared, _Answer("", f"{where} does not see {shared}")
             unsent = _unsent(own)
             return folder, _Answer(_leave_word(folder), "", unsent and f"{where}: {unsent}")
@@ -217,15 +219,26 @@ class ShardedRun:
         """As `_begin`, in the folder of another machine; why that cannot be."""
         if self.ranks.rank == 0:
             return ""
-        try:
-            settle_parts(place.folder)
-        except FetchError as error:
-            warn(str(error))
+        _settle(place.folder)
         try:
             raise_fence(place.folder, place.run, place.epoch)
-        except OSError as error:
+        except (OSError, RlaError) as error:
             return f"{os.uname().nodename} cannot keep sharded checkpoints in {place.folder}: {error}"
         return ""
+
+
+def _is_resumed(opening: Opening) -> bool:
+    """Whether it continues at a checkpoint, for which `resume_point.prepare` has waited."""
+    cut = opening.continues
+    return cut is not None and (cut.rows is not None or cut.time_step is not None)
+
+
+def _settle(folder: Path, wait_s: float = 0.0) -> None:
+    """Let saves of several machines become whole on the master; the rest is about to be abandoned."""
+    try:
+        settle_parts(folder, wait_s)
+    except FetchError as error:
+        warn(f"{error}; those of earlier openings of the run are abandoned")
 
 
 def _leave_word(folder: Path) -> str:
@@ -238,6 +251,19 @@ def _leave_word(folder: Path) -> str:
     with held_folder(folder, PARTS_FOLDER, create=True) as above:
         write_atomic(above / word, b"", durable=False)
     return word
+
+
+def _sees(folder: Path, word: str, wait_s: float = 0.0) -> bool:
+    """Whether a word lies in a checkpoint folder, or does so within `wait_s`."""
+    until = time.monotonic() + wait_s
+    while not os.path.lexists(folder / PARTS_FOLDER / word):
+        if time.monotonic() >= until:
+            return False
+        for path in (folder, folder / PARTS_FOLDER):  # who opens a folder of NFS asks the server again
+            with suppress(OSError):
+                os.listdir(path)
+        time.sleep(LOOK_S)
+    return True
 
 
 def _unsent(opening: Opening) -> str:

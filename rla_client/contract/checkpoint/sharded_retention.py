@@ -2,15 +2,15 @@
 
 A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
 once a newer one is whole, or as soon as the notes show that no rank is at it any more. Where the ranks have
-several data roots, each machine applies the same rules to what it has; one that waits for the master stays
-until a newer one is whole.
+several data roots, each machine applies the same rules to what it has. One that waits for the master may be
+whole after newer ones: it goes when the rules would not hold it if it were whole.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from rla_client.contract.checkpoint.sharded_publish import (
     look,
     parts_of,
     publish,
+    read_fence,
     read_whole,
     receipts_in,
     remove,
@@ -63,7 +64,8 @@ def list_whole(folder: Path, name: str) -> list[tuple[str, Whole]]:
 def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention) -> list[str]:
     """Delete whole checkpoints that `keep` does not hold; call it once the newest is whole.
 
-    What is older than the newest whole one and not whole itself goes, too: nobody will complete it.
+    What is older than the newest whole one and incomplete goes, too: nobody will complete it. So does, once
+    this opening of the run has a whole one, what earlier ones left.
 
     Returns:
         Names of the folders that were removed. Those of another run never are.
@@ -71,42 +73,49 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     Raises:
         OSError: one could not be removed.
     """
-    saved = [Saved(final, whole.stamp) for final, whole in list_whole(folder, name)]
+    saved = [(Saved(final, whole.stamp), whole.save.epoch) for final, whole in list_whole(folder, name)]
     saved += _list_spread(folder, name)
-    ours = [entry for entry in saved if entry.stamp.run == run]
+    ours = [entry for entry, _ in saved if entry.stamp.run == run]
     gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
         remove_final(folder, entry.file, entry.stamp.token)
         remove_beside(folder, entry.file.removesuffix(FOLDER_ENDING), entry.stamp)
     if ours:
-        _remove_incomplete(folder, name, run, max(entry.stamp.order for entry in ours))
+        _remove_incomplete(folder, name, ours, keep)
+    fence = read_fence(folder)
+    if any(entry.stamp.run == run and (fence is None or epoch >= fence.epoch) for entry, epoch in saved):
         _remove_abandoned(folder, name)
     return [entry.file for entry in gone]
 
 
-def _list_spread(folder: Path, name: str) -> Iterator[Saved]:
-    """Those of several data roots of which this machine has its part, and the master all."""
+def _list_spread(folder: Path, name: str) -> Iterator[tuple[Saved, int]]:
+    """Those of several data roots of which this machine has its part, and the master all; and epochs."""
     for final in finals_of(folder):
         parsed, note = parse_folder_name(final), note_of_whole(folder / final)
         if parsed is None or parsed[0] != name or note is None:
             continue
         own = next((receipt for receipt in receipts_in(folder / final) if receipt.beside), None)
         if own is not None and (own.save.name, own.save.step) == parsed:
-            yield Saved(final, own.stamp)
+            yield Saved(final, own.stamp), own.save.epoch
 
 
-def _remove_incomplete(folder: Path, name: str, run: str, newest: int) -> None:
+def _remove_incomplete(folder: Path, name: str, whole: Sequence[Saved], keep: Retention) -> None:
+    """Delete what is older than the newest of `whole` and will not be whole, or would not stay if it were."""
+    newest = max(whole, key=lambda entry: entry.stamp.order).stamp
     for parts in parts_of(folder):
         parsed = parse_parts_name(parts)
         if parsed is None or parsed[0] != name:
             continue
         try:
-            receipts = list(look(folder, parts).receipts.values())
+            found = look(folder, parts)
         except FileNotFoundError:
             continue
-        told = [receipt.order for receipt in receipts if receipt.save.run == run]
-        if told and max(told) < newest:
+        told = [receipt for receipt in found.receipts.values() if receipt.save.run == newest.run]
+        if not told or max(receipt.order for receipt in told) >= newest.order:
+            continue
+        waiting = Saved(parts, told[0].stamp)
+        if not found.marked or waiting in superseded([*whole, waiting], keep):
             remove(folder, parts)
 
 

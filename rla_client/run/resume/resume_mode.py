@@ -2,14 +2,15 @@
 
 When the master or the agent is away, `must` raises and `allow` begins a new run with a warning: training
 does not stand still because of the network, and nothing is lost by it, for the older run stays as it is on
-the master. Who would rather wait than begin anew says `must`.
+the master. Who would rather wait than begin anew says `must`. Where a run is here whose later saves wait for
+parts of other machines, both raise: only the master knows whether these are whole.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.errors import ArgumentError, FetchError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.run.current_logger import warn
 from rla_client.run.environment import mode
@@ -39,7 +40,7 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
         RlaError: `resume='must'`, and no agent takes in what waits in the spool, or the run cannot be
             continued in place, or a living process of this machine writes it.
         ArgumentError: `resume='must'`, and there is none here or on the master.
-        FetchError: see `find_elsewhere`.
+        FetchError: see `find_elsewhere` and `prepare`.
     """
     try:
         here = _run_here(setup, run_id)
@@ -55,6 +56,8 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
     table, config, root = setup.configured()
     try:
         return prepare(root, table, here, None, CHECKPOINT_NAME, autostart=config.agent.autostart), None
+    except FetchError:
+        raise  # a new run would begin behind what only the master knows to be whole
     except (RlaError, OSError) as error:
         chained = chain_here(here)
         step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"

@@ -14,17 +14,18 @@ import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
-from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_files import parse_parts_name
+from rla_client.contract.checkpoint.sharded_publish import look, publish_all, waiting_parts
 from rla_client.contract.checkpoint.sharded_status import ShardedStatus, whole_status
 from rla_client.contract.checkpoint.stamp import read_stamp
-from rla_client.contract.errors import FetchError, RlaError
+from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER, SAMPLES
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, PARTS_FOLDER, RESUME_FOLDER, SAMPLES
 from rla_client.contract.run_file import run_duration_s
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
@@ -35,6 +36,8 @@ from rla_client.run.resume.find_run import find_item, read_run_file
 from rla_client.run.run_data import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import read_resume_state
 from rla_client.stream.fetch import SETTLE_S, settle_parts
+
+MAX_NAMED: Final = 10  # saves in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,13 @@ def over_text(run_id: str, index: str) -> str:
 
 
 def is_over(item: Item) -> bool:
-    """Whether a run has finished and has no checkpoint from which it could continue."""
+    """Whether a run has finished and has no checkpoint from which it could continue, and none to come."""
     if read_run_file(item).get("state") != "finished":
         return False
     folder = Path(item.folder(CHECKPOINT))
     if list_checkpoints(folder, CHECKPOINT_NAME, pruned=True):
         return False
-    return newest_sharded(folder, CHECKPOINT_NAME, None) is None
+    return newest_sharded(folder, CHECKPOINT_NAME, None) is None and not _waiting(folder, CHECKPOINT_NAME)
 
 
 def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | None:
@@ -90,12 +93,61 @@ def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | N
     return found[-1] if found else None
 
 
-def settle(folder: Path) -> None:
-    """Let saves of several machines become whole on the master for a while: what is not is abandoned then."""
+def _settle(folder: Path) -> FetchError | None:
+    """Let saves of several machines become whole on the master for a while; why nothing is known of them."""
     try:
         settle_parts(folder, SETTLE_S)
     except FetchError as error:
-        warn(str(error))
+        return error
+    return None
+
+
+def _waiting(folder: Path, name: str, after: int = 0) -> list[str]:
+    """Saves later than `after` of which this machine has its part, and the master has not all yet."""
+    found = []
+    for parts in waiting_parts(folder):
+        parsed = parse_parts_name(parts)
+        with suppress(FileNotFoundError):  # it has its name by now
+            order = max((one.order for one in look(folder, parts).receipts.values()), default=0)
+            if parsed is not None and parsed[0] == name and order > after:
+                found.append((order, f"{name}_{parsed[1]}"))
+    return [save for _, save in sorted(found)]
+
+
+def _check_waiting(
+    folder: Path, name: str, step: int | None, after: int, unknown: FetchError | None, *, over: bool
+) -> None:
+    """Say what will not be resumed from, though this machine has its part of it.
+
+    Args:
+        folder: of the checkpoints.
+        name: of their series.
+        step: of the checkpoint from which the run continues; None: from the beginning.
+        after: order of its save.
+        unknown: why the master could not be asked; None where it could.
+        over: the run has finished.
+
+    Raises:
+        FetchError: a later save may be whole, which only the master knows.
+        NoCheckpointError: a run that has finished would begin at 0.
+    """
+    waiting = _waiting(folder, name, after)
+    if not waiting:
+        return
+    start = "the beginning" if step is None else f"{name}_{step}"
+    named = ", ".join(waiting[-MAX_NAMED:])
+    if unknown is not None:
+        raise FetchError(
+            f"the run would continue from {start}, but {len(waiting)} later saves ({named}) may be whole: "
+            f"{unknown}. Resume it once the master can be asked; to go on without these saves, move them "
+            f"out of {folder / PARTS_FOLDER}"
+        ) from unknown
+    if over and step is None:
+        raise NoCheckpointError(f"the run has finished, and {named} wait for parts of other machines")
+    warn(
+        f"the run continues from {start}: the master lacks parts that other machines have of {named}. Ours "
+        f"go to {PARTS_FOLDER}/abandoned-N, and are deleted once the run has a new whole checkpoint"
+    )
 
 
 def prepare(
@@ -115,6 +167,7 @@ def prepare(
         RunNotFoundError: there is no such run.
         StillWritingError: a living process writes it.
         NoCheckpointError: `at` names none.
+        FetchError: a save may be whole on the master, which cannot be asked.
         RlaError: it has no run.json, or no agent takes its records in.
     """
     item = which if isinstance(which, Item) else find_item(root, table, which)
@@ -131,8 +184,13 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
-    settle(folder)
+    unknown = _settle(folder)
     step, order = _checkpoint_at(folder, name, at)
+    if at is None:
+        over = content.get("state") == "finished"
+        _check_waiting(folder, name, step, order or 0, unknown, over=over)
+    elif unknown is not None:
+        warn(str(unknown))
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
     outputs = marks.get("outputs", {})

@@ -291,7 +291,7 @@ class Apart:
     """Savers of ranks on several machines, which share a store, and a master that a test plays."""
 
     def __init__(self, folder: Path, machines: list[tuple[int, ...]]) -> None:
-        store = torch.distributed.HashStore()
+        self.store = store = torch.distributed.HashStore()
         world = sum(map(len, machines))
         self.master, self.order = folder / "master", 0
         self.folders = [folder / str(number) for number in range(len(machines))]
@@ -436,6 +436,49 @@ def test_a_save_that_fails_frees_what_retention_does_not_hold(
     machines.send(1)
     assert not machines.save(3, [1])[0].wait("local", 30)
     wait_until(lambda: finals_of(machines.folders[1]) == ["checkpoint_1.dcp"], 3)
+
+
+class Behind:
+    """A store of torch's, whose answers wait until they are let through; of a process that may end."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.let, self.gone = store, threading.Event(), False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def check(self, keys: list[str]) -> Any:
+        assert self.let.wait(30)
+        if self.gone:
+            raise RuntimeError("Connection reset by peer")
+        return self._store.check(keys)
+
+
+def test_rank_0_ends_after_all_have_read_what_it_keeps_for_them(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    behind = Behind(machines.store)
+    machines.savers[1]._board = StoreBoard(behind, "rla")
+    saves = machines.save(1)
+    assert saves[0].wait("local", 30)
+    closing = threading.Thread(target=machines.savers[0].close)
+    closing.start()
+    closing.join(0.5)
+    assert closing.is_alive()
+    behind.let.set()
+    assert saves[1].wait("local", 30)
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_a_store_whose_process_is_gone_is_not_waited_for(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,))
+    behind = Behind(machines.store)
+    machines.savers[1]._board = StoreBoard(behind, "rla")
+    (save,) = machines.save(1, [1])
+    behind.gone = True
+    behind.let.set()
+    assert not save.wait("local", 30)
+    assert "the store of torch's process group cannot be asked" in save.problem
 
 
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ from rla_client.contract.checkpoint.sharded_publish import (
 )
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
 from rla_client.contract.checkpoint.sharded_status import sharded_status
+from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import try_lock
 
@@ -288,8 +289,9 @@ def write_apart(machines: list[Path], save: SaveIdentity, order: int = 1) -> byt
         publish_all(folder)
         shutil.copytree(parts_path(folder, save), parts_path(master, save), dirs_exist_ok=True)
     publish_all(master)
-    check_whole(master / "checkpoint_1.dcp")
-    return (master / "checkpoint_1.dcp" / WHOLE_FILE).read_bytes()
+    final = master / f"checkpoint_{save.step}.dcp"
+    check_whole(final)
+    return (final / WHOLE_FILE).read_bytes()
 
 
 def fetch(folder: Path, master: Path) -> None:
@@ -398,6 +400,53 @@ def test_retention_counts_what_is_whole_on_the_master_on_each_machine(machines: 
         assert remove_superseded_sharded(folder, "checkpoint", RUN, Retention(1)) == ["checkpoint_1.dcp"]
         assert finals_of(folder) == ["checkpoint_3.dcp"]
         assert dropped(folder) == {"checkpoint_1.dcp": 1}
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (Retention(), [1, 2]),
+        (Retention(5), [1, 2]),
+        (Retention(1, keep_every=2), [2]),
+        (Retention(1, keep_best=("r", "max", 1)), [1, 2]),  # of the whole ones none is better
+        (Retention(1), []),
+    ],
+    ids=["all", "five", "every second", "best", "one"],
+)
+def test_older_saves_that_wait_for_the_master_stay_as_if_they_were_whole(
+    machines: list[Path], keep: Retention, kept: list[int]
+) -> None:
+    """They may become whole after a newer one: their machines look at them less often."""
+    newest = write_apart(machines, identity(3), 3)
+    for folder in machines[:2]:
+        finish_on_master(folder, newest, BELOW, "m")
+    contents = {}
+    for step in (1, 2):
+        for rank, folder in enumerate(machines[:2]):
+            told = {"beside": (rank,), "metrics": {"r": 9.0 - step}}
+            write_part(folder, identity(step), rank, step, **told)
+            write_part(machines[2], identity(step), rank, step, **told)
+            publish_all(folder)
+        contents[step] = publish_all(machines[2])[0].encode()
+    for folder in machines[:2]:
+        remove_superseded_sharded(folder, "checkpoint", RUN, keep)
+        assert [name.partition(".")[0] for name in parts_of(folder)] == [f"checkpoint_{n}" for n in kept]
+        for step in kept:
+            finish_on_master(folder, contents[step], BELOW, "m")
+        assert finals_of(folder) == [f"checkpoint_{n}.dcp" for n in [*kept, 3]]
+
+
+def test_abandoned_saves_stay_until_this_opening_has_a_whole_one(machines: list[Path]) -> None:
+    """A whole one of an earlier opening is no reason: the run may have gone on far behind it."""
+    finish_on_master(machines[0], write_apart(machines, identity(1), 1), BELOW, "m")
+    write_part(machines[0], identity(2), 0, 2, beside=(0,))
+    raise_fence(machines[0], RUN, 2)
+    aside = machines[0] / PARTS_FOLDER / "abandoned-1" / parts_path(machines[0], identity(2)).name
+    remove_superseded_sharded(machines[0], "checkpoint", RUN, Retention(1))
+    assert aside.is_dir()
+    finish_on_master(machines[0], write_apart(machines, identity(1, epoch=2), 3), BELOW, "m")
+    remove_superseded_sharded(machines[0], "checkpoint", RUN, Retention(1))
+    assert not aside.exists()
 
 
 @pytest.mark.parametrize("older", [False, True])

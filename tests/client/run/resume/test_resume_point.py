@@ -11,18 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sharded_folders import identity, write_part
 from support.spooled import stop_autostart
 
+from rla_client import exp_manager
 from rla_client.checkpoint.direct_write import write_final
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, KeptFile, SaveIdentity, Whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all, remove, waiting_parts
 from rla_client.contract.checkpoint.stamp import Stamp
+from rla_client.contract.errors import FetchError, NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, LOG, PARTS_FOLDER, RESUME_FOLDER
 from rla_client.contract.spool.protocol import pack
 from rla_client.contract.spool.segments import stream_names
 from rla_client.run.resume import resume_point
-from rla_client.run.resume.resume_point import newest_sharded, prepare
+from rla_client.run.resume.find_run import find_item
+from rla_client.run.resume.resume_point import is_over, newest_sharded, prepare
 from rla_client.run.state.archive import STATE_FORMAT
 
 TRAINING = """
@@ -57,7 +62,7 @@ def train(root: Path, shift_s: float = 0.0, resume: str = "allow") -> subprocess
 
 def run_file(root: Path, index: str, **fields: Any) -> None:
     folder = root / LOG / "t" / index
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     content = {"run_id": index, "run_key": "r", "state": "killed", "streams": [], **fields}
     (folder / "run.json").write_text(json.dumps(content))
 
@@ -123,3 +128,77 @@ def test_a_save_in_the_making_that_cannot_be_read_hides_no_whole_checkpoint(tmp_
     assert found is not None
     assert found.step == 3
     assert newest_sharded(tmp_path, "checkpoint", 4) is None
+
+
+INDEX = "2026/01/02/03-04-05-000006_noip_&"
+
+
+@pytest.fixture
+def spread(tmp_path: Path, places: Places) -> Path:
+    """Checkpoint folder of a killed run; two saves wait for the master, which nobody asks."""
+    stop_autostart(places)
+    run_file(tmp_path, INDEX)
+    folder = tmp_path / CHECKPOINT / "t" / INDEX
+    for step in (7, 8):
+        write_part(folder, identity(step), 0, step, beside=(0,))
+    publish_all(folder)
+    assert len(waiting_parts(folder)) == 2
+    return folder
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_is_not_resumed_before_a_save_that_may_be_whole_on_the_master(
+    tmp_path: Path, spread: Path, earlier: bool
+) -> None:
+    if earlier:
+        for rank in (0, 1):
+            write_part(spread, identity(3), rank, 3)
+        publish_all(spread)
+    start = "checkpoint_3" if earlier else "the beginning"
+    with pytest.raises(FetchError, match=rf"continue from {start}, .*checkpoint_7, checkpoint_8.*no agent"):
+        prepare(str(tmp_path), "t", INDEX, None, "checkpoint", autostart=False)
+    if earlier:  # which is what was asked for
+        assert prepare(str(tmp_path), "t", INDEX, 3, "checkpoint", autostart=False).time_step == 3
+    for rank in (0, 1):
+        write_part(spread, identity(9), rank, 9)
+    publish_all(spread)
+    assert prepare(str(tmp_path), "t", INDEX, None, "checkpoint", autostart=False).time_step == 9
+
+
+@pytest.mark.parametrize("mode", ["allow", "must"])
+def test_no_new_run_begins_where_a_save_may_be_whole_on_the_master(
+    tmp_path: Path, spread: Path, mode: Any
+) -> None:
+    exp_manager.configure(
+        "t", {"AGENT": {"autostart": False}}, str(tmp_path), code_root=str(tmp_path), run_id="r", resume=mode
+    )
+    with pytest.raises(FetchError, match="checkpoint_8"):
+        exp_manager.log_files_gen()
+    assert len(waiting_parts(spread)) == 2
+
+
+def test_a_finished_run_whose_checkpoints_wait_for_the_master_is_not_over(
+    tmp_path: Path, spread: Path
+) -> None:
+    run_file(tmp_path, INDEX, state="finished")
+    item = find_item(str(tmp_path), "t", INDEX)
+    assert not is_over(item)
+    for parts in waiting_parts(spread):
+        remove(spread, parts)
+    assert is_over(item)
+
+
+def test_what_the_master_lacks_is_not_resumed_from_and_said(
+    spread: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(resume_point, "warn", told.append)
+    resume_point._check_waiting(spread, "checkpoint", None, 0, None, over=False)
+    resume_point._check_waiting(spread, "checkpoint", 7, 7, None, over=True)
+    resume_point._check_waiting(spread, "checkpoint", 8, 8, None, over=True)
+    first, second = told
+    assert "from the beginning: the master lacks" in first
+    assert "of checkpoint_7, checkpoint_8." in first
+    assert "from checkpoint_7: the master lacks" in second
+    with pytest.raises(NoCheckpointError, match="has finished, and checkpoint_7, checkpoint_8 wait"):
+        resume_point._check_waiting(spread, "checkpoint", None, 0, None, over=True)
