@@ -33,7 +33,9 @@ from rla_client.contract.checkpoint.sharded_files import (
     folder_name,
     parse_parts_name,
 )
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.process.descriptors import closing_fd
 
 LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
 LOOK_SHARE: Final = 20  # and a twentieth of its age,
@@ -86,15 +88,22 @@ class WaitingParts:
 
     def _follow(self, making: bytes, item: bytes, flying: Collection[SendJob]) -> None:
         """Let the rows of a save follow its files, if it is in the making no more."""
-        if os.path.lexists(os.path.join(self._root, making)):
-            return
         parsed = parse_parts_name(os.fsdecode(making.rpartition(b"/")[2]))
         assert parsed is not None, making
         final = item + b"/" + os.fsencode(folder_name(parsed[0], parsed[1]))
         if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
             return  # at the next look
         rows = self._rows(making)
-        moved = {below: new for below, row in rows.items() if (new := self._same_file(final, below, row))}
+        try:
+            with closing_fd(os.open(os.path.join(self._root, item), FOLDER_FLAGS)) as there:
+                if _found(there, making.removeprefix(item + b"/")) is not None:
+                    return
+                inner = final.removeprefix(item + b"/")
+                moved = {
+                    below: new for below, row in rows.items() if (new := _same_file(there, inner, below, row))
+                }
+        except OSError:
+            return  # the data root is away, or nobody can tell what is in it
         if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
             for below in self._rows(final):
                 self._ledger.forget(self._key(final, item, below))
@@ -127,15 +136,6 @@ class WaitingParts:
     def _key(self, folder: bytes, item: bytes, below: bytes) -> Key:
         inner, _, name = (folder + b"/" + below).rpartition(b"/")
         return Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), name)
-
-    def _same_file(self, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
-        """The path below the final folder of the file that a row is of; empty where it is not there."""
-        new = _METADATA if below == _STAGED else below
-        try:
-            found = os.lstat(os.path.join(self._root, final, new))
-        except OSError:
-            return b""
-        return new if (found.st_ino, found.st_size, found.st_mtime_ns) == (row[1], row[2], row[3]) else b""
 
     def _see_notes(self, folder: Folder) -> None:
         """Files that the master has, by their notes, and that were never sent from here."""
@@ -195,6 +195,30 @@ class WaitingParts:
                 for below in self._rows(path):
                     self._ledger.lost(self._key(path, one.look.item, below), plan.LAST)
         return changed
+
+
+def _found(folder: int, path: bytes) -> os.stat_result | None:
+    """What lies below an open folder; None where it is sure that nothing does.
+
+    Raises:
+        OSError: nobody can tell.
+    """
+    try:
+        return os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _same_file(item: int, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
+    """The path below the final folder of the file that a row is of; empty where it is not there.
+
+    Raises:
+        OSError: nobody can tell.
+    """
+    new = _METADATA if below == _STAGED else below
+    found = _found(item, final + b"/" + new)
+    is_it = found is not None and (found.st_ino, found.st_size, found.st_mtime_ns) == (row[1], row[2], row[3])
+    return new if is_it else b""
 
 
 def _making_folder(look: PartLook) -> bytes:

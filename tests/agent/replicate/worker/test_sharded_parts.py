@@ -24,6 +24,7 @@ from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.status_text import as_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
 from rla_agent.replicate.worker import changed_files, sharded_parts
+from rla_agent.replicate.worker.scan import Folder
 from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
@@ -31,7 +32,7 @@ from rla_client.contract.checkpoint.sharded_files import SaveIdentity
 from rla_client.contract.checkpoint.sharded_publish import raise_fence
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import FetchError
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
 
 SAVE = identity(world=4)
 
@@ -72,6 +73,15 @@ class Agent:
         paths = {os.fsdecode(folder + b"/" + name): state for folder, name, state in rows}
         below = f"{FOLDER}/"
         return {path.removeprefix(below): state for path, state in paths.items() if path.startswith(below)}
+
+    def rows_after_a_look(self) -> dict[str, int]:
+        """What `rows` tells once the item's own folder was listed, with nothing in it."""
+        assert self.worker is not None
+        (served,) = self.worker._served.values()
+        item = os.fsencode(FOLDER)
+        served.database.parts.see(Folder(item, CHECKPOINT, item, live=True, files={}), ())
+        self.worker._ledger.commit()
+        return self.rows()
 
     @property
     def is_idle(self) -> bool:
@@ -204,6 +214,25 @@ def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
     raise_fence(pair.a.machine.folder, RUN, 2)
     assert not parts_path(pair.a.machine.folder, SAVE).exists()
     pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)
+
+
+def test_what_cannot_be_looked_at_is_not_given_up(pair: Pair) -> None:
+    """An error of the disk, or a data root that is away, says nothing of what lies there."""
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    before, parts = pair.a.rows(), pair.a.machine.folder / PARTS_FOLDER
+    parts.rename(parts.with_name("aside"))
+    parts.symlink_to(parts)  # too many links: an error other than that nothing is there
+    assert pair.a.rows_after_a_look() == before
+    parts.unlink()
+    parts.with_name("aside").rename(parts)
+    pair.a.node.root.rename(pair.folder / "away")
+    assert pair.a.rows_after_a_look() == before
+    (pair.folder / "away").rename(pair.a.node.root)
+    parts.rename(parts.with_name("aside"))
+    assert pair.a.rows_after_a_look() != before
+    assert CLEAN not in pair.a.rows().values()
 
 
 def test_a_later_save_of_the_time_step_takes_the_place_of_the_earlier(pair: Pair) -> None:
