@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -94,16 +94,9 @@ class WaitingParts:
         if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
             return  # at the next look
         rows = self._rows(making)
-        try:
-            with closing_fd(os.open(os.path.join(self._root, item), FOLDER_FLAGS)) as there:
-                if _found(there, making.removeprefix(item + b"/")) is not None:
-                    return
-                inner = final.removeprefix(item + b"/")
-                moved = {
-                    below: new for below, row in rows.items() if (new := _same_file(there, inner, below, row))
-                }
-        except OSError:
-            return  # the data root is away, or nobody can tell what is in it
+        moved = self._moved(making, item, final, rows)
+        if moved is None:
+            return
         if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
             for below in self._rows(final):
                 self._ledger.forget(self._key(final, item, below))
@@ -124,6 +117,24 @@ class WaitingParts:
             del self._known[making]
             for folder in (making, sharded_order.own_folder(making)):
                 self._ledger.forget_folder(self._number, folder)
+
+    def _moved(
+        self, making: bytes, item: bytes, final: bytes, rows: Mapping[bytes, Sequence[int]]
+    ) -> dict[bytes, bytes] | None:
+        """Which files of a save are under its final name, and how they are called there.
+
+        None where it is still in the making, the data root is away, or its disk gives an error.
+        """
+        above = item + b"/"
+        try:
+            with closing_fd(os.open(os.path.join(self._root, item), FOLDER_FLAGS)) as there:
+                if _found(there, making.removeprefix(above)) is not None:
+                    return None
+                inner = final.removeprefix(above)
+                found = {below: _same_file(there, inner, below, row) for below, row in rows.items()}
+        except OSError:
+            return None
+        return {below: new for below, new in found.items() if new}
 
     def _rows(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
         """Rows of a checkpoint's files, by their paths below its folder."""
