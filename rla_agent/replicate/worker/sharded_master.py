@@ -5,14 +5,14 @@ a function of the receipts, as it is in one folder (`contract.checkpoint.sharded
 part is there may do it, again, killed at any step, and several at once.
 
 1. Receipts of all ranks are there, they agree, and the files have the sizes that they tell.
-2. The folder takes its final name. From here on nobody sends anything into it, or takes anything away.
+2. The folder takes its final name. From here on nobody sends anything into it, or takes anything out of it.
 3. All is looked at once more under that name; rank 0's `.metadata` takes its name.
 4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
 
 Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
 bytes. There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's machine:
 it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is older than
-what has the name, are taken away.
+what has the name, lose it at once and are deleted then.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
 others, and `whole.json`, are on the master. This runs on a sender's thread.
@@ -298,7 +298,7 @@ class _Publication:
             elif step is Step.GIVE_BACK:
                 self._rename(self._final, self._making)
             elif step is Step.PUT_AWAY_OLDER:
-                self._rename(self._final, self._above + b"/" + _GOING + secrets.token_hex(8).encode())
+                self._rename(self._final, self._going())
             elif step is Step.PUT_METADATA:
                 staged = self._final + b"/" + os.fsencode(STAGED_METADATA)
                 session.rename(staged, self._final + b"/" + os.fsencode(METADATA))
@@ -350,13 +350,35 @@ class _Publication:
         return PartFound(look)
 
     def _removed(self, there: OnMaster) -> PartFound:
-        _remove(self._session, self._final if there.placed else self._making)
+        if not self._take_away(self._final if there.placed else self._making):
+            return PartFound(self._look, f"{self._what}: it became whole on the master just now")
         look, fence = self._look, there.found.fence
         if fence is not None:
             raise_fence(look.folder, fence.run, fence.epoch)
         if there.found.holder is not None:
             sharded_publish.remove(look.folder, look.parts)
         return PartFound(look)
+
+    def _take_away(self, folder: bytes) -> bool:
+        """Delete a folder into which another publisher may be writing: it loses its name first.
+
+        False where it has become whole meanwhile; then it stays.
+        """
+        if not self._session.moves_folders:  # nobody publishes there
+            _remove(self._session, folder)
+        elif self._session.stat(folder) is not None:
+            going = self._going()
+            with suppress(MissingError):  # another one did it
+                self._rename(folder, going)
+            if self._session.stat(going + b"/" + _OWN + b"/" + _WHOLE) is not None:
+                self._rename(going, folder)
+                return False
+            _remove(self._session, going)
+        return True
+
+    def _going(self) -> bytes:
+        """A name for a folder that is about to be deleted."""
+        return self._above + b"/" + _GOING + secrets.token_hex(8).encode()
 
     def _waits(self, step: Step, there: OnMaster, here: sharded_publish.Found) -> PartFound:
         if step is not Step.WAIT:

@@ -288,6 +288,52 @@ def test_the_fence_on_the_master_keeps_out_everywhere(site: Site) -> None:
     assert not parts_path(lone.folder, SAVE).exists()
 
 
+def test_what_is_kept_out_loses_its_name_at_once(tmp_path: Path) -> None:
+    """Another publisher that looked before the fence came writes into a folder that has all, or into none."""
+    first, calls, killed = Site(tmp_path / "first"), 0, True
+    first.saved(SAVE)
+    (first.there / PARTS_FOLDER / name_of(SAVE)).rename(first.there / final_of(SAVE))
+    files = sorted(path.name for path in (first.there / final_of(SAVE)).rglob("*"))
+    raise_fence(first.b.folder, RUN, 2)
+    here = parts_path(first.b.folder, SAVE)
+    (here.parent / "abandoned-1" / here.name).rename(here)
+    while killed:
+        shutil.copytree(first.folder, tmp_path / str(calls))
+        site = Site(tmp_path / str(calls))
+        killed = killed_at(calls, partial(site.b.look, site.session, SAVE))
+        final = site.there / final_of(SAVE)
+        assert not final.exists() or sorted(path.name for path in final.rglob("*")) == files
+        assert site.b.look(site.session, SAVE).waits == ""
+        assert not final.exists()
+        calls += 3
+    assert site.left() == ["fence.json"]
+
+
+def test_what_becomes_whole_while_it_is_taken_away_stays(site: Site) -> None:
+    """By a publisher that did not know the fence."""
+    site.saved(SAVE)
+    final, calls = site.there / final_of(SAVE), 0
+    with_both = whole_of(on_master(site).found.receipts).encode()
+    (site.there / PARTS_FOLDER / name_of(SAVE)).rename(final)
+    (final / ".rla/metadata").rename(final / ".metadata")
+    raise_fence(site.b.folder, RUN, 2)
+    here = parts_path(site.b.folder, SAVE)
+    (here.parent / "abandoned-1" / here.name).rename(here)
+
+    class Slow(FolderSession):
+        def rename(self, old: bytes, new: bytes) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                (final / ".rla/whole.json").write_bytes(with_both)
+            super().rename(old, new)
+
+    assert "became whole" in site.b.look(Slow(str(site.master)), SAVE).waits
+    assert check_whole(final) == 1
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert site.b.has_named(SAVE)
+
+
 def test_something_else_under_the_name_stays(site: Site) -> None:
     (site.there / final_of(SAVE)).mkdir(parents=True)
     (site.there / final_of(SAVE) / "mine").write_text("mine")
