@@ -317,19 +317,21 @@ class _Publication:
             self._session.sync([new])
 
     def _write_whole(self, there: OnMaster, own: bytes) -> None:
-        """Put `whole.json`; its time is later than that of all of which it speaks."""
+        """Put `whole.json`; its time is later than that of all of which it speaks, whoever writes it."""
         for path in there.files:  # what killed publishers left
             if path.startswith(f"{OWN_FOLDER}/{os.fsdecode(_TEMP)}"):
                 self._session.remove(self._final + b"/" + os.fsencode(path))
         receipts = there.found.receipts
         mode = there.files[receipt_name(0)].mode
+        named = [entry.file for receipt in receipts.values() for entry in receipt.files]
+        named += [METADATA, *map(receipt_name, receipts)]
         (result,) = self._session.put_many(
             [
                 SmallFile(
                     own + b"/" + _WHOLE,
                     own + b"/" + _TEMP + secrets.token_hex(4).encode(),
                     whole_of(receipts).encode(),
-                    1 + max(state.mtime_s for state in there.files.values()),
+                    1 + max(there.files[path].mtime_s for path in named),
                     None,
                     lambda: True,
                     mode=0o600 if mode is None else mode & 0o777,

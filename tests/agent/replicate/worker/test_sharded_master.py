@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
-from support.spread_saves import FOLDER, Machine, final_of, name_of
+from support.spread_saves import FOLDER, SENT_AT, Machine, final_of, name_of
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
@@ -118,6 +118,14 @@ def test_the_last_part_makes_it_whole(site: Site) -> None:
         there = site.there / final_of(SAVE) / ".rla/whole.json"
         assert (note.size, note.mtime_ns) == (there.stat().st_size, there.stat().st_mtime_ns)
         assert note.order == 1
+
+
+def test_all_publishers_give_it_the_same_time(site: Site) -> None:
+    site.saved(SAVE)
+    making = site.there / PARTS_FOLDER / name_of(SAVE)
+    (making / ".rla/.rla-tmp-whole-00000000").write_text("another one is at it")
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert (site.there / final_of(SAVE) / ".rla/whole.json").stat().st_mtime == 1 + SENT_AT
 
 
 def test_a_part_whose_sizes_differ_is_missing(site: Site) -> None:
