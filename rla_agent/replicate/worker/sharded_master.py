@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ from rla_client.contract.layout import PARTS_FOLDER
 MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
 MAX_RANKS_NAMED: Final = 20
 READ_AT_ONCE: Final = 64  # receipts
+LATE_NS: Final = 60 * 10**9  # a later opening may go on without the ranks that are missing by then
 _OWN: Final = os.fsencode(OWN_FOLDER)
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
 _WHOLE: Final = os.fsencode(WHOLE_NAME)
@@ -249,7 +251,9 @@ class _Publication:
                 holder = NO_CHECKPOINT  # that one is not whole yet
         ranks = frozenset(_ranks(making))
         if len(ranks) < _world(here):
-            fence = None if ranks.issuperset(here.beside) else self._fence()  # who removed ours?
+            late = time.time_ns() - max(one.order for one in here.receipts.values()) > LATE_NS
+            asks = late or not ranks.issuperset(here.beside)  # who removed ours?
+            fence = self._fence() if asks else None
             found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
         receipts = self._receipts(self._making, making)

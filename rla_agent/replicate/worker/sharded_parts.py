@@ -39,7 +39,9 @@ from rla_client.contract.process.descriptors import closing_fd
 
 LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
 LOOK_SHARE: Final = 20  # and a twentieth of its age,
-MOST_LOOK_S: Final = 60.0  # at most
+MOST_LOOK_S: Final = 60.0  # at most;
+OLD_S: Final = 86400.0  # of one that is older than that somebody was killed, as a rule:
+OLD_LOOK_S: Final = 3600.0  # one look an hour
 LOOKS_A_BATCH: Final = 16
 MAX_TOLD: Final = 20  # waiting saves, in status
 _STAGED: Final = os.fsencode(STAGED_METADATA)
@@ -176,8 +178,10 @@ class WaitingParts:
             except OSError:
                 continue  # it went, or has its name: the next scan tells
             age = time.time() - began
-            self._due[path] = now + min(MOST_LOOK_S, max(LOOK_S, age / LOOK_SHARE))
-            if not sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states):
+            sends = sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states)
+            most = MOST_LOOK_S if sends or age < OLD_S else OLD_LOOK_S
+            self._due[path] = now + min(most, max(LOOK_S, age / LOOK_SHARE))
+            if not sends:
                 folder = Path(os.fsdecode(os.path.join(self._root, item)))
                 name = os.fsdecode(path.rpartition(b"/")[2])
                 taken.append((-age, path, PartLook(folder, item, name, self._target)))

@@ -296,6 +296,21 @@ def test_the_fence_on_the_master_keeps_out_everywhere(site: Site) -> None:
     assert not parts_path(lone.folder, SAVE).exists()
 
 
+def test_a_part_of_a_machine_that_is_not_in_the_new_job_goes(site: Site) -> None:
+    """The others had nothing of that save on the master, and have completed none since."""
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    assert site.b.look(site.session, SAVE).waits != ""
+    later = identity(2, epoch=2, world=4)
+    raise_fence(site.a.folder, RUN, 2)
+    site.a.save(later)
+    site.a.send(site.session, later)
+    assert site.a.look(site.session, later).waits != ""
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert not parts_path(site.b.folder, SAVE).exists()
+    assert site.left() == [name_of(later), "fence.json"]
+
+
 def test_what_is_kept_out_loses_its_name_at_once(tmp_path: Path) -> None:
     """Another publisher that looked before the fence came writes into a folder that has all, or into none."""
     first, calls, killed = Site(tmp_path / "first"), 0, True

@@ -25,6 +25,7 @@ from rla_agent.replicate.status_text import as_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
 from rla_agent.replicate.worker import changed_files, sharded_parts
 from rla_agent.replicate.worker.scan import Folder
+from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
@@ -214,6 +215,24 @@ def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
     raise_fence(pair.a.machine.folder, RUN, 2)
     assert not parts_path(pair.a.machine.folder, SAVE).exists()
     pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)
+
+
+def test_a_part_that_nobody_completes_costs_a_look_an_hour(pair: Pair) -> None:
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    assert pair.a.worker is not None
+    ledger, root = pair.a.worker._ledger, os.fsencode(pair.a.node.root)
+    for age, every in ((3600, 60), (100_000, 3600)):
+        since = time.time() - age
+        os.utime(parts_path(pair.a.machine.folder, SAVE), (since, since))
+        parts = WaitingParts(ledger, 1, root, pair.a.target, lambda _: None)
+        looked = []
+        for now in range(0, 3 * every + 1, 20):
+            looks = parts.take(now)
+            parts.looked(looks, ())
+            looked += [now] * len(looks)
+        assert looked == [0, every, 2 * every, 3 * every]
 
 
 def test_what_cannot_be_looked_at_is_not_given_up(pair: Pair) -> None:
