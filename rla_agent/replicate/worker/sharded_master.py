@@ -72,6 +72,7 @@ MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
 MAX_RANKS_NAMED: Final = 20
 READ_AT_ONCE: Final = 64  # receipts
 LATE_NS: Final = 60 * 10**9  # a later opening may go on without the ranks that are missing by then
+AHEAD_NS: Final = 86400 * 10**9  # no clock is wrong by more; a fence of a later opening than that is none
 _OWN: Final = os.fsencode(OWN_FOLDER)
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
 _WHOLE: Final = os.fsencode(WHOLE_NAME)
@@ -196,7 +197,7 @@ class _Publication:
     """One save, for the time of one look."""
 
     def __init__(self, session: Session, look: PartLook) -> None:
-        self._session, self._look = session, look
+        self._session, self._look, self._run = session, look, ""
         parsed = parse_parts_name(look.parts)
         assert parsed is not None, look.parts
         name, step, self._token = parsed
@@ -216,6 +217,7 @@ class _Publication:
             here = sharded_publish.look(self._look.folder, self._look.parts)
         if here is None or not here.is_machines_part:
             return PartFound(self._look)  # it went, or has its name; the next scan knows
+        self._run = next(iter(here.receipts.values())).save.run
         last, trouble = Step.WAIT, ""
         for _ in range(MAX_STEPS):
             there = self._look_there(here)
@@ -278,12 +280,19 @@ class _Publication:
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
 
     def _fence(self) -> Fence | None:
-        """The fence of the later opening, here or there; where that is ours, the master gets it."""
+        """The fence of the later opening, here or there; where that is ours, the master gets it.
+
+        Which run has the folder is said here alone: one of another run there is of a copied tree.
+        """
+        here = read_fence(self._look.folder)
+        if here is not None and here.run != self._run:
+            return here
         path = self._above + b"/" + os.fsencode(FENCE_FILE)
         there = None
         with suppress(MissingError, RemoteProtocolError):
             there = Fence.decode(self._session.read(path, 0, MAX_RECEIPT_BYTES))
-        here = read_fence(self._look.folder)
+        if there is not None and (there.run != self._run or there.epoch > time.time_ns() + AHEAD_NS):
+            there = None
         if here is None or (there is not None and here.epoch <= there.epoch):
             return there
         temp = self._above + b"/" + _TEMP + secrets.token_hex(4).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -309,6 +310,33 @@ def test_a_part_of_a_machine_that_is_not_in_the_new_job_goes(site: Site) -> None
     assert site.b.look(site.session, SAVE).waits == ""
     assert not parts_path(site.b.folder, SAVE).exists()
     assert site.left() == [name_of(later), "fence.json"]
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_fence_of_somebody_else_on_the_master_stops_nothing(site: Site, far: bool) -> None:
+    """Of another run, whose tree was copied there, or of an opening that nobody can have made yet."""
+    epoch = 1_000_000_000 * (int(time.time()) + 200_000)
+    there = site.there / PARTS_FOLDER / "fence.json"
+    there.parent.mkdir(parents=True)
+    there.write_bytes((Fence(RUN, epoch) if far else Fence("cd" * 16, 5)).encode())
+    raise_fence(site.a.folder, RUN, 1)
+    site.saved(SAVE)
+    assert site.b.look(site.session, SAVE).waits == ""
+    check_whole(site.there / final_of(SAVE))
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert read_fence(site.a.folder) == Fence(RUN, 1)
+
+
+def test_a_fence_of_another_run_stays_here(site: Site) -> None:
+    """Which run the folder belongs to is for those who write here to say."""
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    (site.there / PARTS_FOLDER / "fence.json").write_bytes(Fence(RUN, 2).encode())
+    own = Fence("cd" * 16, 1)
+    (site.b.folder / PARTS_FOLDER / "fence.json").write_bytes(own.encode())
+    site.b.look(site.session, SAVE)
+    assert read_fence(site.b.folder) == own
+    assert not parts_path(site.b.folder, SAVE).exists()
 
 
 def test_what_is_kept_out_loses_its_name_at_once(tmp_path: Path) -> None:
