@@ -235,6 +235,27 @@ def test_a_part_that_nobody_completes_costs_a_look_an_hour(pair: Pair) -> None:
         assert looked == [0, every, 2 * every, 3 * every]
 
 
+@pytest.mark.parametrize(
+    "left_out",
+    [{"replicate": ["log"]}, {"replicate_ignore": ["*.distcp"]}, {"replicate_max_file_bytes": 1000}],
+    ids=["kinds", "pattern", "size"],
+)
+def test_status_tells_of_parts_that_are_never_sent(tmp_path: Path, left_out: dict[str, object]) -> None:
+    pair = Pair(tmp_path, **left_out)
+    try:
+        for step in (1, 2):
+            pair.a.machine.save(identity(step, world=4))
+        words = "is not sent"
+        pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+        text = as_text(replication_status(pair.a.node.state))
+        assert text.count(words) == 1
+        assert "agent.replicate" in text
+        shutil.rmtree(pair.a.machine.folder / PARTS_FOLDER)
+        pair.until(lambda: words not in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+    finally:
+        pair.close()
+
+
 def test_what_cannot_be_looked_at_is_not_given_up(pair: Pair) -> None:
     """An error of the disk, or a data root that is away, says nothing of what lies there."""
     pair.a.machine.save(SAVE)
