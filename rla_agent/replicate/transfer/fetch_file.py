@@ -163,8 +163,8 @@ class NewerHereError(TargetError):
         super().__init__(
             "fetch",
             path,
-            "the local file differs from the master's and is newer, or belongs to a run of this machine, so it is "
-            "kept. Move it away to get the master's",
+            "the local file differs from the master's and is newer, or belongs to a run of this machine, "
+            "so it is kept. Move it away to get the master's",
         )
 
 
