@@ -99,6 +99,9 @@ class WaitingParts:
         moved = self._moved(making, item, final, rows)
         if moved is None:
             return
+        if _METADATA in moved and rows.pop(_STAGED, None):  # it was renamed before a kill: two rows
+            moved.pop(_STAGED, None)
+            self._ledger.forget(self._key(making, item, _STAGED))
         if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
             for below in self._rows(final):
                 self._ledger.forget(self._key(final, item, below))
@@ -116,9 +119,13 @@ class WaitingParts:
         self._words.pop(making, None)
         self._due.pop(making, None)
         if not sent:
-            del self._known[making]
-            for folder in (making, sharded_order.own_folder(making)):
-                self._ledger.forget_folder(self._number, folder)
+            self._forget(making)
+
+    def _forget(self, making: bytes) -> None:
+        """Nothing is known of a save in the making any more."""
+        del self._known[making]
+        for folder in (making, sharded_order.own_folder(making)):
+            self._ledger.forget_folder(self._number, folder)
 
     def _moved(
         self, making: bytes, item: bytes, final: bytes, rows: Mapping[bytes, Sequence[int]]
@@ -133,7 +140,8 @@ class WaitingParts:
                 if _found(there, making.removeprefix(above)) is not None:
                     return None
                 inner = final.removeprefix(above)
-                found = {below: _same_file(there, inner, below, row) for below, row in rows.items()}
+                known = {below: row for below, row in rows.items() if row[0] != DROPPED}
+                found = {below: _same_file(there, inner, below, row) for below, row in known.items()}
         except OSError:
             return None
         return {below: new for below, new in found.items() if new}

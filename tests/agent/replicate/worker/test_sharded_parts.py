@@ -9,9 +9,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.killed_child import killed_at
 from support.replication_lab import ITEM, Node
 from support.sharded_folders import RUN, check_whole, identity, parts_path
 from support.spread_saves import FOLDER, Machine, final_of, name_of
@@ -30,7 +32,8 @@ from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import SaveIdentity
-from rla_client.contract.checkpoint.sharded_publish import raise_fence
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import finish_on_master, raise_fence
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
@@ -178,6 +181,28 @@ def test_nothing_is_sent_again_by_an_agent_that_was_away_at_the_publication(pair
     pair.until(lambda: of_whole(SAVE, (0, 1)).items() <= pair.a.rows().items(), "rows", pair.a)
     assert pair.a.sent < (pair.there / final_of(SAVE) / ".metadata").stat().st_size
     assert os.stat(pair.there / final_of(SAVE) / ".metadata").st_ino == before
+    check_whole(pair.there / final_of(SAVE))
+
+
+def test_an_agent_that_was_killed_before_the_name_was_taken_goes_on(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/.rla/{name}": CLEAN for name in ("metadata", "shard-1.json")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.a.close()
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    pair.b.close()
+    content, calls = (pair.there / final_of(SAVE) / ".rla/whole.json").read_bytes(), 0
+    while note_of_whole(parts_path(pair.a.machine.folder, SAVE)) is None:
+        assert killed_at(
+            calls, partial(finish_on_master, pair.a.machine.folder, content, FOLDER, pair.a.target)
+        )
+        calls += 1
+    for one in (pair.a, pair.b):
+        one.open()
+    pair.until_named()
+    assert pair.a.rows() == of_whole(SAVE, (0, 1))
+    assert list((pair.there / PARTS_FOLDER).iterdir()) == []
     check_whole(pair.there / final_of(SAVE))
 
 
