@@ -99,7 +99,8 @@ class WaitingParts:
         moved = self._moved(making, item, final, rows)
         if moved is None:
             return
-        if _METADATA in moved and rows.pop(_STAGED, None):  # it was renamed before a kill: two rows
+        if _METADATA in moved and _STAGED in rows:  # it was renamed before a kill: two rows
+            del rows[_STAGED]
             moved.pop(_STAGED, None)
             self._ledger.forget(self._key(making, item, _STAGED))
         if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
