@@ -312,12 +312,12 @@ class Ledger:
     def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
         """Files whose copies are to go, as they were left on the master; first what calls others whole."""
         rows = self._db.execute(
-            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime FROM files f "
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.sha256 FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? "
             "ORDER BY f.name != ? LIMIT ?",
             (db, now, os.fsencode(WHOLE_NAME), limit),
         )
-        return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4])) for r in rows]
+        return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4]), r[5]) for r in rows]
 
     def drop_ended(self, key: Key, again: float | None) -> None:
         """The master's copy of a dropped file is gone; `again`: it is not, look again then."""

@@ -69,11 +69,12 @@ class ItemFile:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A file to delete on the master, if it is as it was left there."""
+    """A file to delete on the master, if it is as it was left there. `sha256`: where that is known."""
 
     key: Key
     path: bytes
     left: RemoteStat
+    sha256: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from support.sharded_folders import parts_path, write_part
 
 FOLDER = f"checkpoint/{ITEM}"
 TARGET = "folder:master"
+SENT_AT = 1_700_000_000  # time of the files there
 
 
 def name_of(save: SaveIdentity) -> str:
@@ -58,7 +59,7 @@ class Machine:
         for path in paths:
             goal = inner + b"/" + os.fsencode(path.relative_to(here))
             temp = goal.rpartition(b"/")[0] + b"/.rla-tmp-" + os.urandom(4).hex().encode()
-            file = SmallFile(goal, temp, path.read_bytes(), 1_700_000_000, None, lambda: True)
+            file = SmallFile(goal, temp, path.read_bytes(), SENT_AT, None, lambda: True)
             (result,) = session.put_many([file])
             assert isinstance(result, RemoteStat), result
 

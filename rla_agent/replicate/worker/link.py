@@ -8,6 +8,7 @@ after one has ended.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import queue
 import random
@@ -28,7 +29,7 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.backend.remote_stat import RemoteStat, same
+from rla_agent.replicate.backend.remote_stat import same
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker import sharded_order
@@ -191,7 +192,7 @@ class Link:
             session = self._session(number, used=batch.used)
             before = session.written_bytes
             removed = tuple(temp for temp in batch.remove if _remove(session, temp))
-            dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
+            dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop))
             _remove_folders(session, dropped)
             used = batch.used and batch.mounts
             if batch.fleet:
@@ -321,13 +322,13 @@ class _Meter:
         self._link.passed(note, max(0, count))
 
 
-def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bool:
+def _remove(session: Session, path: bytes, drop: Drop | None = None) -> bool:
     """Clear a name away; False: the master refuses, which is no other file's fault.
 
-    `left`: only a file that is as it was left; anything else is somebody's, and stays.
+    `drop`: only a file that is as it was left; anything else is somebody's, and stays.
     """
     try:
-        if left is None or same(session.stat(path), left):
+        if drop is None or same(session.stat(path), drop.left) or _is_same_mark(session, drop):
             session.remove(path)
     except LinkError:
         raise
@@ -335,6 +336,17 @@ def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bo
         log.debug("not removed: %s", error)
         return False
     return True
+
+
+def _is_same_mark(session: Session, drop: Drop) -> bool:
+    """Whether what calls a checkpoint whole is the one that is to go, with another time.
+
+    If it stayed, the shards that go after it would be missed by whoever reads there.
+    """
+    if drop.key.name != sharded_order.MARK or drop.sha256 is None or session.stat(drop.path) is None:
+        return False
+    content = session.read(drop.path, 0, drop.left.size + 1)
+    return hashlib.sha256(content).digest() == drop.sha256
 
 
 def _remove_folders(session: Session, dropped: Sequence[Drop]) -> None:

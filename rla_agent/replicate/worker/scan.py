@@ -103,7 +103,12 @@ class Folder:
 
 
 class Scanner:
-    """Looks at one data root. `unread`: folders of which not all could be seen at the last look, and why."""
+    """Looks at one data root.
+
+    Attributes:
+        unread: folders of which not all could be seen at the last look, and why.
+        left_out: item → a file of its saves in the making that is not in scope.
+    """
 
     def __init__(self, root: bytes, scope: Scope, *, making: bool = False) -> None:
         """`making`: see this machine's parts of sharded checkpoints in the making, too."""
@@ -112,6 +117,7 @@ class Scanner:
         self._making = making
         self._runs: dict[str, ItemRun | None] = {}
         self.unread: dict[bytes, Unread] = {}
+        self.left_out: dict[bytes, bytes] = {}
         self._jobs: dict[tuple[bytes, int, int], bool] = {}  # name, inode, mtime of a job's file → it goes
 
     def everything(self) -> Iterator[Folder]:
@@ -179,6 +185,17 @@ class Scanner:
             goes = isinstance(run, dict) and run.get("replicate", True) is not False
             self._jobs[key] = goes and isinstance(run, dict) and not (run.get("offline") or run.get("master"))
         return self._jobs[key]
+
+    def problems(self) -> list[str]:
+        """Why sharded checkpoints of several machines do not become whole, in words."""
+        found = sorted(self.left_out.values())
+        there = next((path for path in found if os.path.lexists(os.path.join(self.root, path))), None)
+        if there is None:
+            return []
+        what = (
+            f"{os.fsdecode(there)} is not sent (agent.replicate, replicate_ignore, replicate_max_file_bytes)"
+        )
+        return [f"{what}: without it its checkpoint does not become whole on the master"]
 
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
@@ -283,8 +300,20 @@ class Scanner:
         yield self._folder(path, kind, item, files, live=self._live(item_name(item)))
         for below in inner:
             yield from self._inside(below, kind, item, depth + 1)
-        if self._making and kind == CHECKPOINT and path == item:
-            yield from self._parts(path + b"/" + _MAKING, item, depth + 1)
+        if self._making and path == item:
+            if kind == CHECKPOINT:
+                yield from self._parts(path + b"/" + _MAKING, item, depth + 1)
+            elif kind == LOG and CHECKPOINT not in self.scope.kinds:
+                self._see_unsent(os.fsencode(CHECKPOINT) + item.removeprefix(os.fsencode(LOG)))
+
+    def _see_unsent(self, item: bytes) -> None:
+        """Whether there are saves in the making where no checkpoints are in scope."""
+        above = item + b"/" + _MAKING
+        with suppress(OSError):
+            for name in os.listdir(os.path.join(self.root, above)):
+                told = above + b"/" + name + b"/" + os.fsencode(PART_FILE)
+                if os.path.lexists(os.path.join(self.root, told)):
+                    self.left_out[item] = told
 
     def _parts(self, path: bytes, item: bytes, depth: int) -> Iterator[Folder]:
         """Saves in the making of which all of this machine's part is here, and others are elsewhere."""
@@ -299,6 +328,8 @@ class Scanner:
                     own = entry.name.startswith(_TEMP) or is_only_of_the_making(os.fsdecode(entry.name))
                     if not is_inner and not own:
                         self._add(files, folder, entry)
+                        if entry.name not in files and folder not in self.unread:
+                            self.left_out[item] = folder + b"/" + entry.name
                 yield self._folder(folder, CHECKPOINT, item, files, live=self._live(item_name(item)))
 
     def _folder(

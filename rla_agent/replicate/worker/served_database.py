@@ -59,7 +59,7 @@ def database_snapshot(served: ServedDatabase, now: float) -> dict[str, Any]:
         "reason": health.reason,
         "fix": health.fix,
         "problem": served.database.changes.problem,
-        "parts": served.database.parts.problems(),
+        "parts": [*served.database.scanner.problems(), *served.database.parts.problems()],
         "unread": [
             {"path": os.fsdecode(path), "reason": why.reason, "fix": why.fix}
             for path, why in islice(unread.items(), status.MAX_PARKED)

@@ -5,14 +5,14 @@ a function of the receipts, as it is in one folder (`contract.checkpoint.sharded
 part is there may do it, again, killed at any step, and several at once.
 
 1. Receipts of all ranks are there, they agree, and the files have the sizes that they tell.
-2. The folder takes its final name. From here on nobody sends anything into it, or takes anything away.
+2. The folder takes its final name. From here on nobody sends anything into it, or takes anything out of it.
 3. All is looked at once more under that name; rank 0's `.metadata` takes its name.
 4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
 
 Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
 bytes. There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's machine:
 it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is older than
-what has the name, are taken away.
+what has the name, lose it at once and are deleted then.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
 others, and `whole.json`, are on the master. This runs on a sender's thread.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ from rla_client.contract.layout import PARTS_FOLDER
 MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
 MAX_RANKS_NAMED: Final = 20
 READ_AT_ONCE: Final = 64  # receipts
+LATE_NS: Final = 60 * 10**9  # a later opening may go on without the ranks that are missing by then
+AHEAD_NS: Final = 86400 * 10**9  # no clock is wrong by more; a fence of a later opening than that is none
 _OWN: Final = os.fsencode(OWN_FOLDER)
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
 _WHOLE: Final = os.fsencode(WHOLE_NAME)
@@ -194,7 +197,7 @@ class _Publication:
     """One save, for the time of one look."""
 
     def __init__(self, session: Session, look: PartLook) -> None:
-        self._session, self._look = session, look
+        self._session, self._look, self._run = session, look, ""
         parsed = parse_parts_name(look.parts)
         assert parsed is not None, look.parts
         name, step, self._token = parsed
@@ -214,6 +217,7 @@ class _Publication:
             here = sharded_publish.look(self._look.folder, self._look.parts)
         if here is None or not here.is_machines_part:
             return PartFound(self._look)  # it went, or has its name; the next scan knows
+        self._run = next(iter(here.receipts.values())).save.run
         last, trouble = Step.WAIT, ""
         for _ in range(MAX_STEPS):
             there = self._look_there(here)
@@ -249,7 +253,9 @@ class _Publication:
                 holder = NO_CHECKPOINT  # that one is not whole yet
         ranks = frozenset(_ranks(making))
         if len(ranks) < _world(here):
-            fence = None if ranks.issuperset(here.beside) else self._fence()  # who removed ours?
+            late = time.time_ns() - max(one.order for one in here.receipts.values()) > LATE_NS
+            asks = late or not ranks.issuperset(here.beside)  # who removed ours?
+            fence = self._fence() if asks else None
             found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
         receipts = self._receipts(self._making, making)
@@ -274,12 +280,19 @@ class _Publication:
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
 
     def _fence(self) -> Fence | None:
-        """The fence of the later opening, here or there; where that is ours, the master gets it."""
+        """The fence of the later opening, here or there; where that is ours, the master gets it.
+
+        Which run has the folder is said here alone: one of another run there is of a copied tree.
+        """
+        here = read_fence(self._look.folder)
+        if here is not None and here.run != self._run:
+            return here
         path = self._above + b"/" + os.fsencode(FENCE_FILE)
         there = None
         with suppress(MissingError, RemoteProtocolError):
             there = Fence.decode(self._session.read(path, 0, MAX_RECEIPT_BYTES))
-        here = read_fence(self._look.folder)
+        if there is not None and (there.run != self._run or there.epoch > time.time_ns() + AHEAD_NS):
+            there = None
         if here is None or (there is not None and here.epoch <= there.epoch):
             return there
         temp = self._above + b"/" + _TEMP + secrets.token_hex(4).encode()
@@ -298,7 +311,7 @@ class _Publication:
             elif step is Step.GIVE_BACK:
                 self._rename(self._final, self._making)
             elif step is Step.PUT_AWAY_OLDER:
-                self._rename(self._final, self._above + b"/" + _GOING + secrets.token_hex(8).encode())
+                self._rename(self._final, self._going())
             elif step is Step.PUT_METADATA:
                 staged = self._final + b"/" + os.fsencode(STAGED_METADATA)
                 session.rename(staged, self._final + b"/" + os.fsencode(METADATA))
@@ -317,19 +330,21 @@ class _Publication:
             self._session.sync([new])
 
     def _write_whole(self, there: OnMaster, own: bytes) -> None:
-        """Put `whole.json`; its time is later than that of all of which it speaks."""
+        """Put `whole.json`; its time is later than that of all of which it speaks, whoever writes it."""
         for path in there.files:  # what killed publishers left
             if path.startswith(f"{OWN_FOLDER}/{os.fsdecode(_TEMP)}"):
                 self._session.remove(self._final + b"/" + os.fsencode(path))
         receipts = there.found.receipts
         mode = there.files[receipt_name(0)].mode
+        named = [entry.file for receipt in receipts.values() for entry in receipt.files]
+        named += [METADATA, *map(receipt_name, receipts)]
         (result,) = self._session.put_many(
             [
                 SmallFile(
                     own + b"/" + _WHOLE,
                     own + b"/" + _TEMP + secrets.token_hex(4).encode(),
                     whole_of(receipts).encode(),
-                    1 + max(state.mtime_s for state in there.files.values()),
+                    1 + max(there.files[path].mtime_s for path in named),
                     None,
                     lambda: True,
                     mode=0o600 if mode is None else mode & 0o777,
@@ -350,13 +365,35 @@ class _Publication:
         return PartFound(look)
 
     def _removed(self, there: OnMaster) -> PartFound:
-        _remove(self._session, self._final if there.placed else self._making)
+        if not self._take_away(self._final if there.placed else self._making):
+            return PartFound(self._look, f"{self._what}: it became whole on the master just now")
         look, fence = self._look, there.found.fence
         if fence is not None:
             raise_fence(look.folder, fence.run, fence.epoch)
         if there.found.holder is not None:
             sharded_publish.remove(look.folder, look.parts)
         return PartFound(look)
+
+    def _take_away(self, folder: bytes) -> bool:
+        """Delete a folder into which another publisher may be writing: it loses its name first.
+
+        False where it has become whole meanwhile; then it stays.
+        """
+        if not self._session.moves_folders:  # nobody publishes there
+            _remove(self._session, folder)
+        elif self._session.stat(folder) is not None:
+            going = self._going()
+            with suppress(MissingError):  # another one did it
+                self._rename(folder, going)
+            if self._session.stat(going + b"/" + _OWN + b"/" + _WHOLE) is not None:
+                self._rename(going, folder)
+                return False
+            _remove(self._session, going)
+        return True
+
+    def _going(self) -> bytes:
+        """A name for a folder that is about to be deleted."""
+        return self._above + b"/" + _GOING + secrets.token_hex(8).encode()
 
     def _waits(self, step: Step, there: OnMaster, here: sharded_publish.Found) -> PartFound:
         if step is not Step.WAIT:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +33,15 @@ from rla_client.contract.checkpoint.sharded_files import (
     folder_name,
     parse_parts_name,
 )
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.process.descriptors import closing_fd
 
 LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
 LOOK_SHARE: Final = 20  # and a twentieth of its age,
-MOST_LOOK_S: Final = 60.0  # at most
+MOST_LOOK_S: Final = 60.0  # at most;
+OLD_S: Final = 86400.0  # of one that is older than that somebody was killed, as a rule:
+OLD_LOOK_S: Final = 3600.0  # one look an hour
 LOOKS_A_BATCH: Final = 16
 MAX_TOLD: Final = 20  # waiting saves, in status
 _STAGED: Final = os.fsencode(STAGED_METADATA)
@@ -86,15 +90,19 @@ class WaitingParts:
 
     def _follow(self, making: bytes, item: bytes, flying: Collection[SendJob]) -> None:
         """Let the rows of a save follow its files, if it is in the making no more."""
-        if os.path.lexists(os.path.join(self._root, making)):
-            return
         parsed = parse_parts_name(os.fsdecode(making.rpartition(b"/")[2]))
         assert parsed is not None, making
         final = item + b"/" + os.fsencode(folder_name(parsed[0], parsed[1]))
         if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
             return  # at the next look
         rows = self._rows(making)
-        moved = {below: new for below, row in rows.items() if (new := self._same_file(final, below, row))}
+        moved = self._moved(making, item, final, rows)
+        if moved is None:
+            return
+        if _METADATA in moved and _STAGED in rows:  # it was renamed before a kill: two rows
+            del rows[_STAGED]
+            moved.pop(_STAGED, None)
+            self._ledger.forget(self._key(making, item, _STAGED))
         if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
             for below in self._rows(final):
                 self._ledger.forget(self._key(final, item, below))
@@ -112,9 +120,32 @@ class WaitingParts:
         self._words.pop(making, None)
         self._due.pop(making, None)
         if not sent:
-            del self._known[making]
-            for folder in (making, sharded_order.own_folder(making)):
-                self._ledger.forget_folder(self._number, folder)
+            self._forget(making)
+
+    def _forget(self, making: bytes) -> None:
+        """Nothing is known of a save in the making any more."""
+        del self._known[making]
+        for folder in (making, sharded_order.own_folder(making)):
+            self._ledger.forget_folder(self._number, folder)
+
+    def _moved(
+        self, making: bytes, item: bytes, final: bytes, rows: Mapping[bytes, Sequence[int]]
+    ) -> dict[bytes, bytes] | None:
+        """Which files of a save are under its final name, and how they are called there.
+
+        None where it is still in the making, the data root is away, or its disk gives an error.
+        """
+        above = item + b"/"
+        try:
+            with closing_fd(os.open(os.path.join(self._root, item), FOLDER_FLAGS)) as there:
+                if _found(there, making.removeprefix(above)) is not None:
+                    return None
+                inner = final.removeprefix(above)
+                known = {below: row for below, row in rows.items() if row[0] != DROPPED}
+                found = {below: _same_file(there, inner, below, row) for below, row in known.items()}
+        except OSError:
+            return None
+        return {below: new for below, new in found.items() if new}
 
     def _rows(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
         """Rows of a checkpoint's files, by their paths below its folder."""
@@ -127,15 +158,6 @@ class WaitingParts:
     def _key(self, folder: bytes, item: bytes, below: bytes) -> Key:
         inner, _, name = (folder + b"/" + below).rpartition(b"/")
         return Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), name)
-
-    def _same_file(self, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
-        """The path below the final folder of the file that a row is of; empty where it is not there."""
-        new = _METADATA if below == _STAGED else below
-        try:
-            found = os.lstat(os.path.join(self._root, final, new))
-        except OSError:
-            return b""
-        return new if (found.st_ino, found.st_size, found.st_mtime_ns) == (row[1], row[2], row[3]) else b""
 
     def _see_notes(self, folder: Folder) -> None:
         """Files that the master has, by their notes, and that were never sent from here."""
@@ -165,8 +187,10 @@ class WaitingParts:
             except OSError:
                 continue  # it went, or has its name: the next scan tells
             age = time.time() - began
-            self._due[path] = now + min(MOST_LOOK_S, max(LOOK_S, age / LOOK_SHARE))
-            if not sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states):
+            sends = sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states)
+            most = MOST_LOOK_S if sends or age < OLD_S else OLD_LOOK_S
+            self._due[path] = now + min(most, max(LOOK_S, age / LOOK_SHARE))
+            if not sends:
                 folder = Path(os.fsdecode(os.path.join(self._root, item)))
                 name = os.fsdecode(path.rpartition(b"/")[2])
                 taken.append((-age, path, PartLook(folder, item, name, self._target)))
@@ -195,6 +219,30 @@ class WaitingParts:
                 for below in self._rows(path):
                     self._ledger.lost(self._key(path, one.look.item, below), plan.LAST)
         return changed
+
+
+def _found(folder: int, path: bytes) -> os.stat_result | None:
+    """What lies below an open folder; None where it is sure that nothing does.
+
+    Raises:
+        OSError: nobody can tell.
+    """
+    try:
+        return os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _same_file(item: int, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
+    """The path below the final folder of the file that a row is of; empty where it is not there.
+
+    Raises:
+        OSError: nobody can tell.
+    """
+    new = _METADATA if below == _STAGED else below
+    found = _found(item, final + b"/" + new)
+    is_it = found is not None and (found.st_ino, found.st_size, found.st_mtime_ns) == (row[1], row[2], row[3])
+    return new if is_it else b""
 
 
 def _making_folder(look: PartLook) -> bytes:

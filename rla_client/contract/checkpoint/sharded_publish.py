@@ -338,7 +338,11 @@ def finish_on_master(
             _carry_out(step, found, folder, above / parts)
             if step is Step.DISCARD:
                 return None
-    return final if _is_named(folder / final, whole) else None
+    if not _is_named(folder / final, whole):
+        return None
+    with suppress(FileNotFoundError):  # of a kill right after the folder had its name
+        os.unlink(folder / final / PART_FILE)
+    return final
 
 
 def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Mapping[str, int]) -> None:
@@ -351,7 +355,7 @@ def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Map
             note = replace(note, mtime_ns=times.get(entry.file, note.mtime_ns))
             write_note(here, note, durable=False)
     for name in os.listdir(own):
-        if is_only_of_the_making(name):
+        if is_only_of_the_making(name) and name != PART_NAME:  # that one has the agent look here again
             os.unlink(own / name)
     write_note(own, mark)
 

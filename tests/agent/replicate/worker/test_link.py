@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import queue
 import threading
@@ -15,8 +16,10 @@ from support.waiting import wait_until
 
 from rla_agent.replicate.backend.errors import BlockedError, LinkError, MissingError, NoRootError
 from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import Drop, Key
 from rla_agent.replicate.worker import link
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.committed import Committed
@@ -49,6 +52,22 @@ def test_a_sender_that_cannot_connect_for_an_odd_reason(
             assert isinstance(outcome, BatchOutcome)
             assert isinstance(outcome.error, kind)
             assert why in outcome.error.why
+
+
+@pytest.mark.parametrize("content", [b"ours", b"else"])
+def test_what_calls_a_checkpoint_whole_goes_whatever_its_time(tmp_path: Path, content: bytes) -> None:
+    mark = tmp_path / "a_1.dcp/.rla/whole.json"
+    mark.parent.mkdir(parents=True)
+    mark.write_bytes(content)
+    drop = Drop(Key(1, mark.name.encode()), os.fsencode(mark.relative_to(tmp_path)), RemoteStat(4, 5),
+                hashlib.sha256(b"ours").digest())  # fmt: skip
+    outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
+    with closing(Link(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as link:
+        link.give(0, SendBatch(1, -1, (), drops=(drop,)))
+        outcome = outcomes.get(timeout=10)
+        assert isinstance(outcome, BatchOutcome)
+        assert outcome.dropped == (drop,)
+    assert mark.exists() == (content == b"else")
 
 
 def test_looking_for_what_was_moved_keeps_no_session_open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
-from support.spread_saves import FOLDER, Machine, final_of, name_of
+from support.spread_saves import FOLDER, SENT_AT, Machine, final_of, name_of
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
@@ -118,6 +119,14 @@ def test_the_last_part_makes_it_whole(site: Site) -> None:
         there = site.there / final_of(SAVE) / ".rla/whole.json"
         assert (note.size, note.mtime_ns) == (there.stat().st_size, there.stat().st_mtime_ns)
         assert note.order == 1
+
+
+def test_all_publishers_give_it_the_same_time(site: Site) -> None:
+    site.saved(SAVE)
+    making = site.there / PARTS_FOLDER / name_of(SAVE)
+    (making / ".rla/.rla-tmp-whole-00000000").write_text("another one is at it")
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert (site.there / final_of(SAVE) / ".rla/whole.json").stat().st_mtime == 1 + SENT_AT
 
 
 def test_a_part_whose_sizes_differ_is_missing(site: Site) -> None:
@@ -286,6 +295,94 @@ def test_the_fence_on_the_master_keeps_out_everywhere(site: Site) -> None:
     assert lone.look(site.session, SAVE).waits == ""  # its part is there no more, and the fence says why
     assert read_fence(lone.folder) == Fence(RUN, 2)
     assert not parts_path(lone.folder, SAVE).exists()
+
+
+def test_a_part_of_a_machine_that_is_not_in_the_new_job_goes(site: Site) -> None:
+    """The others had nothing of that save on the master, and have completed none since."""
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    assert site.b.look(site.session, SAVE).waits != ""
+    later = identity(2, epoch=2, world=4)
+    raise_fence(site.a.folder, RUN, 2)
+    site.a.save(later)
+    site.a.send(site.session, later)
+    assert site.a.look(site.session, later).waits != ""
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert not parts_path(site.b.folder, SAVE).exists()
+    assert site.left() == [name_of(later), "fence.json"]
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_fence_of_somebody_else_on_the_master_stops_nothing(site: Site, far: bool) -> None:
+    """Of another run, whose tree was copied there, or of an opening that nobody can have made yet."""
+    epoch = 1_000_000_000 * (int(time.time()) + 200_000)
+    there = site.there / PARTS_FOLDER / "fence.json"
+    there.parent.mkdir(parents=True)
+    there.write_bytes((Fence(RUN, epoch) if far else Fence("cd" * 16, 5)).encode())
+    raise_fence(site.a.folder, RUN, 1)
+    site.saved(SAVE)
+    assert site.b.look(site.session, SAVE).waits == ""
+    check_whole(site.there / final_of(SAVE))
+    assert site.a.look(site.session, SAVE).waits == ""
+    assert read_fence(site.a.folder) == Fence(RUN, 1)
+
+
+def test_a_fence_of_another_run_stays_here(site: Site) -> None:
+    """Which run the folder belongs to is for those who write here to say."""
+    site.b.save(SAVE)
+    site.b.send(site.session, SAVE)
+    (site.there / PARTS_FOLDER / "fence.json").write_bytes(Fence(RUN, 2).encode())
+    own = Fence("cd" * 16, 1)
+    (site.b.folder / PARTS_FOLDER / "fence.json").write_bytes(own.encode())
+    site.b.look(site.session, SAVE)
+    assert read_fence(site.b.folder) == own
+    assert not parts_path(site.b.folder, SAVE).exists()
+
+
+def test_what_is_kept_out_loses_its_name_at_once(tmp_path: Path) -> None:
+    """Another publisher that looked before the fence came writes into a folder that has all, or into none."""
+    first, calls, killed = Site(tmp_path / "first"), 0, True
+    first.saved(SAVE)
+    (first.there / PARTS_FOLDER / name_of(SAVE)).rename(first.there / final_of(SAVE))
+    files = sorted(path.name for path in (first.there / final_of(SAVE)).rglob("*"))
+    raise_fence(first.b.folder, RUN, 2)
+    here = parts_path(first.b.folder, SAVE)
+    (here.parent / "abandoned-1" / here.name).rename(here)
+    while killed:
+        shutil.copytree(first.folder, tmp_path / str(calls))
+        site = Site(tmp_path / str(calls))
+        killed = killed_at(calls, partial(site.b.look, site.session, SAVE))
+        final = site.there / final_of(SAVE)
+        assert not final.exists() or sorted(path.name for path in final.rglob("*")) == files
+        assert site.b.look(site.session, SAVE).waits == ""
+        assert not final.exists()
+        calls += 3
+    assert site.left() == ["fence.json"]
+
+
+def test_what_becomes_whole_while_it_is_taken_away_stays(site: Site) -> None:
+    """By a publisher that did not know the fence."""
+    site.saved(SAVE)
+    final, calls = site.there / final_of(SAVE), 0
+    with_both = whole_of(on_master(site).found.receipts).encode()
+    (site.there / PARTS_FOLDER / name_of(SAVE)).rename(final)
+    (final / ".rla/metadata").rename(final / ".metadata")
+    raise_fence(site.b.folder, RUN, 2)
+    here = parts_path(site.b.folder, SAVE)
+    (here.parent / "abandoned-1" / here.name).rename(here)
+
+    class Slow(FolderSession):
+        def rename(self, old: bytes, new: bytes) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                (final / ".rla/whole.json").write_bytes(with_both)
+            super().rename(old, new)
+
+    assert "became whole" in site.b.look(Slow(str(site.master)), SAVE).waits
+    assert check_whole(final) == 1
+    assert site.b.look(site.session, SAVE).waits == ""
+    assert site.b.has_named(SAVE)
 
 
 def test_something_else_under_the_name_stays(site: Site) -> None:

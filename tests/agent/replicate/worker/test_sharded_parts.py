@@ -9,9 +9,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.killed_child import killed_at
 from support.replication_lab import ITEM, Node
 from support.sharded_folders import RUN, check_whole, identity, parts_path
 from support.spread_saves import FOLDER, Machine, final_of, name_of
@@ -24,14 +26,17 @@ from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.status_text import as_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
 from rla_agent.replicate.worker import changed_files, sharded_parts
+from rla_agent.replicate.worker.scan import Folder
+from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import SaveIdentity
-from rla_client.contract.checkpoint.sharded_publish import raise_fence
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import finish_on_master, raise_fence
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import FetchError
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
 
 SAVE = identity(world=4)
 
@@ -72,6 +77,15 @@ class Agent:
         paths = {os.fsdecode(folder + b"/" + name): state for folder, name, state in rows}
         below = f"{FOLDER}/"
         return {path.removeprefix(below): state for path, state in paths.items() if path.startswith(below)}
+
+    def rows_after_a_look(self) -> dict[str, int]:
+        """What `rows` tells once the item's own folder was listed, with nothing in it."""
+        assert self.worker is not None
+        (served,) = self.worker._served.values()
+        item = os.fsencode(FOLDER)
+        served.database.parts.see(Folder(item, CHECKPOINT, item, live=True, files={}), ())
+        self.worker._ledger.commit()
+        return self.rows()
 
     @property
     def is_idle(self) -> bool:
@@ -170,6 +184,28 @@ def test_nothing_is_sent_again_by_an_agent_that_was_away_at_the_publication(pair
     check_whole(pair.there / final_of(SAVE))
 
 
+def test_an_agent_that_was_killed_before_the_name_was_taken_goes_on(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/.rla/{name}": CLEAN for name in ("metadata", "shard-1.json")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.a.close()
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    pair.b.close()
+    content, calls = (pair.there / final_of(SAVE) / ".rla/whole.json").read_bytes(), 0
+    while note_of_whole(parts_path(pair.a.machine.folder, SAVE)) is None:
+        assert killed_at(
+            calls, partial(finish_on_master, pair.a.machine.folder, content, FOLDER, pair.a.target)
+        )
+        calls += 1
+    for one in (pair.a, pair.b):
+        one.open()
+    pair.until_named()
+    assert pair.a.rows() == of_whole(SAVE, (0, 1))
+    assert list((pair.there / PARTS_FOLDER).iterdir()) == []
+    check_whole(pair.there / final_of(SAVE))
+
+
 def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
     """Nobody looks at all of it before a minute has passed; but its folders are watched."""
     log = pair.a.node.root / "log" / ITEM / "run.json"
@@ -204,6 +240,64 @@ def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
     raise_fence(pair.a.machine.folder, RUN, 2)
     assert not parts_path(pair.a.machine.folder, SAVE).exists()
     pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)
+
+
+def test_a_part_that_nobody_completes_costs_a_look_an_hour(pair: Pair) -> None:
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    assert pair.a.worker is not None
+    ledger, root = pair.a.worker._ledger, os.fsencode(pair.a.node.root)
+    for age, every in ((3600, 60), (100_000, 3600)):
+        since = time.time() - age
+        os.utime(parts_path(pair.a.machine.folder, SAVE), (since, since))
+        parts = WaitingParts(ledger, 1, root, pair.a.target, lambda _: None)
+        looked = []
+        for now in range(0, 3 * every + 1, 20):
+            looks = parts.take(now)
+            parts.looked(looks, ())
+            looked += [now] * len(looks)
+        assert looked == [0, every, 2 * every, 3 * every]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [{"replicate": ["log"]}, {"replicate_ignore": ["*.distcp"]}, {"replicate_max_file_bytes": 1000}],
+    ids=["kinds", "pattern", "size"],
+)
+def test_status_tells_of_parts_that_are_never_sent(tmp_path: Path, left_out: dict[str, object]) -> None:
+    pair = Pair(tmp_path, **left_out)
+    try:
+        for step in (1, 2):
+            pair.a.machine.save(identity(step, world=4))
+        words = "is not sent"
+        pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+        text = as_text(replication_status(pair.a.node.state))
+        assert text.count(words) == 1
+        assert "agent.replicate" in text
+        shutil.rmtree(pair.a.machine.folder / PARTS_FOLDER)
+        pair.until(lambda: words not in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+    finally:
+        pair.close()
+
+
+def test_what_cannot_be_looked_at_is_not_given_up(pair: Pair) -> None:
+    """An error of the disk, or a data root that is away, says nothing of what lies there."""
+    pair.a.machine.save(SAVE)
+    making = pair.there / PARTS_FOLDER / name_of(SAVE)
+    pair.until(lambda: (making / ".rla/shard-1.json").exists() and pair.a.is_idle, "a's part", pair.a)
+    before, parts = pair.a.rows(), pair.a.machine.folder / PARTS_FOLDER
+    parts.rename(parts.with_name("aside"))
+    parts.symlink_to(parts)  # too many links: an error other than that nothing is there
+    assert pair.a.rows_after_a_look() == before
+    parts.unlink()
+    parts.with_name("aside").rename(parts)
+    pair.a.node.root.rename(pair.folder / "away")
+    assert pair.a.rows_after_a_look() == before
+    (pair.folder / "away").rename(pair.a.node.root)
+    parts.rename(parts.with_name("aside"))
+    assert pair.a.rows_after_a_look() != before
+    assert CLEAN not in pair.a.rows().values()
 
 
 def test_a_later_save_of_the_time_step_takes_the_place_of_the_earlier(pair: Pair) -> None:

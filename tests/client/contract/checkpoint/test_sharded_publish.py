@@ -51,11 +51,15 @@ from rla_client.contract.checkpoint.sharded_publish import (
     read_whole,
     remove,
     remove_final,
+    waiting_parts,
     whole_of,
 )
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
 from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.layout import PARTS_FOLDER
+
+
+from rla_client.contract.checkpoint.sharded_status import sharded_status, whole_status
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import try_lock
 
@@ -466,11 +470,14 @@ def test_a_kill_at_each_call_heals(tmp_path: Path, older: bool) -> None:
             finish_on_master(folder, content, BELOW, "m")
 
         killed = killed_at(calls, work)
+        has_name = any(one.order == 2 for one in whole_status(machines[0]))
+        assert has_name or waiting_parts(machines[0]), "who settles, and the agent, still see it"
         publish_all(machines[0])  # a rank that looks meanwhile
         for one in sharded_status(machines[0]):
             assert not (one.whole and read_whole(one.path)), "only the master has all of it"
         assert finish_on_master(machines[0], content, BELOW, "m") == "checkpoint_1.dcp"
         assert parts_of(machines[0]) == []
+        assert not (machines[0] / "checkpoint_1.dcp" / PART_FILE).exists()
         fetch(machines[0] / "checkpoint_1.dcp", machines[2])
         assert check_whole(machines[0] / "checkpoint_1.dcp") == 2
         calls += 1
