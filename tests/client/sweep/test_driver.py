@@ -631,7 +631,7 @@ def test_optuna_with_failing_trials_and_a_metric_that_is_missing(lab: Lab, agent
     states = lab.states()
     assert set(states) <= {"finished", "failed"}
     assert len(states) == 6
-    assert "has no value of scroe" in told
+    assert "recorded no scroe" in told
     assert "scroe" in lab.run("status")
 
 

@@ -55,11 +55,8 @@ from rla_client.contract.checkpoint.sharded_publish import (
     whole_of,
 )
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
-from rla_client.contract.checkpoint.sharded_status import sharded_status
-from rla_client.contract.layout import PARTS_FOLDER
-
-
 from rla_client.contract.checkpoint.sharded_status import sharded_status, whole_status
+from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import try_lock
 
