@@ -389,7 +389,9 @@ def test_the_figures_of_a_copied_spool_are_drawn_for_who_trusts_it(places: Place
     for _ in range(2):
         began = time.monotonic()
         done = drain("--spool", str(copy))
-        assert (done.returncode, "3 figure(s) stay in this spool, not drawn. " in done.stdout) == (1, True), done
+        assert (done.returncode, "3 figure(s) stay in this spool, not drawn. " in done.stdout) == (1, True), (
+            done
+        )
         assert time.monotonic() - began < PATIENCE_S / 2, "nothing is waited for"
         assert (stored(log), list(results.glob("[!.]*"))) == ([0], [])
         assert len(list(copy.glob("*/blobs/figure-*"))) == 3
