@@ -251,7 +251,7 @@ def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(
     before = tree(local)
     tally = pull(FolderSession(str(remote)), str(local), ItemSelection())
     assert len(tally.failed) == 3
-    assert all("it stays" in line for line in tally.failed)
+    assert all("it is kept" in line for line in tally.failed)
     lost, run = f"log/{ITEM}/lost.json", f"log/{OTHER}/run.json"
     assert {**tree(local), run: ""} == {**before, run: "", lost: tree(remote)[lost]}
     copied = tmp_path / "copied"  # of the same runs, but nothing is sent from it: it follows the master
