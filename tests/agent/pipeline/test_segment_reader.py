@@ -51,7 +51,7 @@ def test_what_is_no_file_under_a_segments_name_holds_up_its_stream_only(lone: Lo
         side.stream.writer_left()
         for _ in range(5):
             side.stream.read_more(side.files)
-        assert f"segment {2 if what == 'folder' else 1} cannot be read" in str(
+        assert f"cannot read segment {2 if what == 'folder' else 1}, retrying" in str(
             side.stream.snapshot()["errors"]
         )
         assert not side.stream.at_end
