@@ -166,6 +166,7 @@ def test_a_run_that_is_opened_before_the_process_group_is_told_once_it_is_there(
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_a_resumed_run_cuts_the_rows_of_all_machines(
     machines: Callable[..., tuple[Machine, Machine]], master: Sshd
 ) -> None:

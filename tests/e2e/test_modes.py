@@ -65,6 +65,7 @@ def train(agent: Any, tmp_path: Path) -> Callable[[int], Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_a_run_is_as_open_as_the_umask_says(
     train: Callable[[int], Path], agent: Any, wait_until: Callable[..., Any]
 ) -> None:

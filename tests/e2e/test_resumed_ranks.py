@@ -110,6 +110,7 @@ def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
+@pytest.mark.further
 def test_the_rows_of_every_rank_go_on_at_the_checkpoint(
     tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -84,6 +84,7 @@ def loaded(folder: Path, world: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.further
 def test_other_numbers_of_ranks_load(tmp_path: Path, agent: Any) -> None:
     script = write_script(tmp_path, STATE, TRAIN)
     run(script, 2, 3)

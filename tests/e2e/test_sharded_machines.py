@@ -274,6 +274,7 @@ def test_without_the_agents_nothing_is_lost_and_the_training_goes_on(
     assert [found["step"] for found in all_told(both, "loaded")] == [1, 1]
 
 
+@pytest.mark.further
 def test_a_machine_that_sends_nothing_is_named(machines: Callable[..., tuple[Machine, ...]]) -> None:
     both = machines()
     config = both[1].config

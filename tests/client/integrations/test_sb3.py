@@ -234,6 +234,7 @@ def goes_on_exactly(scripts: Scripts, source: str, whole: list[str], *killed: li
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_statistics_stay_where_environments_are_in_other_processes(scripts: Scripts) -> None:
     source = f"""
 import sys

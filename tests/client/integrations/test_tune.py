@@ -90,6 +90,7 @@ def steps(run: RunFolder) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.brief
+@pytest.mark.further
 def test_trials_of_an_unchanged_script_are_runs(scripts: Scripts) -> None:
     done = scripts.run(ON_THE_DRIVER)
     assert done.stdout.startswith("False None ") or "\nFalse None " in done.stdout, done.stdout

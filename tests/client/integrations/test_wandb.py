@@ -921,6 +921,7 @@ for value in (1, 2):
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_several_processes_write_one_run_by_its_id(scripts: Scripts) -> None:
     """prime-rl's and wandb's own pattern: one primary, others by `mode="shared"` and the id alone."""
     scripts.run(

@@ -524,6 +524,7 @@ LRS = [0.5, 0.25, 1.0, 2.0, 4.0, 8.0]
 @pytest.mark.parametrize(
     "kill", [kill_driver, pytest.param(kill_runs, marks=further), pytest.param(kill_machine, marks=further)]
 )
+@pytest.mark.further
 def test_twelve_trainings_whatever_is_killed(lab: Lab, agent: Any, kill: Callable[[Lab, Any], None]) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     lab.train(LRS)

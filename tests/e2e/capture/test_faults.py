@@ -143,6 +143,7 @@ def same_as_plain(folder: Path, how: str, script: str, *words: str) -> set[str]:
     return set((folder / "broken.txt").read_text().split())
 
 
+@pytest.mark.further
 def test_what_hooks_call_raises(tmp_path: Path) -> None:
     broken = same_as_plain(tmp_path, "calls", USUAL, "--seed", "3")
     assert broken >= {

@@ -49,6 +49,7 @@ def test_a_second_sb3_model_has_its_own_run(tmp_path: Path) -> None:
     assert {first.about["state"], second.about["state"]} == {"finished"}
 
 
+@pytest.mark.further
 def test_transformers(tmp_path: Path) -> None:
     needs("transformers", "accelerate")
     found = capture(tmp_path, TRANSFORMERS, name="finetune.py")
@@ -74,6 +75,7 @@ def test_lightning(tmp_path: Path) -> None:
     assert not run.captured["errors"]
 
 
+@pytest.mark.further
 def test_accelerate(tmp_path: Path) -> None:
     needs("accelerate")
     found = capture(tmp_path, ACCELERATE)
@@ -91,6 +93,7 @@ def test_mlflow(tmp_path: Path) -> None:
     assert len(found.run.values()) == 9
 
 
+@pytest.mark.further
 def test_trackio(tmp_path: Path) -> None:
     needs("trackio")
     found = capture(
@@ -116,6 +119,7 @@ def test_swanlab(tmp_path: Path) -> None:
     assert values["group/a", 0] == 1
 
 
+@pytest.mark.further
 def test_rsl_rl(tmp_path: Path) -> None:
     needs("rsl_rl")
     found = capture(tmp_path, RSL_RL, name="walk.py")
@@ -140,6 +144,7 @@ def test_parameters_of_command_lines(tmp_path: Path, library: str) -> None:
     assert not found.run.captured["errors"]
 
 
+@pytest.mark.further
 def test_environments_seeds_and_files(tmp_path: Path) -> None:
     script = """
 import gymnasium, pickle, torch
@@ -176,6 +181,7 @@ def test_a_module_and_the_programs_own_sitecustomize(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
+@pytest.mark.further
 def test_interpreters_that_take_no_path(tmp_path: Path, flag: str) -> None:
     found = capture(tmp_path, "print('done')", flags=[flag])
     assert (found.code, found.stdout) == (0, b"done\n")
@@ -212,6 +218,7 @@ def test_beside_tools_that_hook_programs_too(tmp_path: Path, tool: str, order: s
     assert found.stdout == b"True\n" or (words and order == "outside")
 
 
+@pytest.mark.further
 def test_check_says_which_python_would_be_captured(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("open('ran', 'w')")
     rla = str(Path(sys.executable).with_name("rla"))

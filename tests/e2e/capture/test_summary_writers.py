@@ -146,6 +146,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "method", ["spawn", *(pytest.param(method, marks=further) for method in ("fork", "forkserver"))]
 )
+@pytest.mark.further
 def test_workers_join_the_run_of_their_parent(tmp_path: Path, method: str) -> None:
     found = capture(tmp_path, WORKERS, method, "first")
     assert found.stdout == b"[0, 0]\n", found.stderr
@@ -160,6 +161,7 @@ def test_workers_without_a_run_open_none(tmp_path: Path) -> None:
     assert "nothing was captured: only worker processes logged (2 values)" in found.stderr
 
 
+@pytest.mark.further
 def test_a_writer_after_all_were_closed_begins_a_run(tmp_path: Path) -> None:
     script = """
 import argparse
@@ -223,6 +225,7 @@ print("done", random.seed(1), random.random())
 @pytest.mark.parametrize(
     "where", ["recorder.scalar", "recorder.event", "recorder.session", "summary_writers._see_event"]
 )
+@pytest.mark.further
 def test_an_error_of_ours_switches_a_part_off(tmp_path: Path, where: str) -> None:
     hook, _, name = where.partition(".")
     script = BROKEN.replace("HOOK", hook).replace("NAME", name)
@@ -251,6 +254,7 @@ def test_a_data_root_that_cannot_be_written(tmp_path: Path) -> None:
     assert "nothing was captured: no run could be opened" in found.stderr
 
 
+@pytest.mark.further
 def test_warnings_that_are_errors(tmp_path: Path) -> None:
     script = PPO.replace("MODULE", "tensorboardX")
     found = capture(tmp_path, script, flags=["-W", "error"])
@@ -303,6 +307,7 @@ print(*found, "rla_client" in sys.modules)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torchrun is asked for its ranks' variables")
+@pytest.mark.further
 def test_ranks_of_torchrun_make_one_run(tmp_path: Path) -> None:
     from support.capture_lab import capture_command
 
@@ -341,6 +346,7 @@ for thread in threads:
     assert found.run.values() == {(f"t{number}", step): step for number in range(8) for step in range(20)}
 
 
+@pytest.mark.further
 def test_an_exception_of_a_signal_handler_is_the_programs(tmp_path: Path) -> None:
     script = """
 import signal, sys

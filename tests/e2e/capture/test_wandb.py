@@ -52,6 +52,7 @@ def test_beside_wandb(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not INSTALLED, reason="wandb is not installed; `make test-capture` does it")
+@pytest.mark.further
 def test_each_run_of_wandb_is_a_run(tmp_path: Path) -> None:
     script = """
 import wandb
@@ -78,6 +79,7 @@ def test_in_the_place_of_wandb(tmp_path: Path, sync: str) -> None:
 
 
 @pytest.mark.skipif(INSTALLED, reason="wandb is installed here")
+@pytest.mark.further
 def test_who_can_do_without_wandb_finds_none(tmp_path: Path) -> None:
     script = """
 import importlib.util

@@ -111,6 +111,7 @@ def test_from_the_list_to_a_run_and_back(run: RunView) -> None:
     run.page.locator("#runs-table .row[data-number]").first.wait_for()
 
 
+@pytest.mark.further
 def test_tabs_by_keyboard_and_in_the_address(run: RunView) -> None:
     run.open()
     run.page.get_by_role("tab", name="Overview").focus()
@@ -146,6 +147,7 @@ def test_tags_and_note_are_written(run: RunView, rla: Rla) -> None:
     )
 
 
+@pytest.mark.further
 def test_a_note_that_is_being_written_is_not_taken_away(page_server: Serve, root: Path, page: Page) -> None:
     """A live run's page looks again and again; what somebody types stays."""
     live = LiveRun(root)
@@ -196,6 +198,7 @@ def test_a_double_click_asks_once(run: RunView) -> None:
     assert dialog.count() == 1
 
 
+@pytest.mark.further
 def test_a_run_that_is_not_there(run: RunView, faults: Faults) -> None:
     faults.allow("400|404")
     run.page.goto(f"{run.server.url}#/run/0/task/2026/01/01/nothing")
@@ -245,6 +248,7 @@ def test_of_a_long_log_the_end_is_shown_and_what_came_before_on_demand(run: RunV
     run.until_text("line 1499999")
 
 
+@pytest.mark.further
 def test_a_hostile_log_is_text(run: RunView) -> None:
     hostile = "x" * 300_000 + "\r\0\n" + "".join(f"{text}\n" for text in HOSTILE)
     (run.folder("log") / "log.txt").write_text(hostile)
@@ -298,6 +302,7 @@ def shown_colour(view: RunView, place: int = 0) -> list[int]:
     return found
 
 
+@pytest.mark.further
 def test_pictures_over_time(run: RunView) -> None:
     run.open("tab=media")
     run.page.locator("figure img").first.wait_for()
@@ -353,6 +358,7 @@ def test_a_film_plays_and_is_wound(run: RunView) -> None:
     assert film.evaluate("(film) => [film.videoWidth, film.currentTime]") == [64, 3]
 
 
+@pytest.mark.further
 def test_what_a_run_left_as_a_page_is_saved_not_run(run: RunView) -> None:
     evil = "<script>window.opener?.postMessage('x', '*'); document.title = 'hacked'</script>"
     (run.folder("results") / "page.html").write_text(evil)
@@ -398,6 +404,7 @@ def test_system_charts(run: RunView) -> None:
 # -- states -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.further
 def test_a_failed_run_shows_why(page_server: Serve, root: Path, page: Page) -> None:
     index = write_page_run(root, 0, state="failed")
     folder = root / "log" / TABLE / index
@@ -429,6 +436,7 @@ def test_a_live_run_tells_of_its_end(page_server: Serve, root: Path, page: Page)
     view.until_text("failed")
 
 
+@pytest.mark.further
 def test_the_pages_of_hostile_runs(page_server: Serve, root: Path, page: Page) -> None:
     indices = write_hostile(root)
     server = page_server(root)
@@ -500,6 +508,7 @@ def test_leaving_a_page_stops_what_it_asked_for(run: RunView) -> None:
     assert not [url for url in asked if url.endswith("/api/run")]
 
 
+@pytest.mark.further
 def test_a_run_opens_on_its_curves(run: RunView) -> None:
     """Its metrics in panels, its pictures, its use of the machine; parameters and note beside them."""
     lines = ["timestamp,cpu_percent", *(f"{1.79e9 + row},{50 + row}" for row in range(20))]

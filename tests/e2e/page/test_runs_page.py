@@ -92,6 +92,7 @@ def test_the_page_opens_again_without_the_token_in_its_address(sweep: View) -> N
 
 
 @slow
+@pytest.mark.further
 def test_sorting(sweep: View) -> None:
     sweep.head("return").click()
     sweep.until_numbers([2, 1, 0, 5, 4, 3])
@@ -154,6 +155,7 @@ def test_a_filter_is_completed(sweep: View, faults: Faults) -> None:
 
 
 @slow
+@pytest.mark.further
 def test_grouping_the_list(sweep: View) -> None:
     sweep.group("lr")
     sweep.page.wait_for_selector("#runs-table .row.group")
@@ -222,6 +224,7 @@ def test_colours_are_the_same_everywhere_and_stay(sweep: View) -> None:
 
 
 @slow
+@pytest.mark.further
 def test_columns_that_differ_and_columns_that_were_chosen(sweep: View) -> None:
     assert "net.width" not in sweep.columns()
     sweep.page.click("button[name=columns]")
@@ -291,6 +294,7 @@ def test_an_empty_database_says_what_to_do(page_server: Serve, root: Path, page:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_a_panel_draws_the_values_of_the_tables(sweep: View, root: Path) -> None:
     told = sweep.server.ask("runs")
     for metric in ("return", "loss"):
@@ -400,6 +404,7 @@ def test_a_zoom_that_a_logarithmic_axis_cannot_show(page_server: Serve, root: Pa
 
 
 @slow
+@pytest.mark.further
 def test_another_x(sweep: View, root: Path) -> None:
     sweep.field("x").fill("loss")
     sweep.field("x").press("Enter")
@@ -468,6 +473,7 @@ def test_bands_are_those_of_rla_plot(page_server: Serve, root: Path, page: Page,
 
 
 @slow
+@pytest.mark.further
 def test_a_group_has_one_name_and_colour_and_loses_no_run(page_server: Serve, root: Path, page: Page) -> None:
     """Values that are spelled in many ways, or are no numbers; a panel whose runs have no such parameter."""
     values = [1e-5, 1e-6, 1e-7, 1e6, 1.0, "1.0", 1, None, True, "text", 0.1 + 0.2, 2.5e22, "1e-5"]
@@ -584,6 +590,7 @@ def test_pointing_at_a_curve_names_it_in_the_list(sweep: View) -> None:
 
 
 @slow
+@pytest.mark.further
 def test_metrics_are_found_by_name(sweep: View) -> None:
     sweep.page.wait_for_function("() => document.querySelectorAll('section.panel').length === 2")
     sweep.field("metrics").fill("LOS")
@@ -746,6 +753,7 @@ def test_news_take_no_click_away(page_server: Serve, root: Path, page: Page) -> 
 
 
 @slow
+@pytest.mark.further
 def test_a_new_run_appears_and_one_that_went_goes(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0)
     view = View(page, page_server(root))
@@ -837,6 +845,7 @@ def test_a_connection_that_died_silently_is_made_anew(page_server: Serve, root: 
 
 
 @slow
+@pytest.mark.further
 def test_what_a_hostile_run_wrote_is_text(page_server: Serve, root: Path, page: Page, faults: Faults) -> None:
     faults.allow("400")  # a filter that is half typed
     write_hostile(root)

@@ -27,6 +27,7 @@ def near(tmp_path: Path, make_node: Callable[..., Node]) -> Node:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_a_list_of_databases_that_cannot_be_read_ends_no_replication(tmp_path: Path, near: Node) -> None:
     near.run()
     near.start()

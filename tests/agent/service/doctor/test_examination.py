@@ -9,9 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from rla_agent.service.doctor.examination import examine
+from rla_agent.service.doctor.surroundings import Surroundings
 from rla_client.contract.agent.places import Places
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "doctor.md"
+
+
+def test_on_another_system_than_linux_that_is_all_it_finds(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del places
+    monkeypatch.setattr(sys, "platform", "darwin")
+    (found,) = examine(Surroundings.here(None))
+    assert (found.name, found.level) == ("system", "fault")
 
 
 @pytest.mark.slow

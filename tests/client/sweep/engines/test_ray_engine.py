@@ -194,6 +194,7 @@ def test_worker_killed(sweep: Sweep) -> None:
 
 @pytest.mark.slow
 @pytest.mark.brief
+@pytest.mark.further
 def test_driver_and_program_killed(sweep: Sweep) -> None:
     sweep.runs = 3
     sweep.write(parameters={"lr": [0.1]}, seeds=3, resources={"parallel": 2})
