@@ -121,6 +121,7 @@ def bench(places: Places, new_agent: Callable[..., Any], tmp_path: Path) -> Iter
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_no_value_of_a_field_ends_the_agent(bench: Bench) -> None:
     """Each field with each value; what hypothesis mixes comes below."""
     names = sorted({*bench.opening("bad").to_fields(), *OTHERS})

@@ -51,6 +51,7 @@ def test_sums_are_not_made_of_what_was_written_a_moment_ago(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_sums_follow_a_file_that_changes_after_the_end(node: Node, master: Sshd) -> None:
     """A tag or a note of an ended run: `sha256sum -c` on the master would call that damage."""
     log = node.run(state="finished")

@@ -358,6 +358,7 @@ def test_ten_thousand_metrics(page_server: Serve, root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_ten_thousand_runs(page_server: Serve, root: Path) -> None:
     write_many_runs(root)
     server = page_server(root)

@@ -52,7 +52,9 @@ def held_up(node: Node) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["a new file of an item", "a new run", "a row"])
+@pytest.mark.parametrize(
+    "what", ["a new file of an item", pytest.param("a new run", marks=pytest.mark.further), "a row"]
+)
 def test_nothing_is_written_beneath_a_disk_that_is_away(sent: Node, master: Sshd, what: str) -> None:
     with unmounted(master) as empty:
         if what == "a row":
@@ -121,6 +123,7 @@ def test_an_item_that_is_back_unparks_itself(pump: Pump, node: Node, master: Ssh
     pump.until(lambda: same_trees(node, master.root), 30, "all being there")
 
 
+@pytest.mark.further
 def test_an_item_that_is_sent_again_is_sent_as_a_whole(pump: Pump, node: Node, master: Sshd) -> None:
     finished_item(node)
     pump.until(lambda: same_trees(node, master.root), 30, "all being there")
