@@ -89,7 +89,6 @@ def test_a_run_is_as_open_as_the_umask_says(
 
 
 @pytest.mark.slow
-@pytest.mark.further
 def test_runs_of_the_same_code_do_not_open_each_other(train: Callable[[int], Path], tmp_path: Path) -> None:
     """Equal contents are one file of the store, and a link has the mode of its file."""
     (tmp_path / "data").mkdir(mode=0o755)
