@@ -180,9 +180,7 @@ class ShardedRun:
             mine = answer.unsent
             if not mine and self.ranks.rank == beside[0]:
                 mine = self._fence_off(place)
-            self.problem = _listed(
-                self.ranks.gather(mine)
-            )  # nobody takes his word away before all have looked
+            self.problem = _listed(self.ranks.gather(mine))  # no word goes before all have looked
             return place
         finally:
             if self.ranks.rank == 0 or answer.word != told.word:

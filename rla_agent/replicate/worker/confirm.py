@@ -204,7 +204,8 @@ class Confirmations:
                 again = max(file.sent_at, time.time() if one.what == "unknown" else 0.0) + CONFIRM_S
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
                 continue
-            if (one.what == "missing" and is_in_making(file.path)) or self._is_of_several(file.path):
+            published = one.what == "missing" and is_in_making(file.path)
+            if published or (file.here and self._is_of_several(file.path)):
                 # another machine gave it its name, or has put a later save in its place
                 self._ledger.confirm(file.key, file.sent_at, time.time() + CONFIRM_S)
                 continue

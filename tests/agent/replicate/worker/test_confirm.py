@@ -239,6 +239,23 @@ def test_what_is_lost_there_and_no_more_here_is_told(lab: Lab) -> None:
     assert replication_status(lab.state)["lost"] == []
 
 
+def test_a_pruned_checkpoint_that_the_master_lost_is_told(tmp_path: Path) -> None:
+    checkpoint = ITEM + b"/checkpoint_5.dcp"
+    lab = Lab(tmp_path, path=checkpoint + b"/__0_0.distcp")
+    mark = Key(lab.ledger.folder(lab.number, checkpoint + b"/.rla", lab.kind, ITEM), b"whole.json")
+    lab.ledger.mark(mark, lab.number, 1, 0, 0.0)
+    lab.ledger.set_state(mark, PRUNED)
+    lab.send(synced=True)
+    lab.ledger.set_state(lab.key, PRUNED)
+    lab.there.unlink()
+    lab.confirmations.doubt()
+    assert lab.look() == 1
+    lab.ledger.commit()
+    assert replication_status(lab.state)["lost"] == [os.fsdecode(lab.path)]
+    lab.link.close()
+    lab.ledger.close()
+
+
 def test_appends_are_synced_together(lab: Lab) -> None:
     lab.send(synced=False)  # at 0 s
     assert lab.confirmations.take_syncs(RESTED_S / 2) == ()
