@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 def continue_at(data: RunData, point: ResumePoint) -> None:
     """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
     from rla_client.run.resume.abandoned_files import abandon_later  # noqa: PLC0415 - rarely needed
-    from rla_client.run.resume.worker_tables import cut_worker_tables  # noqa: PLC0415
+    from rla_client.run.resume.worker_tables import cut_worker_tables, saved_moment  # noqa: PLC0415
 
     setup, item = data.setup, point.item
     take_parameters(setup, item)
     changed = changed_parameters(item, setup.hyper_param, setup.secrets())
     abandon_later(point)
     cut_worker_tables(point)
+    resumed = point.name, point.time_step, saved_moment(point)  # before the agent cuts the table itself
     end_run(data, "finished", "")
     with entered(data):
         clear_time()
         run = open_item_run(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
         data.save_after(point.saved_before)
         set_current(run.logger, data.scope)
-    resumed = point.name, point.time_step, None if point.order is None else point.order / 1e9
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
     data.mark_parameters(run)
     bind_recorders(run, item)

@@ -6,9 +6,10 @@ The agent cuts those of the main process when its stream begins (rla_agent/pipel
 cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
 ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
 
-A row counts as later when its time-step is above the checkpoint's and it was recorded after the checkpoint
-was saved: where time-steps begin at 0 again (stages of a curriculum), the earlier stages stay. So it is with
-events: a file is cut before the first later one, as the main process's is, and one without others goes aside.
+A row counts as later when its time-step is above the checkpoint's. Where time-steps begin at 0 again (stages
+of a curriculum), it must also have been recorded after the checkpoint was saved: the earlier stages stay.
+Else the moment says nothing, for a rank may have been ahead of the main process then. So it is with events:
+a file is cut before the first later one, as the main process's is, and one without others goes aside.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def cut_worker_tables(point: ResumePoint) -> None:
 
     One that cannot be read or written stays as it is, with a warning.
     """
-    limit = moment = -math.inf
-    if point.time_step is not None:
-        limit, moment = float(point.time_step), -math.inf if point.order is None else point.order / 1e9
+    limit = -math.inf if point.time_step is None else float(point.time_step)
+    saved = saved_moment(point)
+    moment = -math.inf if saved is None else saved
     folder = Path(point.item.folder(LOG))
     for name in sorted(os.listdir(folder)):
         found = _TABLE.fullmatch(name)
@@ -66,6 +67,26 @@ def cut_worker_tables(point: ResumePoint) -> None:
                     cut_events(held / path.name, aside, limit, moment)
             except (OSError, BrokenFileError) as error:
                 warn(f"{path} keeps its events after the checkpoint: {error}")
+
+
+def saved_moment(point: ResumePoint) -> float | None:
+    """When the checkpoint was saved, Unix seconds, if time-steps had begun anew before; else None.
+
+    The main process's own table tells: what it recorded before that save is of a later time-step only then.
+    """
+    if point.time_step is None or point.order is None:
+        return None
+    limit, saved = float(point.time_step), point.order / 1e9
+    log = Path(point.item.folder(LOG))
+    for name in ("progress.csv", "progress.json"):
+        try:
+            with open_plain(log / name) as file:
+                _, records, place = _rows(file, name)
+                began_anew = any(step > limit and recorded <= saved for step, recorded in map(place, records))
+                return saved if began_anew else None
+        except (OSError, BrokenFileError):
+            continue
+    return saved
 
 
 def is_writer(log: Path, label: str) -> bool:
@@ -166,8 +187,7 @@ def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
         BrokenFileError: it is a link, or no file.
     """
     with open_plain(path) as file:
-        records = iter(file) if path.suffix == ".json" else _records(file)
-        head, place = (b"", _place_in_line) if path.suffix == ".json" else _table(next(records, b""))
+        head, records, place = _rows(file, path.name)
         keep = len(head)
         for record in records:
             step, recorded = place(record)
@@ -193,6 +213,15 @@ def _move_rest(file: BinaryIO, abandoned: Path, path: Path, head: bytes) -> bool
             copy.write(data)
             data = file.read(1 << 20)
     return True
+
+
+def _rows(file: BinaryIO, name: str) -> tuple[bytes, Iterator[bytes], Callable[[bytes], Placed]]:
+    """Header, rows and what reads a row's place, of a CSV or of JSON lines."""
+    if name.endswith(".json"):
+        return b"", iter(file), _place_in_line
+    records = _records(file)
+    head, place = _table(next(records, b""))
+    return head, records, place
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from rla_client.run.resume.worker_tables import (
     cut_table,
     cut_worker_tables,
     is_writer,
+    saved_moment,
 )
 
 HEAD = "loss,text,time-step,timestamp\n"
@@ -99,6 +100,32 @@ def test_what_a_link_leads_to_is_not_cut(tmp_path: Path, kind: str) -> None:
     )  # fmt: skip
     cut_worker_tables(cast("ResumePoint", point))
     assert (table.read_bytes(), file.read_bytes()) == before
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_rank_that_was_ahead_at_the_save_is_cut_by_its_time_step(
+    tmp_path: Path, ending: str, *, anew: bool
+) -> None:
+    """Its later rows are older than the checkpoint; only an earlier stage's stay for that."""
+
+    def write(name: str, *placed: tuple[float, float]) -> Path:
+        path = tmp_path / f"{name}.{ending}"
+        lines = [json.dumps({"time-step": step, "timestamp": moment}) + "\n" for step, moment in placed]
+        path.write_text(HEAD + csv_rows(*placed) if ending == "csv" else "".join(lines))
+        return path
+
+    stage = [(80.0, 1.0)] if anew else []
+    write("progress", *stage, (1, 2.0), (49, 10.0), (50, 12.0))
+    ahead = write("progress.rank1", *stage, (1, 2.0), (49, 3.0), (50, 4.0), (99, 5.0))
+    point = SimpleNamespace(
+        item=SimpleNamespace(folder=lambda _: str(tmp_path)), time_step=49, order=11 * 10**9,
+        name="checkpoint", continues=SimpleNamespace(abandoned="abandoned-1"),
+    )  # fmt: skip
+    assert saved_moment(cast("ResumePoint", point)) == (11.0 if anew else None)
+    cut_worker_tables(cast("ResumePoint", point))
+    assert ("99" in ahead.read_text()) is anew
+    assert (tmp_path / "abandoned-1" / ahead.name).exists() is not anew
 
 
 def test_without_a_moment_the_time_step_counts(tmp_path: Path) -> None:
