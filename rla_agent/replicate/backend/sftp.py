@@ -76,7 +76,7 @@ def _write(over: wire.Wire, handle: bytes, offset: int, data: memoryview) -> lis
     at = 0
     while at < len(data):
         piece = data[at : at + over.chunk_bytes()]
-        sent.append(over.submit(wire.write_request(handle, offset + at, piece)))
+        sent.append(over.submit(wire.write_request(handle, offset + at, len(piece)), piece))
         at += len(piece)
     return sent
 
@@ -577,7 +577,8 @@ class SftpSession(Session):
             if not data:
                 self._abandon(waiting, handle, job.temp)
                 raise SourceChangedError(job.path)
-            waiting.append((self._wire.submit(wire.write_request(handle, at, data)), at + len(data)))
+            request = wire.write_request(handle, at, len(data))
+            waiting.append((self._wire.submit(request, data), at + len(data)))
             at += len(data)
             while waiting and self._wire.answered(waiting[0][0]):
                 self._confirm(job, waiting, behind)
@@ -632,7 +633,8 @@ class SftpSession(Session):
         limit = self._wire.write_bytes
         fitting = [piece[start : start + limit] for piece in pieces for start in range(0, len(piece), limit)]
         for piece in fitting:
-            reply = self._wire.call(wire.write_request(handle, at, piece))
+            request = wire.write_request(handle, at, len(piece))
+            reply = self._wire.wait(self._wire.submit(request, piece))
             if reply.status != wire.OK:
                 self._wire.call(wire.resize(wire.FSETSTAT, handle, at))  # a torn piece must not stay
                 self._check(reply, "append to", path)

@@ -152,10 +152,9 @@ def mkdir_request(path: bytes, mode: int | None = None) -> bytes:
     return bytes([MKDIR]) + _packed(path) + attributes
 
 
-def write_request(handle: bytes, offset: int, data: bytes | memoryview) -> bytes:
-    """WRITE of `data` at `offset`."""
-    head = bytes([WRITE]) + _packed(handle) + struct.pack(">QI", offset, len(data))
-    return b"".join((head, data))
+def write_request(handle: bytes, offset: int, count: int) -> bytes:
+    """WRITE at `offset`; its `count` bytes are the body given to `Wire.submit`."""
+    return bytes([WRITE]) + _packed(handle) + struct.pack(">QI", offset, count)
 
 
 def read_request(handle: bytes, offset: int, count: int) -> bytes:
@@ -263,8 +262,8 @@ class Wire:
         except LinkError as error:
             raise LinkError("start sftp", b"", error.why, START_HINT) from error
 
-    def submit(self, request: bytes, *, syncs: bool = False) -> int:
-        """Queue a request; waits while the window is full. Returns its id.
+    def submit(self, request: bytes, body: bytes | memoryview = b"", *, syncs: bool = False) -> int:
+        """Queue a request and what a write carries; waits while the window is full. Returns its id.
 
         `syncs`: it waits for the server's disk, and what is queued behind it does, too: how long that takes
         says nothing of the link.
@@ -272,7 +271,7 @@ class Wire:
         Raises:
             LinkError: the connection failed, or has made all the requests that it can.
         """
-        size = len(request)
+        size = len(request) + len(body)
         while self._waiting and self._outstanding + size > self.window_bytes:
             self._receive()
         number = self._next
@@ -286,7 +285,8 @@ class Wire:
         if syncs:
             self._syncs.add(number)
         self._out += struct.pack(">IBI", size + 4, request[0], number)
-        self._out += memoryview(request)[1:]
+        self._out += request[1:]
+        self._out += body
         if len(self._out) >= _FLUSH_BYTES:
             self.flush()
         return number
@@ -340,8 +340,8 @@ class Wire:
 
     def flush(self) -> None:
         """Hand what is queued to the channel."""
-        view = memoryview(bytes(self._out))
-        self._out.clear()
+        view = memoryview(self._out)
+        self._out = bytearray()  # what is being sent is not copied once more
         at = 0
         while at < len(view):
             try:
