@@ -14,7 +14,7 @@ import pytest
 
 import rla_client
 from rla_client import logger
-from rla_client.compat import _NAMES
+from rla_client.compat.rla_names import NAMES
 from rla_client.run.record.run_logger import Logger
 
 OLD_SCRIPT = """
@@ -209,7 +209,7 @@ def test_the_logger_serves_stable_baselines_names() -> None:
 
 def test_the_originals_constants_are_importable_from_the_top() -> None:
     for module in ("RLA.const", "RLA.easy_log.const"):
-        for name, (home, attribute) in _NAMES[module].items():
+        for name, (home, attribute) in NAMES[module].items():
             if name != "HYPARAM":
                 assert getattr(rla_client, name) == getattr(importlib.import_module(home), attribute), name
     assert (rla_client.DEFAULT_X_NAME, rla_client.LOG_NAME_FORMAT_VERSION.V1) == ("time-step", "v1")
@@ -310,7 +310,7 @@ def test_the_older_plot_function_draws(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from support.written_runs import write_run
 
-    from rla_client.compat import plot_res_func
+    from rla_client.compat.plot_res_func import plot_res_func
 
     for number in range(2):
         write_run(tmp_path, number=number, info=f"&seed={number}")

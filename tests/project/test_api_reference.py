@@ -12,7 +12,7 @@ import pytest
 import rla_agent
 import rla_client
 from rla_client import compat, exp_manager, logger, time_step_holder
-from rla_client.compat import RLA_NAMES
+from rla_client.compat.rla_names import RLA_NAMES
 from rla_client.manager import ExpManager
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"

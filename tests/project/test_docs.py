@@ -30,7 +30,7 @@ from support.waiting import wait_until
 
 import rla_client
 from rla_client import logger
-from rla_client.compat import RLA_NAMES
+from rla_client.compat.rla_names import RLA_NAMES
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE
 from rla_client.manager import ExpManager
