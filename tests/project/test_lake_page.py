@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.database.lake.sql_process import VIEWS
+from rla_client.database.lake.sql_views import VIEWS
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "lake.md"
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")

@@ -19,7 +19,17 @@ from weakref import finalize
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.database.lake import sql_process
-from rla_client.database.lake.sql_process import receive, send, told
+from rla_client.database.lake.sql_errors import told
+from rla_client.database.lake.sql_frames import (
+    END,
+    FAILED,
+    REQUEST,
+    TABLE,
+    as_stream,
+    error_of,
+    receive,
+    send,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -172,10 +182,10 @@ class Query:
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            send(pipe, sql_process.REQUEST, json.dumps(request).encode("utf-8", "surrogatepass"))
+            send(pipe, REQUEST, json.dumps(request).encode("utf-8", "surrogatepass"))
             for name, table in tables.items():
-                stream = sql_process.as_stream(table.schema, *table.to_batches())
-                send(pipe, sql_process.TABLE, name.encode() + b"\0" + stream)
+                stream = as_stream(table.schema, *table.to_batches())
+                send(pipe, TABLE, name.encode() + b"\0" + stream)
         except OSError as error:
             raise self._ended() from error
 
@@ -185,8 +195,8 @@ class Query:
             kind, content = receive(self._process.stdout)
         except EOFError as error:
             raise self._ended() from error
-        if kind == sql_process.FAILED:
-            raise sql_process.error_of(content)
+        if kind == FAILED:
+            raise error_of(content)
         return kind, content
 
     def _ended(self) -> DatabaseError:
@@ -207,7 +217,7 @@ class Query:
         try:
             while True:
                 kind, content = self._answer()
-                if kind == sql_process.END:
+                if kind == END:
                     return
                 taken += len(content)
                 if most_bytes is not None and taken > most_bytes:

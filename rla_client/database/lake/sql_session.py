@@ -31,8 +31,8 @@ from rla_client.database.lake.lake_reader import Lake, RunName, available
 from rla_client.database.lake.part_files import check_file, plain_path
 from rla_client.database.lake.run_tables import RunData, make_tables, read_files, read_rows, read_system
 from rla_client.database.lake.sample_table import sample_table
-from rla_client.database.lake.sql_process import VIEWS
 from rla_client.database.lake.sql_query import Clock, Query
+from rla_client.database.lake.sql_views import VIEWS
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import LIVE_S
 from rla_client.database.signatures import SamplesSignatures
