@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rla_client.launcher import deterministic, dowel
     from rla_client.launcher.context import ExperimentContext, SnapshotConfig
     from rla_client.launcher.deterministic import get_seed, set_seed
-    from rla_client.launcher.dowel import Histogram, logger, tabular
+    from rla_client.launcher.dowel.dowel_logger import logger
+    from rla_client.launcher.dowel.table_input import Histogram, tabular
     from rla_client.launcher.performance import log_performance, obtain_evaluation_episodes
     from rla_client.launcher.runner import LocalRunner, Trainer
     from rla_client.launcher.sampling.env_spec import EnvSpec, StepType

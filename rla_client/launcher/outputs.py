@@ -22,7 +22,7 @@ from rla_client import logger as rla_logger
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.spool.protocol import FrameKind, TextTarget, pack
 from rla_client.launcher import dowel
-from rla_client.launcher.dowel import time_lead
+from rla_client.launcher.dowel.log_outputs import time_lead
 from rla_client.launcher.folder_lock import FolderLock
 from rla_client.launcher.past_outputs import PastRow, hide_events, past_rows, past_text
 from rla_client.launcher.pending_streams import await_end, kind_of

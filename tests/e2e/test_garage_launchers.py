@@ -21,7 +21,8 @@ import numpy as np
 from rla_client import wrap_experiment
 from rla_client.launcher import LocalRunner
 from rla_client.launcher.deterministic import set_seed
-from rla_client.launcher.dowel import logger, tabular
+from rla_client.launcher.dowel.dowel_logger import logger
+from rla_client.launcher.dowel.table_input import tabular
 from rla_client.launcher.sampling.local_sampler import LocalSampler
 
 

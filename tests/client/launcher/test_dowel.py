@@ -13,7 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher import dowel, wrap_experiment
-from rla_client.launcher.dowel import Histogram, TabularInput, logger, tabular
+from rla_client.launcher.dowel.dowel_logger import logger
+from rla_client.launcher.dowel.table_input import Histogram, TabularInput, tabular
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.pending_streams import await_end
 

@@ -16,7 +16,8 @@ import pytest
 
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.change_lock import changing
-from rla_client.database.fsck import find_faults, repair
+from rla_client.database.fsck import find_faults
+from rla_client.database.fsck_repairs import repair
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"
@@ -86,7 +87,8 @@ def test_repaired_tables(database: Path) -> None:
 
 
 def test_the_csv_output_of_dowels_manner(tmp_path: Path) -> None:
-    from rla_client.launcher.dowel import CsvOutput, TabularInput
+    from rla_client.launcher.dowel.log_outputs import CsvOutput
+    from rla_client.launcher.dowel.table_input import TabularInput
 
     output = CsvOutput(tmp_path / "x.csv")
     for number, text in enumerate(HARD):
