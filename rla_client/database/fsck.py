@@ -1,6 +1,6 @@
-"""The faults in a database's files, with their repairs (`rla fsck`).
+"""The faults in a database's files (`rla fsck`).
 
-Each kind has one check and, where that loses nothing, one repair; what is taken away goes to the trash:
+Each kind has one check and, where that loses nothing, one repair (`fsck_repairs`):
 
     torn-row      progress.csv or progress.<role>.csv ends in the middle of a row
                                                                  cut off, the torn bytes to the trash
@@ -20,28 +20,24 @@ Each kind has one check and, where that loses nothing, one repair; what is taken
     no-params     a run that has hyper-parameters in no file     none
     lost          rows or files that the run could not keep      none
 
-Runs that are being written are passed over. Repairing needs the lock of `changing`. Killed in between, the
-fault is there still, or the repair is done.
+Runs that are being written are passed over.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.contract.checkpoint.sharded_check import shard_problems
 from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_FILE
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import finals_of, publish, read_whole
+from rla_client.contract.checkpoint.sharded_publish import finals_of, read_whole
 from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import BrokenFileError, DatabaseError
-from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX, write_atomic
-from rla_client.contract.filesystem.plain_files import open_plain, read_small
-from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -54,9 +50,7 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.contract.spool.losses import lost_lines
-from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.live_runs import live_runs
-from rla_client.database.changes.trash import move_to_trash
 from rla_client.database.curves.csv_tail import quoted_lines, read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
 from rla_client.database.curves.stream_tables import roles_of, table_of
@@ -79,7 +73,6 @@ PARAMETER_FILES = (f"{HYPARAM_FILE_NAME}.json", f"{HYPARAM_FILE_NAME}.yaml")
 OLD_S = 86400.0  # a live state older than this has nobody who will finish it
 CONTINUED = tuple(f"{TEMP_PREFIX}{what}-" for what in ("fetch", "pull"))  # the next pull goes on with them
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
-ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,116 +305,3 @@ def good_parameters(data_root: Path, table: str, index: str) -> Path | None:
                 files = (Path(item.paths[0], name) for name in PARAMETER_FILES)
                 return next(filter(Path.exists, files))
     return None
-
-
-def repair(data_root: Path, fault: Fault, now: float) -> None:
-    """Repair one fault; the caller holds `changing`.
-
-    Raises:
-        KeyError: it is of a kind that cannot be repaired.
-        OSError: the file could not be changed.
-    """
-    _REPAIRS[fault.kind](data_root, fault, now)
-
-
-def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
-    kind = fault.where.split("/", 1)[0]
-    gone = tuple(paths) or (str(data_root / fault.where),)
-    move_to_trash(data_root, [Item(kind, fault.table, fault.index, gone)], now)
-
-
-def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
-    with _held_file(data_root, fault) as path:
-        with open_plain(path) as file:
-            data = file.read()
-        whole = data.rfind(b"\n") + 1
-        _keep_aside(data_root, fault, now, data[whole:])
-        with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
-
-
-@contextmanager
-def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
-    """The file of a fault, in the very folder that the data root has now; no link leads there."""
-    folder, name = os.path.split(fault.where)
-    with held_folder(data_root, folder) as here:
-        yield here / name
-
-
-def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
-    """Put bytes that a repair takes out of a file into the trash, beside its name."""
-    name = f"{fault.where}.torn"
-    with _held_file(data_root, fault) as path:
-        write_atomic(path.with_name(os.path.basename(name)), data)
-    _to_trash(data_root, fault, now, [str(data_root / name)])
-
-
-def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
-    with _held_file(data_root, fault) as path:
-        with open_plain(path) as file:
-            data = file.read()
-        width, rows = whole_rows(path)
-        text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
-        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
-        _keep_aside(data_root, fault, now, data)
-        write_atomic(path, header + text.encode() + torn)
-
-
-def _publish(data_root: Path, fault: Fault, _: float) -> None:
-    path = data_root / fault.where
-    publish(path.parent.parent, path.name)
-
-
-def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
-    folder = data_root / fault.where
-    good = good_parameters(data_root, fault.table, fault.index)
-    if good is None:
-        message = f"{fault.where}: the other copy of the hyper-parameters is gone"
-        raise DatabaseError(message)
-    content = read_small(good)
-    old = [str(folder / name) for name in PARAMETER_FILES if os.path.lexists(folder / name)]
-    _to_trash(data_root, fault, now, old)
-    with held_folder(data_root, fault.where) as here:
-        write_atomic(here / good.name, content)
-
-
-def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
-    items = run_items(data_root, fault.table, fault.index)
-    move_to_trash(data_root, [item for item in items if item.kind == ARCHIVE_TESTER], now)
-
-
-def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
-    move_to_trash(data_root, run_items(data_root, fault.table, fault.index), now)
-
-
-def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
-    with _held_file(data_root, fault) as path:
-        content = (read_json(path) or {}) | changes
-        write_atomic(path, json.dumps(content, indent=1).encode())
-
-
-def _end_state(data_root: Path, fault: Fault, _: float) -> None:
-    _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
-
-
-def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
-    tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
-    _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
-
-
-_REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
-    "torn-row": _cut_row,
-    "torn-json": _to_trash,
-    "torn-params": _copy_parameters,
-    "torn-archive": _archive_to_trash,
-    "short-rows": _fill_rows,
-    "empty-item": _to_trash,
-    "temp-file": _to_trash,
-    "unpublished": _publish,
-    "half-save": _to_trash,
-    "orphan": _run_to_trash,
-    "stray": _to_trash,
-    "stale-state": _end_state,
-    "step-differs": _correct_step,
-}

@@ -41,7 +41,8 @@ def fsck(
     as_csv: AsCsv = False,
 ) -> None:
     """Find torn, missing, orphan and inconsistent items."""
-    from rla_client.database.fsck import ON_REQUEST, find_faults, repair
+    from rla_client.database.fsck import find_faults
+    from rla_client.database.fsck_repairs import ON_REQUEST, repair
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root
@@ -78,7 +79,7 @@ def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
 
 
 def _how_to_fix(fault: Fault) -> str:
-    from rla_client.database.fsck import ON_REQUEST
+    from rla_client.database.fsck_repairs import ON_REQUEST
 
     if not fault.repairable:
         return "hand"

@@ -17,7 +17,8 @@ from support.waiting import wait_until
 
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.database.changes.change_lock import changing
-from rla_client.database.fsck import find_faults, repair
+from rla_client.database.fsck import find_faults
+from rla_client.database.fsck_repairs import repair
 
 NOW = time.time()
 ROUNDS = 300
