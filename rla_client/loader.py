@@ -14,7 +14,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.run.run_data import CHECKPOINT_NAME, TIME_STEP_DATA
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME, TIME_STEP_DATA
 from rla_client.stream.clock import time_step_holder
 
 _OTHER_NAMES = ("task_table_name", "data_root")

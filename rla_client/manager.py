@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.run.alert import alert
 from rla_client.run.attributes import RunAttributes
 from rla_client.run.checkpoint_note import note_checkpoint
 from rla_client.run.close import end_given_up, end_run, give_way
@@ -32,12 +33,16 @@ from rla_client.run.failure import EndStatus
 from rla_client.run.item import Item
 from rla_client.run.open_run import open_by_address, open_run
 from rla_client.run.open_stream import tell_folders
+from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record import time_tracker
 from rla_client.run.record.large_variables import tell_large_memory_variables
 from rla_client.run.resume.fork import fork
 from rla_client.run.resume.resume_in_place import reopen, resume
-from rla_client.run.run_data import CHECKPOINT_NAME, CustomDataMode, RunData
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_data import RunData
 from rla_client.run.state.custom_data import register_custom_type
+from rla_client.run.state.custom_values import CustomDataMode
+from rla_client.run.state.run_archive import archive_content, save_archive
 from rla_client.stream import scope
 from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 
@@ -235,7 +240,7 @@ class ExpManager(RunAttributes):
             values: name to value, of any type.
         """
         with self.active():
-            self._data.add_hyper_param(values)
+            add_hyper_param(self._data, values)
 
     def alert(self, title: str, text: str = "") -> None:
         """Send a message through the channels of the rules `when: message` (docs/how-to/alerts.md).
@@ -247,7 +252,7 @@ class ExpManager(RunAttributes):
             text: the rest of the message; cut to 2000 characters.
         """
         with self.active():
-            self._data.alert(title, text)
+            alert(self._data, title, text)
 
     def add_custom_data(
         self, key: str, data: object, dtype: type = list, max_len: int = -1, mode: CustomDataMode = "append"
@@ -267,7 +272,7 @@ class ExpManager(RunAttributes):
             ArgumentError: another mode, or a deque without `max_len`.
         """
         with self.active():
-            self._data.add_custom_data(key, data, dtype, max_len, mode)
+            self._data.custom.add(key, data, dtype, max_len, mode)
 
     def get_custom_data(self, key: str, *, trust: bool = False) -> Any:  # noqa: ANN401
         """The value kept under `key`, None without one.
@@ -280,7 +285,7 @@ class ExpManager(RunAttributes):
             UntrustedCheckpointError: it holds such objects, and `trust` is False.
         """
         with self.active():
-            return self._data.get_custom_data(key, trust=trust)
+            return self._data.custom.get(key, trust=trust)
 
     def print_custom_data(self, key: str, prefix: str = "") -> None:
         """Record the mean of the values kept under `key` as `prefix + key`.
@@ -289,12 +294,12 @@ class ExpManager(RunAttributes):
             ArgumentError: nothing is kept there.
         """
         with self.active():
-            self._data.print_custom_data(key, prefix)
+            self._data.custom.print(key, prefix)
 
     def clear_custom_data(self, key: str) -> None:
         """Forget what is kept under `key`."""
         with self.active():
-            self._data.clear_custom_data(key)
+            self._data.custom.clear(key)
 
     register_custom_type = staticmethod(register_custom_type)
 
@@ -312,15 +317,15 @@ class ExpManager(RunAttributes):
             ArgumentError: `max_to_keep` is not a positive whole number.
         """
         with self.active():
-            self._data.new_saver(max_to_keep, var_prefix, verbose)
+            self._data.checkpoints.new_saver(max_to_keep, var_prefix, verbose)
 
     def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
         """Also keep the `k` checkpoints with the best `metric` in the last row before their save."""
-        self._data.keep_best(metric, mode, k)
+        self._data.checkpoints.keep_best(metric, mode, k)
 
     def keep_every(self, n: int) -> None:
         """Also keep checkpoints whose time-step is a multiple of `n`."""
-        self._data.keep_every(n)
+        self._data.checkpoints.keep_every(n)
 
     def save_checkpoint(
         self,
@@ -345,7 +350,7 @@ class ExpManager(RunAttributes):
             ArgumentError: the name cannot be a file name, or something cannot be kept.
         """
         with self.active():
-            self._data.save_checkpoint(model_dict, related_variable, checkpoint_name)
+            self._data.checkpoints.save(model_dict, related_variable, checkpoint_name)
 
     def load_checkpoint(
         self,
@@ -372,7 +377,7 @@ class ExpManager(RunAttributes):
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
         with self.active():
-            return self._data.load_checkpoint(ckp_index, checkpoint_name, model_dict, trust=trust)
+            return self._data.checkpoints.load(ckp_index, checkpoint_name, model_dict, trust=trust)
 
     def save_sharded(
         self,
@@ -405,7 +410,7 @@ class ExpManager(RunAttributes):
                 not initialised in a job of several ranks.
         """
         with self.active():
-            return self._data.save_sharded(state, name, per_rank, metrics)
+            return self._data.checkpoints.save_sharded(state, name, per_rank, metrics)
 
     def load_sharded(
         self,
@@ -434,7 +439,7 @@ class ExpManager(RunAttributes):
             ArgumentError: `into` does not fit.
         """
         with self.active():
-            return self._data.load_sharded(into, step, name, trust=trust)
+            return self._data.checkpoints.load_sharded(into, step, name, trust=trust)
 
     def checkpoint_status(self, name: str | None = None) -> list[ShardedStatus]:
         """The sharded checkpoints of the run, whole or not, of one series or of all.
@@ -442,7 +447,7 @@ class ExpManager(RunAttributes):
         `print` of one says what is missing: `checkpoint_200: 6 of 8 shards; missing: rank 3, 7 (node-b)`.
         On ranks above 0 it is empty before the first `save_sharded` or `load_sharded`.
         """
-        return self._data.checkpoint_status(name)
+        return self._data.checkpoints.sharded_status(name)
 
     def folder_of(self, kind: str) -> str:
         """Folder of the item of a kind.
@@ -454,7 +459,7 @@ class ExpManager(RunAttributes):
 
     def archive_content(self) -> dict[str, Any]:
         """What the archive says beside the custom data."""
-        return self._data.archive_content()
+        return archive_content(self._data)
 
     def note_checkpoint(
         self,
@@ -484,7 +489,7 @@ class ExpManager(RunAttributes):
     def save_archive(self) -> None:
         """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
         with self.active():
-            self._data.save_archive()
+            save_archive(self._data)
 
     serialize_object_and_save = save_archive
 
@@ -596,7 +601,7 @@ class ExpManager(RunAttributes):
         loaded = cls()
         data, setup, item = loaded._data, loaded._setup, found.item
         data.item, data.run_file = item, found.run_file
-        data.take_custom_data(found.custom_data)
+        data.custom.take(found.custom_data)
         setup.loaded_record = found.tracked
         setup.hyper_param = found.hyper_param
         setup.address = item.index.ip
@@ -694,7 +699,7 @@ class ExpManager(RunAttributes):
             if step is None:
                 return 0, None
             content = self.load_checkpoint(step, name, trust=trust)[1]
-            self._data.restore_random_state()
+            self._data.checkpoints.restore_random_state()
             return step, content
 
     # -- measures ---------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class RLAStorageWriter(FileSystemWriter):
         if run is None or run.opening is None or item is None:
             raise NotConfiguredError("open a run on rank 0 first: exp_manager.log_files_gen()")
         folder, step, opening = Path(item), self._step_now(), run.opening
-        order, self._retention = exp_manager._data.next_sharded()  # noqa: SLF001 - the manager is ours
+        order, self._retention = exp_manager._data.checkpoints.next_sharded()  # noqa: SLF001 - the manager is ours
         token = save_token(opening.run, opening.epoch, self._name, step, order)
         parts = parts_name(self._name, step, token)
         former = _unfinished.pop((folder, self._name), None)
@@ -224,7 +224,7 @@ class RLAStorageReader(WholeReader):
         trust: bool = False,
     ) -> None:
         if folder is None:
-            self.step, path = exp_manager._data.find_sharded(name, step)  # noqa: SLF001 - the manager is ours
+            self.step, path = exp_manager._data.checkpoints.find_sharded(name, step)  # noqa: SLF001 - the manager is ours
         else:
             ranks = rank_group()
             found = find_whole(Path(folder), name, step) if ranks.rank == 0 else Found(0, None)

@@ -17,7 +17,7 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError, extra
 from rla_client.manager import exp_manager
-from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 
 with extra("torch", "rla_client.integrations.jax"):  # checkpoints are in its format
     import torch

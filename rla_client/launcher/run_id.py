@@ -27,7 +27,7 @@ from rla_client.launcher.snapshot.snapshotter import find_snapshot
 from rla_client.launcher.wanted_call import Relaunch, relaunch_of
 from rla_client.run.configure import ResumeMode, named_run
 from rla_client.run.resume.find_run import find_here
-from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 
 
 class RunName(NamedTuple):

@@ -217,20 +217,20 @@ class RunAttributes:
     @property
     def custom_data(self) -> dict[str, Any]:
         """Custom data by key; see `add_custom_data`."""
-        return self._data.custom_data
+        return self._data.custom.values
 
     @custom_data.setter
     def custom_data(self, value: dict[str, Any]) -> None:
-        self._data.custom_data = value
+        self._data.custom.values = value
 
     @property
     def max_to_keep(self) -> int | None:
         """How many checkpoints of each name are kept; None: all."""
-        return self._data.max_to_keep
+        return self._data.checkpoints.max_to_keep
 
     @max_to_keep.setter
     def max_to_keep(self, value: int | None) -> None:
-        self._data.max_to_keep = value
+        self._data.checkpoints.max_to_keep = value
 
     @property
     def resumed_from(self) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.safe_names import check_relative
 from rla_client.run.run_data import RunData
+from rla_client.run.state.run_archive import save_archive
 from rla_client.stream.values import to_plain
 
 MAX_NOTED = 1000  # the newest; the archive is written anew with each
@@ -39,16 +40,14 @@ def note_checkpoint(
             f"{error}"
         ) from error
     note: dict[str, Any] = {"path": where, "step": when, "metrics": found, "marker": marker}
-    held = data.custom_data.get(NOTED)
+    held = data.custom.values.get(NOTED)
     earlier = (
         [one for one in held if isinstance(one, dict) and one.get("path") != where]
         if isinstance(held, list)
         else []
     )
-    data.add_custom_data(
-        NOTED, [*earlier[1 - MAX_NOTED :], {**note, "host": os.uname().nodename}], mode="replace"
-    )
-    data.save_archive()
+    data.custom.add(NOTED, [*earlier[1 - MAX_NOTED :], {**note, "host": os.uname().nodename}], mode="replace")
+    save_archive(data)
 
 
 def _number(value: object) -> float:

@@ -18,6 +18,7 @@ from rla_client.run import environment, torch_store
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
 from rla_client.run.item import Item
+from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.ranks import (
     APART_WAIT_S,
     RESUMED_WAIT_S,
@@ -33,7 +34,8 @@ from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import restore_state, take_parameters
 from rla_client.run.run import Run
-from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_data import RunData
 from rla_client.run.state.resume_state import read_resume_state
 from rla_client.run.temporary_item import SeenCheckpoint, TemporaryItem
 
@@ -92,7 +94,7 @@ def _open_storing_nothing(
     else:
         callback = setup.log_callback_fn
         run = Run(Logger(stand_in.log_dir, sinks, callback=callback, clock=data.clock), None, config.agent)
-    run.logger.take_parameters = data.add_hyper_param
+    run.logger.take_parameters = partial(add_hyper_param, data)
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
     set_current(run.logger, data.scope)

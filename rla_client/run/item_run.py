@@ -20,8 +20,11 @@ from rla_client.run.item import Item, create_item
 from rla_client.run.open_stream import open_item, tell_folders
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.parameter_file import parameter_file, write_parameters
+from rla_client.run.parameters.run_parameters import mark_parameters, note_changes, send_parameters
 from rla_client.run.record.run_logger import WARN
-from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_data import RunData
+from rla_client.run.state.run_archive import save_archive
 from rla_client.stream.param_values import name_of
 
 if TYPE_CHECKING:
@@ -41,8 +44,8 @@ def new_item_run(data: RunData, item: Item, **continuing: object) -> Run:
     name, content = parameter_file(setup.shown_parameters())
     write_parameters(item, name, content)
     run = open_item_run(data, item, **continuing)
-    data.send_parameters(run, name, content)
-    data.save_archive()
+    send_parameters(data, run, name, content)
+    save_archive(data)
     return run
 
 
@@ -125,9 +128,9 @@ def _append_to_existing_run(data: RunData, item: Item, *, autostart: bool) -> in
     )
     changed = changed_parameters(item, data.setup.hyper_param, data.setup.secrets())
     run = open_item_run(data, item, run=point.run, epoch=point.epoch, continues=whole)
-    data.mark_parameters(run)
+    mark_parameters(data, run)
     step = read_run_file(item).get("time_step")
     run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)
     last = step if isinstance(step, int | float) else None
-    data.note_changes(changed, last)
+    note_changes(data, changed, last)
     return last

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
 from rla_client.run.current_logger import set_current, warn
 from rla_client.run.describe import TOKEN_MARK, address_of, told_by, worker_opening
 from rla_client.run.open_stream import show_media
+from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.resume.earlier_streams import is_open_here
 from rla_client.run.run import Run
@@ -169,7 +171,7 @@ def open_joined(data: RunData, address: str, opening: Opening, role: str) -> Non
     logger.address = address
     described = {"sinks": sorted(opening.sinks), "opening": opening.to_fields(), "all_ranks": True}
     logger.for_workers = json.dumps({**described, "address": address})
-    logger.take_parameters = data.add_hyper_param
+    logger.take_parameters = partial(add_hyper_param, data)
     data.item = None
     data.disabled = TemporaryItem(setup.get_task_table_name(), "", setup.ipaddr, f"role {own.label}")
     data.run = Run(logger, None, settings)

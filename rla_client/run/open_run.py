@@ -28,7 +28,8 @@ from rla_client.run.ranks import check_job, publish
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, tell_resumed
 from rla_client.run.resume.resume_in_place import continue_at
-from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_data import RunData
 
 if TYPE_CHECKING:
     from rla_client.run.resume.chain import Chained
@@ -108,7 +109,7 @@ def _continue_chain(data: RunData, chained: Chained) -> None:
     restore_state(data, chained.state, chained.time_step, chained.parent, CHECKPOINT_NAME)
     from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
 
-    data.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
+    data.checkpoints.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
     at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
     tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
-    data.restore_random_state()
+    data.checkpoints.restore_random_state()

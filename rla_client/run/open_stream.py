@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from rla_client.contract.spool.opening import Opening
 from rla_client.run.current_logger import warn
 from rla_client.run.describe import address_of, make_opening, worker_opening
 from rla_client.run.item import Item
+from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record.rank_mean import Comm
 from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import Logger
@@ -113,7 +115,7 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
         opening, config.log_used, config.agent, callback=setup.log_callback_fn, clock=data.clock
     )
     run.logger.secrets = setup.secrets()
-    run.logger.take_parameters = data.add_hyper_param
+    run.logger.take_parameters = partial(add_hyper_param, data)
     run.logger.sample_limits = config.samples
     if setup.keeps_console:
         from rla_client.run.console.capture import keep_console  # noqa: PLC0415 - not at import of the package

@@ -99,9 +99,7 @@ def test_a_fork_carries_the_custom_data_along(
     source = ExpManager.load_tester(DATE, "t", tmp_path / "old")
     date = datetime(2026, 11, 21)  # noqa: DTZ001
     elsewhere = open_own({"object": Pickled(b"")}, "it was not written by this run")
-    source._data.take_custom_data(
-        {"returns": deque([1.0, 2.0], maxlen=2), "own": 1, "date": date} | elsewhere
-    )
+    source._data.custom.take({"returns": deque([1.0, 2.0], maxlen=2), "own": 1, "date": date} | elsewhere)
     monkeypatch.setenv("RLA_MODE", mode)
     exp_manager.configure("t", {"LOG_USED": ["csv"]}, tmp_path / "data", code_root=tmp_path / "code")
     exp_manager.log_files_gen()

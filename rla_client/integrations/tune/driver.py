@@ -17,6 +17,7 @@ from rla_client.integrations.tune.trial_run import open_trial, table_of
 from rla_client.log_row import flat
 from rla_client.manager import ExpManager
 from rla_client.run.current_logger import get_current, warn
+from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.resume.resume_in_place import take_back
@@ -88,7 +89,7 @@ class _Trial:
         """Note what a scheduler, such as PBT, has changed of the trial's configuration."""
         if config is not self._config:
             self._config = config
-            self.data.add_hyper_param(dict(config))
+            add_hyper_param(self.data, dict(config))
 
     def log(self, text: str, level: int = logger.INFO) -> None:
         """Write a line of text, which is not printed: there are many trials."""

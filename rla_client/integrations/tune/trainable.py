@@ -26,7 +26,8 @@ from rla_client.run.record.row import Row
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.resume_in_place import continue_at, take_back
 from rla_client.run.resume.resume_point import prepare
-from rla_client.run.run_data import CHECKPOINT_NAME, RunData
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_data import RunData
 from rla_client.stream import scope as scopes
 
 with extra("ray", "rla_client.integrations.tune"):

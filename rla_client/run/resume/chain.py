@@ -34,7 +34,7 @@ from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
 from rla_client.run.resume.find_run import read_run_file
 from rla_client.run.resume.resume_point import over_text, read_marks
-from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import arrays_of, read_resume_state
 from rla_client.stream.fetch import ask_for_fetch, fetch_timeout_s
 

@@ -15,6 +15,7 @@ from rla_client.run import failure
 from rla_client.run.current_logger import warn
 from rla_client.run.open_stream import bind_recorders
 from rla_client.run.run_data import RunData
+from rla_client.run.state.run_archive import save_archive
 
 
 def fork(data: RunData, loaded: RunData) -> None:
@@ -37,24 +38,24 @@ def fork(data: RunData, loaded: RunData) -> None:
         warn(f"not all data of {source.index.path} were put under this run: {problem}")
     from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
 
-    data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
+    data.checkpoints.save_after(newest_order(Path(item.folder(CHECKPOINT))))
     bind_recorders(run, item)
     parent = {"run": source.index.path, "table": source.table, "time_step": data.clock.get_time()}
     run.mark("parent", parent)
     _take_custom_data(data, loaded)
-    data.save_archive()
+    save_archive(data)
 
 
 def _take_custom_data(data: RunData, loaded: RunData) -> None:
     """Copies of the loaded run's custom data under keys that the open one has not."""
-    for key, value in loaded.custom_data.items():
-        if key in data.custom_data:
+    for key, value in loaded.custom.values.items():
+        if key in data.custom.values:
             continue
-        if loaded.is_unread(key):
+        if loaded.custom.is_unread(key):
             told = "load it with get_custom_data(key, trust=True) of the loaded run before the fork"
             warn(f"custom data {key!r} is not taken over, it holds an object of another run: {told}")
             continue
         try:
-            data.custom_data[key] = copy.deepcopy(value)
+            data.custom.values[key] = copy.deepcopy(value)
         except Exception as error:  # noqa: BLE001 - of the user's class
             warn(f"custom data {key!r} is not taken over: {failure.reason_text(error)}")

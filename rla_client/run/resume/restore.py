@@ -11,8 +11,10 @@ from rla_client.contract.run_file import RUN_FILE
 from rla_client.run.current_logger import backup, get_current, warn
 from rla_client.run.item import Item
 from rla_client.run.parameters.parameter_changes import tell_changes
+from rla_client.run.parameters.run_parameters import store_changes
 from rla_client.run.record.run_logger import WARN
-from rla_client.run.run_data import TIME_STEP_DATA, RunData
+from rla_client.run.run_checkpoints import TIME_STEP_DATA
+from rla_client.run.run_data import RunData
 from rla_client.run.state.custom_data import join_arrays, open_own, unopened
 from rla_client.run.state.resume_state import arrays_of, read_resume_arrays
 
@@ -36,13 +38,13 @@ def report_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: flo
     """Warn of hyper-parameters that are not those of the run that continues, and keep them in the item."""
     if changed and data.run is not None:
         data.run.logger.log(f"[WARN] {data.clock.get_time()} : {tell_changes(changed)}", level=WARN)
-        data.keep_changes(changed, step)
+        store_changes(data, changed, step)
 
 
 def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: Item, name: str) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed, data.resumed_from = True, step
-    data.resume_state = state
+    data.checkpoints.resume_state = state
     data.clock.put(state.get("time_step", step or 0), state.get("leaders"))
     if "logger" in state:
         get_current().restore_memory(state["logger"])
@@ -51,9 +53,9 @@ def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: 
     if unopened(custom) is not None:
         file = Path(item.folder(CHECKPOINT), RESUME_FOLDER, f"{name}_{step}.state")
         custom = open_own(custom, _why_not_own(data, state, item, file))
-    data.take_custom_data(custom)
+    data.custom.take(custom)
     if step is not None:
-        data.custom_data.setdefault(TIME_STEP_DATA, step)
+        data.custom.values.setdefault(TIME_STEP_DATA, step)
 
 
 def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -> str | None:

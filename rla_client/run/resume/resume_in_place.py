@@ -22,6 +22,7 @@ from rla_client.run.item import Item
 from rla_client.run.item_run import open_item_run
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
+from rla_client.run.parameters.run_parameters import mark_parameters
 from rla_client.run.ranks import publish
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.record.time_tracker import clear_time
@@ -48,10 +49,10 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     with entered(data):
         clear_time()
         run = open_item_run(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
-        data.save_after(point.saved_before)
+        data.checkpoints.save_after(point.saved_before)
         set_current(run.logger, data.scope)
     publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
-    data.mark_parameters(run)
+    mark_parameters(data, run)
     bind_recorders(run, item)
     say_where(data, run, item)
     step = point.time_step
@@ -59,7 +60,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     restore_state(data, point.state, step, item, point.name)
     at = "the beginning" if step is None else f"{point.name}_{step}.pt"
     tell_resumed(f"from {at}", f"from {at}")
-    data.restore_random_state()
+    data.checkpoints.restore_random_state()
 
 
 def reopen(data: RunData, item: Item) -> Run:
@@ -110,12 +111,12 @@ def go_on(data: RunData, ended: Run) -> bool:
     with entered(data):
         clear_time()
         run = open_item_run(data, item, run=former.run, epoch=epoch, continues=whole)
-        data.save_after(newest_order(Path(item.folder(CHECKPOINT))))
+        data.checkpoints.save_after(newest_order(Path(item.folder(CHECKPOINT))))
         set_current(run.logger, data.scope)
     data.gave_way = 0
     publish(item.root, item.table, run.opening, data.setup.configured()[1].log_used)
-    data.take_custom_data_of(ended, lambda: read_run(item).custom_data)
-    data.mark_parameters(run)
+    data.custom.take_of(ended, lambda: read_run(item).custom_data)
+    mark_parameters(data, run)
     bind_recorders(run, item)
     run.logger.log(f"[RESUME] {data.clock.get_time()} : behind its last row", echo=False)
     return True

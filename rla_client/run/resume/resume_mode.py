@@ -20,7 +20,7 @@ from rla_client.run.resume.chain import Chained, chain_here, find_elsewhere, tak
 from rla_client.run.resume.earlier_streams import ENDS_S, StillWritingError
 from rla_client.run.resume.find_run import find_here, read_run_file
 from rla_client.run.resume.resume_point import ResumePoint, is_over, over_text, prepare
-from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 
 if TYPE_CHECKING:
     from rla_client.run.configure import RunSetup

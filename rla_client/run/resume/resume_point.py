@@ -33,7 +33,7 @@ from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
 from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, streams_of
 from rla_client.run.resume.find_run import find_item, read_run_file
-from rla_client.run.run_data import CHECKPOINT_NAME
+from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import read_resume_state
 from rla_client.stream.fetch import SETTLE_S, settle_parts
 

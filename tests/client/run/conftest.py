@@ -1,3 +1,26 @@
-"""Runs as the agent writes them, for what reads their files."""
+"""Runs as the agent writes them, for what reads their files; a manager with an open run."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from support.written_runs import make_run, old_pickle_fixture, root  # noqa: F401 - fixtures
+
+from rla_client import time_step_holder
+from rla_client.manager import ExpManager
+
+CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": []}}
+
+
+@pytest.fixture
+def manager(agent: Any, tmp_path: Path) -> Iterator[ExpManager]:
+    made = ExpManager()
+    made.configure("t", CONFIG, tmp_path / "data", code_root=tmp_path)
+    made.log_files_gen()
+    time_step_holder.set_time(0)
+    yield made
+    made.close()
+    time_step_holder.set_time(0)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rla_client import logger
 from rla_client.contract.errors import ArgumentError
+from rla_client.manager import ExpManager
 from rla_client.run.record import time_tracker
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.time_tracker import ProfileKV, TimeTracker
@@ -181,3 +183,12 @@ def test_profile_in_threads_adds_up(rows: Rows) -> None:
     for thread in threads:
         thread.join()
     assert rows.pending["wait_work"] >= 15 * 0.001
+
+
+def test_time_record_and_fph(manager: ExpManager) -> None:
+    manager.time_record("rollout")
+    assert manager.time_record_end("rollout") >= 0
+    assert logger.getkvs()["time_used/rollout"] >= 0
+    manager.update_fph(1)
+    manager.update_fph(10)
+    assert logger.getkvs() == {}

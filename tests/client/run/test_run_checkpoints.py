@@ -1,9 +1,7 @@
-"""Custom data and checkpoints through exp_manager, in one process with a real agent."""
+"""Checkpoints through exp_manager, in one process with a real agent."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,57 +13,6 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.manager import ExpManager
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-
-CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": []}}
-
-
-@pytest.fixture
-def manager(agent: Any, tmp_path: Path) -> Iterator[ExpManager]:
-    made = ExpManager()
-    made.configure("t", CONFIG, tmp_path / "data", code_root=tmp_path)
-    made.log_files_gen()
-    time_step_holder.set_time(0)
-    yield made
-    made.close()
-    time_step_holder.set_time(0)
-
-
-def test_custom_data_grows_replaces_and_forgets() -> None:
-    manager = ExpManager()
-    for value in range(5):
-        manager.add_custom_data("list", value)
-        manager.add_custom_data("last3", value, dtype=deque, max_len=3)
-        manager.add_custom_data("number", value, dtype=int)
-    assert manager.get_custom_data("list") == [0, 1, 2, 3, 4]
-    assert manager.get_custom_data("last3") == deque([2, 3, 4], maxlen=3)
-    assert manager.get_custom_data("number") == 4
-    manager.add_custom_data("list", 7, mode="replace")
-    assert manager.get_custom_data("list") == 7
-    manager.clear_custom_data("list")
-    assert manager.get_custom_data("list") is None
-    assert manager.get_custom_data("never") is None
-
-
-def test_wrong_custom_data_says_what_is_wrong() -> None:
-    manager = ExpManager()
-    with pytest.raises(ArgumentError, match="max_len"):
-        manager.add_custom_data("d", 1, dtype=deque)
-    manager.custom_data["old"] = [1, 2, 3]  # archives of RLA give lists
-    manager.add_custom_data("old", 4, dtype=deque)
-    assert manager.get_custom_data("old") == [1, 2, 3, 4]
-    manager.add_custom_data("old", 5, dtype=deque, max_len=3)
-    assert manager.get_custom_data("old") == deque([3, 4, 5], maxlen=3)
-    with pytest.raises(ArgumentError, match="append"):
-        manager.add_custom_data("d", 1, mode="prepend")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="no custom data"):
-        manager.print_custom_data("none")
-
-
-def test_print_custom_data_records_the_mean(manager: ExpManager) -> None:
-    for value in (1.0, 2.0, 6.0):
-        manager.add_custom_data("r", value)
-    manager.print_custom_data("r", prefix="mean/")
-    assert logger.dump_tabular()["mean/r"] == 3.0
 
 
 @pytest.mark.slow
@@ -137,21 +84,6 @@ def test_wrong_names_and_time_steps_of_checkpoints(manager: ExpManager) -> None:
         manager.save_checkpoint({"w": 1})
 
 
-def test_an_alert_of_any_text(manager: ExpManager) -> None:
-    manager.alert("\udc80", "cannot read \udcff.bin")
-    assert manager.flush(60)
-    assert r"\udc80: cannot read \udcff.bin" in (Path(str(manager.log_dir)) / "warn.txt").read_text()
-
-
 def test_saving_without_a_run_says_what_to_call() -> None:
     with pytest.raises(NotConfiguredError, match="log_files_gen"):
         ExpManager().save_checkpoint({"a": 1})
-
-
-def test_time_record_and_fph(manager: ExpManager) -> None:
-    manager.time_record("rollout")
-    assert manager.time_record_end("rollout") >= 0
-    assert logger.getkvs()["time_used/rollout"] >= 0
-    manager.update_fph(1)
-    manager.update_fph(10)
-    assert logger.getkvs() == {}
