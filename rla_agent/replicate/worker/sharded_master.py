@@ -10,11 +10,11 @@ part is there may do it, again, killed at any step, and several at once.
 4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
 
 Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
-bytes. Since a thousand machines would all read all receipts at that moment, the agent of rank 0's machine goes
-first: the others ask for `whole.json` alone while a save is young, and stand by for a while after the last
-receipt (`stand_by_s`). There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's machine:
-it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is older than
-what has the name, lose it at once and are deleted then.
+bytes. Since a thousand machines would read a thousand receipts each, rank 0's machine goes first: the others
+only ask for the final name while a save is young, and stand by for a while after the last receipt
+(`stand_by_s`). There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's
+machine: it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is
+older than what has the name, lose it at once and are deleted then.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
 others, and `whole.json`, are on the master. This runs on a sender's thread.
@@ -25,9 +25,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -247,21 +247,26 @@ class _Publication:
         )
 
     def _look_there(self, here: sharded_publish.Found) -> OnMaster:
-        """The folder in the making first: who renames it meanwhile is then seen under the final name."""
+        """All that is to be known for the next step."""
         stands_by = self._look.stands_by and 0 not in here.receipts
-        waits = OnMaster(replace(here, holder=None), stands_by=True)
         if stands_by and _age_s(here) < YOUNG_S and self._session.stat(self._final) is None:
-            return waits  # one request, however many machines there are
-        making = self._listed(self._making + b"/" + _OWN)
+            return OnMaster(here, stands_by=True)  # one request, however many machines there are
+        making = self._listed(self._making + b"/" + _OWN)  # first: who renames it now is then seen there
         final = self._listed(self._final + b"/" + _OWN)
         whole, content = self._whole(final)
         if whole is not None and whole.save.token == self._token:
             found = sharded_publish.Found(self._token, {}, {}, whole)
             return OnMaster(found, content=content, files=self._files(self._final, final))
-        holder = None if whole is None else whole.order
-        if stands_by and whole is None and time.time() < _last_receipt_s(final) + stand_by_s(here):
-            return waits  # somebody is at work under the final name
-        if whole is None and (final or self._session.stat(self._final) is not None):
+        begins = (whole is None and final) or len(list(_ranks(making))) == _world(here)
+        if stands_by and begins and time.time() < _last_receipt_s([*making, *final]) + stand_by_s(here):
+            return OnMaster(here, stands_by=True)
+        return self._judged(here, making, final, None if whole is None else whole.order)
+
+    def _judged(
+        self, here: sharded_publish.Found, making: _Listing, final: _Listing, holder: int | None
+    ) -> OnMaster:
+        """What is known of a save that is not whole; `holder`: order of the whole one that has its name."""
+        if holder is None and (final or self._session.stat(self._final) is not None):
             receipts = self._receipts(self._final, final)
             if any(one.save.token == self._token for one in receipts.values()):
                 return self._complete(self._final, final, receipts, placed=True)
@@ -275,8 +280,6 @@ class _Publication:
             fence = self._fence() if asks else None
             found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
-        if stands_by and time.time() < _last_receipt_s(making) + stand_by_s(here):
-            return waits
         receipts = self._receipts(self._making, making)
         puts_away = self._look.replaces and 0 in here.receipts
         return self._complete(self._making, making, receipts, holder=holder, puts_away=puts_away)
@@ -473,7 +476,7 @@ def stand_by_s(here: sharded_publish.Found) -> float:
     return STAND_BY_S * (1 + min(here.receipts) / _world(here))
 
 
-def _last_receipt_s(own: _Listing) -> float:
+def _last_receipt_s(own: Iterable[tuple[bytes, RemoteStat]]) -> float:
     times = (float(state.mtime_s) for name, state in own if receipt_rank(os.fsdecode(name)) is not None)
     return max(times, default=0.0)
 

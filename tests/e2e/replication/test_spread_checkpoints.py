@@ -23,7 +23,11 @@ from rla_client.contract.checkpoint.sharded_publish import parts_of, read_whole
 
 STEPS = 3
 MANY = 20
-SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+SFTP_SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+)
 
 
 class Oracle(threading.Thread):
