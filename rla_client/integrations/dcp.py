@@ -138,12 +138,15 @@ class RLAStorageWriter(FileSystemWriter):
         """
         told = self._told = plan.storage_data
         assert isinstance(told, _Told)
-        if not told.folder.is_dir():
-            raise NotConfiguredError(
-                f"there is no folder {told.folder} on {os.uname().nodename}: RLAStorageWriter needs a data "
-                "root that all ranks share; exp_manager.save_sharded does not"
-            )
         self.path = self._parts(told)
+        if (
+            not self.path.is_dir()
+        ):  # rank 0 made it; where each machine has a root, all of them may be called alike
+            raise NotConfiguredError(
+                f"rank {self.rank} on {os.uname().nodename} does not see rank 0's folder {self.path}: "
+                "RLAStorageWriter needs a data root that all ranks share; use "
+                "exp_manager.save_sharded(state), which needs none"
+            )
         plain = dataclasses.replace(plan, storage_data=_StoragePrefix(told.prefix))
         try:
             written: Future[list[WriteResult]] = super().write_data(plain, planner)

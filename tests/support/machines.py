@@ -57,11 +57,14 @@ class Machine:
             stderr=subprocess.PIPE,
         )
 
-    def start_agent(self) -> None:
+    def start_agent(self, **environment: str) -> None:
         """Begin its agent, and wait until it serves."""
         with (self.folder / "agent.log").open("ab") as log:
             self._agent = subprocess.Popen(
-                self._on_it("-m", "rla_agent", "start"), env=self._environment({}), stdout=log, stderr=log
+                self._on_it("-m", "rla_agent", "start"),
+                env=self._environment(environment),
+                stdout=log,
+                stderr=log,
             )
         wait_until(self._serves, DEADLINE_S, lambda: (self.folder / "agent.log").read_text()[-3000:])
 

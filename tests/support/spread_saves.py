@@ -49,8 +49,8 @@ class Machine:
             write_part(self.folder, save, rank, order, beside=self.ranks)
         publish(self.folder, name_of(save))
 
-    def send(self, session: Session, save: SaveIdentity) -> None:
-        """As its agent does: the receipts last."""
+    def send(self, session: Session, save: SaveIdentity, at: int = SENT_AT) -> None:
+        """As its agent does: the receipts last; `at`: time of the files there."""
         here = parts_path(self.folder, save)
         paths = [path for path in here.rglob("*") if path.is_file() and not is_only_of_the_making(path.name)]
         paths.sort(key=lambda path: receipt_rank(path.name) is not None)
@@ -59,13 +59,15 @@ class Machine:
         for path in paths:
             goal = inner + b"/" + os.fsencode(path.relative_to(here))
             temp = goal.rpartition(b"/")[0] + b"/.rla-tmp-" + os.urandom(4).hex().encode()
-            file = SmallFile(goal, temp, path.read_bytes(), SENT_AT, None, lambda: True)
+            file = SmallFile(goal, temp, path.read_bytes(), at, None, lambda: True)
             (result,) = session.put_many([file])
             assert isinstance(result, RemoteStat), result
 
-    def look(self, session: Session, save: SaveIdentity, *, replaces: bool = True) -> PartFound:
+    def look(
+        self, session: Session, save: SaveIdentity, *, replaces: bool = True, stands_by: bool = False
+    ) -> PartFound:
         results: list[PartFound] = []
-        look = PartLook(self.folder, os.fsencode(FOLDER), name_of(save), self.target, replaces)
+        look = PartLook(self.folder, os.fsencode(FOLDER), name_of(save), self.target, replaces, stands_by)
         look_all(session, [look], results)
         return results[0]
 

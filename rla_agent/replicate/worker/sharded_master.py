@@ -10,9 +10,11 @@ part is there may do it, again, killed at any step, and several at once.
 4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
 
 Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
-bytes. There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's machine:
-it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is older than
-what has the name, lose it at once and are deleted then.
+bytes. Since a thousand machines would read a thousand receipts each, rank 0's machine goes first: the others
+only ask for the final name while a save is young, and stand by for a while after the last receipt
+(`stand_by_s`). There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's
+machine: it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is
+older than what has the name, lose it at once and are deleted then.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
 others, and `whole.json`, are on the master. This runs on a sender's thread.
@@ -23,7 +25,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -71,6 +73,8 @@ from rla_client.contract.layout import PARTS_FOLDER
 MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
 MAX_RANKS_NAMED: Final = 20
 READ_AT_ONCE: Final = 64  # receipts
+STAND_BY_S: Final = 30.0  # after the last receipt; the highest rank's machine stands by twice as long
+YOUNG_S: Final = 30.0  # a save; then others than rank 0's machine look at its parts, too
 LATE_NS: Final = 60 * 10**9  # a later opening may go on without the ranks that are missing by then
 AHEAD_NS: Final = 86400 * 10**9  # no clock is wrong by more; a fence of a later opening than that is none
 _OWN: Final = os.fsencode(OWN_FOLDER)
@@ -92,6 +96,7 @@ class PartLook:
         parts: name of the save's folder in PARTS_FOLDER.
         target: the master, as notes name it.
         replaces: an older checkpoint may be put away, for nobody else on this machine does that now.
+        stands_by: the machine of rank 0 is to publish, unless it does not for a while.
     """
 
     folder: Path
@@ -99,6 +104,7 @@ class PartLook:
     parts: str
     target: str
     replaces: bool = True
+    stands_by: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class Step(Enum):
     """What a publisher does next on the master."""
 
     WAIT = "not all parts are there"
+    STAND_BY = "it is for the agent of rank 0's machine to make it whole"
     REMOVE = "it is of an earlier opening of the run, or a later checkpoint has its name"
     BLOCKED = "something else has its name"
     LEAVE_OLDER = "an older checkpoint has its name, and makes way by the machine of rank 0"
@@ -141,6 +148,7 @@ class OnMaster:
         ranks: whose receipts are there.
         placed: it lies under its final name.
         puts_away: this machine is rank 0's.
+        stands_by: it is for another machine to publish.
         content: of its `whole.json`.
         files: all that is there, by their paths below the folder.
     """
@@ -149,6 +157,7 @@ class OnMaster:
     ranks: frozenset[int] = frozenset()
     placed: bool = False
     puts_away: bool = False
+    stands_by: bool = False
     content: bytes = b""
     files: Mapping[str, RemoteStat] = field(default_factory=dict)
 
@@ -158,6 +167,8 @@ def next_step(there: OnMaster) -> Step:  # noqa: PLR0911 - one return per case
     found = there.found
     if found.whole is not None:
         return Step.DONE
+    if there.stands_by:
+        return Step.STAND_BY
     receipts = found.receipts.values()
     order = max((receipt.order for receipt in receipts), default=None)
     late = order is not None and found.holder is not None and found.holder > order
@@ -226,7 +237,7 @@ class _Publication:
                 return self._done(there)
             if step is Step.REMOVE:
                 return self._removed(there)
-            if step in {Step.WAIT, Step.BLOCKED, Step.LEAVE_OLDER}:
+            if step in {Step.WAIT, Step.STAND_BY, Step.BLOCKED, Step.LEAVE_OLDER}:
                 return self._waits(step, there, here)
             if trouble and step is last:
                 break
@@ -236,15 +247,26 @@ class _Publication:
         )
 
     def _look_there(self, here: sharded_publish.Found) -> OnMaster:
-        """The folder in the making first: who renames it meanwhile is then seen under the final name."""
-        making = self._listed(self._making + b"/" + _OWN)
+        """All that is to be known for the next step."""
+        stands_by = self._look.stands_by and 0 not in here.receipts
+        if stands_by and _age_s(here) < YOUNG_S and self._session.stat(self._final) is None:
+            return OnMaster(here, stands_by=True)  # one request, however many machines there are
+        making = self._listed(self._making + b"/" + _OWN)  # first: who renames it now is then seen there
         final = self._listed(self._final + b"/" + _OWN)
         whole, content = self._whole(final)
         if whole is not None and whole.save.token == self._token:
             found = sharded_publish.Found(self._token, {}, {}, whole)
             return OnMaster(found, content=content, files=self._files(self._final, final))
-        holder = None if whole is None else whole.order
-        if whole is None and (final or self._session.stat(self._final) is not None):
+        begins = (whole is None and final) or len(list(_ranks(making))) == _world(here)
+        if stands_by and begins and time.time() < _last_receipt_s([*making, *final]) + stand_by_s(here):
+            return OnMaster(here, stands_by=True)
+        return self._judged(here, making, final, None if whole is None else whole.order)
+
+    def _judged(
+        self, here: sharded_publish.Found, making: _Listing, final: _Listing, holder: int | None
+    ) -> OnMaster:
+        """What is known of a save that is not whole; `holder`: order of the whole one that has its name."""
+        if holder is None and (final or self._session.stat(self._final) is not None):
             receipts = self._receipts(self._final, final)
             if any(one.save.token == self._token for one in receipts.values()):
                 return self._complete(self._final, final, receipts, placed=True)
@@ -396,6 +418,9 @@ class _Publication:
         return self._above + b"/" + _GOING + secrets.token_hex(8).encode()
 
     def _waits(self, step: Step, there: OnMaster, here: sharded_publish.Found) -> PartFound:
+        if step is Step.STAND_BY:
+            text = "this machine's part is on the master, and waits for the others"
+            return PartFound(self._look, f"{self._what}: {text}")
         if step is not Step.WAIT:
             return PartFound(self._look, f"{self._what}: on the master {step.value}")
         world = _world(here)
@@ -444,6 +469,20 @@ class _Publication:
                         receipt = Receipt.decode(read.parts[0])
                         found.update({rank: receipt} if receipt.rank == rank else {})
         return found
+
+
+def stand_by_s(here: sharded_publish.Found) -> float:
+    """How long after the last receipt a machine without rank 0 leaves it to that of rank 0 to publish."""
+    return STAND_BY_S * (1 + min(here.receipts) / _world(here))
+
+
+def _last_receipt_s(own: Iterable[tuple[bytes, RemoteStat]]) -> float:
+    times = (float(state.mtime_s) for name, state in own if receipt_rank(os.fsdecode(name)) is not None)
+    return max(times, default=0.0)
+
+
+def _age_s(here: sharded_publish.Found) -> float:
+    return time.time() - max(receipt.order for receipt in here.receipts.values()) / 1e9
 
 
 def _world(here: sharded_publish.Found) -> int:

@@ -193,7 +193,7 @@ class WaitingParts:
             if not sends:
                 folder = Path(os.fsdecode(os.path.join(self._root, item)))
                 name = os.fsdecode(path.rpartition(b"/")[2])
-                taken.append((-age, path, PartLook(folder, item, name, self._target)))
+                taken.append((-age, path, PartLook(folder, item, name, self._target, stands_by=True)))
         taken.sort(key=lambda one: one[:2])
         first = taken[:LOOKS_A_BATCH]
         for _, path, _ in taken[LOOKS_A_BATCH:]:

@@ -148,8 +148,9 @@ def rank_columns(path: str, names: Sequence[str], read: Read, ranks: Ranks | Non
     plain = [name for name in names if name not in of_roles and not name.endswith(OF_RANKS)]
     by_rank = rank_roles(os.path.dirname(path))
     wanted = by_rank if ranks == "mean" else {rank: by_rank[rank] for rank in by_rank if rank == ranks}
-    tables = [_of_one_rank(path, roles, plain, read) for roles in wanted.values()]
-    parts = [_mean([table for table in tables if table is not None], names)] if ranks == "mean" else tables
+    tables = (_of_one_rank(path, roles, plain, read) for roles in wanted.values())
+    there = (table for table in tables if table is not None)
+    parts = [_mean(there, names)] if ranks == "mean" else list(there)
     found = [part for part in parts if part]
     if of_roles:
         try:
@@ -157,7 +158,9 @@ def rank_columns(path: str, names: Sequence[str], read: Read, ranks: Ranks | Non
         except FileNotFoundError:
             if not found:
                 raise
-    if not found and not any(table is not None for table in tables):
+    if not found and not any(
+        os.path.exists(table_of(path, role)) for roles in wanted.values() for role in roles
+    ):
         raise FileNotFoundError(path)
     return rows_together(found, names)
 
@@ -201,47 +204,110 @@ def _begun_again(moments: Array, later_moments: Array, later_steps: Array) -> Ar
     return least[np.searchsorted(later_moments[order], moments, "right")]
 
 
-def _mean(tables: Sequence[Columns], names: Sequence[str]) -> Columns:
-    """One row a time-step; see the module's text. Of one rank it is its table."""
-    import numpy as np
+def _mean(tables: Iterable[Columns], names: Sequence[str]) -> Columns:
+    """One row a time-step; see the module's text. Of one rank it is its table.
 
-    stepped = any(TIME_STEP in table and table[TIME_STEP].any() for table in tables)  # else row by row
-    keys = [
-        table.get(TIME_STEP, _rows(table, np.nan)) if stepped else _rows(table).cumsum() for table in tables
-    ]
-    alone = len(tables) == 1
-    steps = keys[0] if alone else np.unique(np.concatenate([key[~np.isnan(key)] for key in keys] or [[]]))
+    One table is read after the other, and of those that were read the sums alone stay: a run may have
+    thousands of ranks.
+    """
+    metrics = list(dict.fromkeys(name.removesuffix(OF_RANKS) for name in names if name != OF_RANKS))
+    by_step, by_row, first, number = _Sums(metrics), _Sums(metrics), None, 0
+    stepped = False  # else row by row
+    for table in tables:
+        number += 1
+        first = table if first is None else first
+        stepped = stepped or bool(TIME_STEP in table and table[TIME_STEP].any())
+        by_step.add(table.get(TIME_STEP, _rows(table, float("nan"))), table)
+        if not stepped:
+            by_row.add(_rows(table).cumsum(), table)
+    if first is None:
+        return {}
+    return (
+        _alone(first, names)
+        if number == 1
+        else (by_step if stepped else by_row).means(names, number, stepped)
+    )
+
+
+def _alone(table: Columns, names: Sequence[str]) -> Columns:
+    """The table of the only rank, with how many ranks are in each value of it."""
     found: Columns = {}
     for name in names:
         metric = name.removesuffix(OF_RANKS)
         if name == OF_RANKS:
-            found[name] = np.full(len(steps), float(len(tables)))
-        elif alone and name == metric and name in tables[0]:
-            found[name] = tables[0][name]
-        elif name == TIME_STEP and stepped:
-            found[name] = steps
-        elif any(metric in table for table in tables):
-            total, count = np.zeros(len(steps)), np.zeros(len(steps))
-            for table, key in zip(tables, keys, strict=True):
-                if metric in table:
-                    value, there = _at(steps, key, table[metric], alone=alone)
-                    total, count = total + value, count + there
-            found[name] = count if name != metric else _divided(total, count)
+            found[name] = _rows(table)
+        elif metric in table:
+            column = table[metric]
+            found[name] = column if name == metric else _is_there(column).astype(float)
     return found
 
 
-def _at(steps: Array, key: Array, column: Array, *, alone: bool) -> tuple[Array, NDArray[np.bool_]]:
-    """What a rank has at each time-step, of several rows of one the last; and where it has anything."""
+class _Sums:
+    """Sums of metrics over ranks, by time-step or row.
+
+    Args:
+        metrics: those that are wanted.
+    """
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        import numpy as np
+
+        self._metrics = metrics
+        self._steps: Array = np.zeros(0)
+        self._sums: dict[str, tuple[Array, Array]] = {}  # metric → totals, numbers of ranks
+
+    def add(self, key: Array, table: Columns) -> None:
+        """Add a rank's table; `key`: time-step of each row. Of several rows of one the last one counts."""
+        import numpy as np
+
+        steps = np.union1d(self._steps, key[~np.isnan(key)])
+        if len(steps) > len(self._steps):
+            places = np.searchsorted(steps, self._steps)
+            self._sums = {
+                metric: (_spread(total, places, len(steps)), _spread(count, places, len(steps)))
+                for metric, (total, count) in self._sums.items()
+            }
+            self._steps = steps
+        for metric in self._metrics:
+            if metric not in table:
+                continue
+            rows = np.flatnonzero(_is_there(table[metric]) & ~np.isnan(key))
+            places = np.searchsorted(steps, key[rows])
+            value, there = np.zeros(len(steps)), np.zeros(len(steps))
+            value[places], there[places] = table[metric][rows], 1.0
+            total, count = self._sums.get(metric, (0.0, 0.0))
+            self._sums[metric] = total + value, count + there
+
+    def means(self, names: Sequence[str], ranks: int, stepped: bool) -> Columns:
+        """The columns of a mean; `ranks`: how many tables were added."""
+        import numpy as np
+
+        found: Columns = {}
+        for name in names:
+            metric = name.removesuffix(OF_RANKS)
+            if name == OF_RANKS:
+                found[name] = np.full(len(self._steps), float(ranks))
+            elif name == TIME_STEP and stepped:
+                found[name] = self._steps
+            elif metric in self._sums:
+                total, count = self._sums[metric]
+                found[name] = count if name != metric else _divided(total, count)
+        return found
+
+
+def _spread(column: Array, places: Array, length: int) -> Array:
     import numpy as np
 
-    here = ~np.isnan(column) | recorded_nan(column)
-    if alone:
-        return column, here
-    rows = np.flatnonzero(here & ~np.isnan(key))
-    value, there = np.zeros(len(steps)), np.zeros(len(steps), dtype=bool)
-    places = np.searchsorted(steps, key[rows])
-    value[places], there[places] = column[rows], True
-    return value, there
+    found = np.zeros(length)
+    found[places] = column
+    return found
+
+
+def _is_there(column: Array) -> NDArray[np.bool_]:
+    """Where a rank recorded anything, a NaN too."""
+    import numpy as np
+
+    return ~np.isnan(column) | recorded_nan(column)
 
 
 def _divided(total: Array, count: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def test_a_save_that_a_later_process_abandoned_is_none(folder: Path) -> None:
         save({"w": torch.ones(1)}, storage_writer=RLAStorageWriter(step=1), no_dist=True)
     with pytest.raises(NoCheckpointError, match="no whole sharded checkpoint"):
         RLAStorageReader()
+
+
+def test_a_rank_with_a_root_of_its_own_says_at_once_what_to_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its root has the same path as rank 0's, and the run's folder, but not the save that rank 0 began."""
+    made = RLAStorageWriter.prepare_global_plan
+
+    def on_another_machine(self: RLAStorageWriter, plans: list[Any]) -> list[Any]:
+        found = made(self, plans)
+        for name in parts_of(folder):
+            shutil.rmtree(folder / ".rla-parts" / name)
+        return found
+
+    monkeypatch.setattr(RLAStorageWriter, "prepare_global_plan", on_another_machine)
+    with pytest.raises(CheckpointException, match=r"use exp_manager\.save_sharded\(state\)"):
+        save({"w": torch.ones(1)}, storage_writer=RLAStorageWriter(step=1), no_dist=True)
+    assert finals_of(folder) == []
 
 
 class Broken:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +16,18 @@ from support.faulty_link import Proxy
 from support.replication_lab import Node, Sshd
 from support.sharded_folders import check_whole, identity
 from support.spread_saves import FOLDER, Machine, final_of
-from support.waiting import wait_until
+from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.checkpoint.sharded_files import SaveIdentity
 from rla_client.contract.checkpoint.sharded_publish import parts_of, read_whole
 
 STEPS = 3
+MANY = 20
+SFTP_SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+)
 
 
 class Oracle(threading.Thread):
@@ -102,3 +110,61 @@ def test_agents_that_are_killed_and_links_that_are_cut(
             ".metadata",
             ".rla/whole.json",
         }
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_twenty_machines_save_together(tmp_path: Path, make_node: Callable[..., Node]) -> None:
+    """One rank each: all become whole in time, and what a save costs the master."""
+    server = next((path for path in SFTP_SERVERS if os.access(path, os.X_OK)), None)
+    if server is None:
+        pytest.skip("no sftp-server that can log apart from sshd")
+    log, telling = tmp_path / "requests", tmp_path / "sftp-server"
+    telling.write_text(f'#!/bin/sh\nexec {server} -e -l DEBUG3 2>> "{log}"\n')
+    telling.chmod(0o755)
+    log.touch()
+    master = Sshd(tmp_path / "sshd", sftp=str(telling)).start()
+    try:
+        machines = []
+        for number in range(MANY):
+            node = make_node(master.remote(), f"node-{number}", host=f"node-{number}")
+            file = "run.json" if not number else f"run.part.node-{number}.json"
+            told = {"host": node.host, "state": "running"}
+            (node.item("log") / file).write_text(json.dumps(told))
+            machines.append(Machine(node.root, (number,)))
+            node.start()
+        there = master.root / FOLDER
+        for order in range(1, 6):
+            save = identity(order, world=MANY)
+            begun, before = time.monotonic(), _requests(log)
+            for machine in machines:
+                machine.save(save, order)
+            wait_until(
+                lambda save=save: (there / final_of(save) / ".rla/whole.json").exists(),  # type: ignore[misc]
+                60,
+                final_of(save),
+            )
+            whole_s = time.monotonic() - begun
+            for machine in machines:
+                wait_until(lambda machine=machine, save=save: is_there(machine, save), 60)  # type: ignore[misc]
+            named_s = time.monotonic() - begun
+            assert check_whole(there / final_of(save)) == order
+            after = _requests(log)
+            kinds = {name: after[name] - before.get(name, 0) for name in after}
+            told = ", ".join(f"{name} {count / MANY:.1f}" for name, count in sorted(kinds.items()) if count)
+            print(  # noqa: T201 - the soak's figures
+                f"save {order} of {MANY} machines: whole after {whole_s:.1f} s, named everywhere after "
+                f"{named_s:.1f} s; {sum(kinds.values()) / MANY:.0f} requests a machine: {told}"
+            )
+            assert named_s < 60 * TIME_FACTOR
+        assert list((there / ".rla-parts").iterdir()) == []
+    finally:
+        master.stop()
+
+
+def _requests(log: Path) -> dict[str, int]:
+    """What the SFTP server was asked so far, by kind."""
+    found: dict[str, int] = {}
+    for kind in re.findall(r"request \d+: (?!sent)(\S+)", log.read_text(errors="replace")):
+        found[kind] = found.get(kind, 0) + 1
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,10 @@ from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 from support.spread_saves import FOLDER, SENT_AT, Machine, final_of, name_of
 
+from rla_agent.replicate.backend import remote_stat
+from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
 from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
 from rla_client.contract.checkpoint.sharded_files import Fence, SaveIdentity
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
@@ -119,6 +122,54 @@ def test_the_last_part_makes_it_whole(site: Site) -> None:
         there = site.there / final_of(SAVE) / ".rla/whole.json"
         assert (note.size, note.mtime_ns) == (there.stat().st_size, there.stat().st_mtime_ns)
         assert note.order == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 50])
+def test_the_machine_of_rank_0_goes_first(site: Site, seconds: int) -> None:
+    """The last receipt is so old; rank 2 of four stands by for 45 s."""
+    for machine in (site.a, site.b):
+        machine.save(SAVE)
+        machine.send(site.session, SAVE, int(time.time()) - seconds)
+    asked = _Counting(site)
+    waits = site.b.look(asked, SAVE, stands_by=True).waits
+    if seconds:
+        assert waits == ""
+    else:
+        assert waits == "checkpoint_1: this machine's part is on the master, and waits for the others"
+        assert asked.probed == 0, "a thousand machines would read a thousand receipts each"
+        assert site.a.look(site.session, SAVE, stands_by=True).waits == ""
+        assert site.b.look(site.session, SAVE, stands_by=True).waits == ""
+    check_whole(site.there / final_of(SAVE))
+    assert site.b.has_named(SAVE)
+
+
+def test_a_young_save_costs_other_machines_one_request(site: Site) -> None:
+    order = time.time_ns()
+    site.b.save(SAVE, order)
+    site.b.send(site.session, SAVE)
+    asked = _Counting(site)
+    assert "waits for the others" in site.b.look(asked, SAVE, stands_by=True).waits
+    assert (asked.stats, asked.lists, asked.probed) == (1, 0, 0)
+
+
+class _Counting(FolderSession):
+    """Counts what is asked for."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(str(site.master))
+        self.stats = self.lists = self.probed = 0
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        self.stats += 1
+        return super().stat(path)
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        self.lists += 1
+        return super().listing(path)
+
+    def probe(self, wanted: Sequence[Probe]) -> list[remote_stat.Found | TargetError]:
+        self.probed += len(wanted)
+        return super().probe(wanted)
 
 
 def test_all_publishers_give_it_the_same_time(site: Site) -> None:

@@ -25,7 +25,7 @@ from rla_agent.replicate.registry import register
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.status_text import as_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle_parts
-from rla_agent.replicate.worker import changed_files, sharded_parts
+from rla_agent.replicate.worker import changed_files, sharded_master, sharded_parts
 from rla_agent.replicate.worker.scan import Folder
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.worker import Worker
@@ -138,6 +138,7 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     monkeypatch.setattr(sharded_parts, "LOOK_S", 0.05)
+    monkeypatch.setattr(sharded_master, "STAND_BY_S", 0.0)
     made = Pair(tmp_path)
     yield made
     made.close()
@@ -349,6 +350,7 @@ def test_notes_that_went_in_a_power_cut_are_made_anew(pair: Pair) -> None:
 @pytest.mark.parametrize("retention", ["keep", "mirror"])
 def test_retention_on_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
     """Of a mirror all goes, `whole.json` first; else all stays."""
+    monkeypatch.setattr(sharded_master, "STAND_BY_S", 0.0)
     monkeypatch.setattr(sharded_parts, "LOOK_S", 0.05)
     pair = Pair(tmp_path, replicate_retention=retention)
     later = identity(2, world=4)

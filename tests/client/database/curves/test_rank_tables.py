@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -75,6 +76,33 @@ def test_roles_that_are_ranks(tmp_path: Path) -> None:
     assert names_of_ranks(names, 1) == ["time-step", "loss", "own", "tokens@rollout-3"]
     assert names_of_ranks(names, 0) == ["loss", "time-step", "tokens@rollout-3"]
     assert names_of_ranks(names, "all") == names_of_ranks(names, None) == names
+
+
+class Table(dict[str, "np.ndarray"]):
+    """One that can be counted."""
+
+
+def test_a_mean_of_many_ranks_holds_few_tables_at_once(tmp_path: Path) -> None:
+    made: list[weakref.ref[Table]] = []
+    most, count = 0, 60
+    for rank in range(count):
+        (tmp_path / (f"progress.rank{rank}.csv" if rank else "progress.csv")).touch()
+
+    def read(path: str, _: Sequence[str]) -> Table:
+        nonlocal most
+        rank = int("".join(filter(str.isdigit, Path(path).name)) or 0)
+        table = Table(x=np.array([1.0, rank]), **{"time-step": np.array([3.0, 10.0 + rank % 2])})
+        made.append(weakref.ref(table))
+        most = max(most, sum(one() is not None for one in made))
+        return table
+
+    found = rank_columns(f"{tmp_path}/progress.csv", ["x", "x@*", "@*", "time-step"], read, "mean")
+    assert len(made) == count
+    assert most <= 4
+    assert found["time-step"].tolist() == [3.0, 10.0, 11.0]
+    assert found["x"].tolist() == [1.0, 29.0, 30.0]
+    assert found["x@*"].tolist() == [60.0, 30.0, 30.0]
+    assert found["@*"].tolist() == [60.0] * 3
 
 
 def test_mean_of_the_ranks_at_each_step(root: Path, index: str) -> None:
