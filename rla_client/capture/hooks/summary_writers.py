@@ -175,8 +175,10 @@ def _event_maker(part: Part) -> Any:
         watched = observed(part, see)(original)
 
         def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+            if not thread.inside:
+                return watched(self, event, *args, **kwargs)
             thread.event = event  # for `add_scalar`, in which this is called
-            return watched(self, event, *args, **kwargs)
+            return original(self, event, *args, **kwargs)
 
         return add_event
 
