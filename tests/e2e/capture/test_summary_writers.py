@@ -36,6 +36,7 @@ for step in range(0, 80, 10):
     writer.add_scalar("losses/value_loss", torch.rand(()), step)
     writer.add_scalar("losses/policy_loss", np.float32(random.random()), step)
     writer.add_scalar("charts/return", np.random.rand(1), step)
+    writer.add_scalar("charts/solved", step > 40, step)
 writer.add_histogram("weights", np.arange(100.0), 70)
 writer.add_scalars("both", {"a": 1.5, "b": 2.5}, 70)
 args.batch_size = 256  # and on
