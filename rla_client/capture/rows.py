@@ -26,27 +26,40 @@ class CapturedRows(ScalarRows):
 
     def __init__(self, current: Logger) -> None:
         super().__init__(current)
+        self._lock = current.lock
         self._seen_step: float = _NO_STEP
         self._seen: dict[str, tuple[str, Any]] = {}  # of this step: tag → source and value
 
     def add_from(self, source: str, tag: str, value: Any, step: float, wall_time: float) -> None:  # noqa: ANN401 - plain data
         """Add a library's value to the row of its step."""
-        named = self._named(source, tag, value, step)
-        if named is not None:
-            self.add(named, value, step, wall_time, ())
+        with self._lock:
+            if (  # the usual value: a further one of the row that waits. `_seen` has all that is in that
+                step == self._step == self._seen_step
+                and tag not in self._seen
+                and self._values
+                and not self._exclude
+            ):
+                self._seen[tag] = source, value
+                self._values[tag] = value
+                self._wall_time = wall_time
+                return
+            named = self._named(source, tag, value, step)
+            if named is not None:
+                self.add(named, value, step, wall_time, ())
 
     def add_all(
         self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
     ) -> set[str]:
         """See `ScalarRows`; from wandb."""
         kept = {}
-        for tag, value in values.items():
-            named = self._named(WANDB, tag, value, step)
-            if named is not None:
-                kept[named] = value
-        if not kept:
-            return set()
-        return super().add_all(kept, step, wall_time, exclude, complete=complete)
+        with self._lock:
+            for tag, value in values.items():
+                named = self._named(WANDB, tag, value, step)
+                if named is not None:
+                    kept[named] = value
+            if not kept:
+                return set()
+            return super().add_all(kept, step, wall_time, exclude, complete=complete)
 
     def _named(self, source: str, tag: str, value: Any, step: float) -> str | None:  # noqa: ANN401 - plain data
         """The tag under which a value is kept; None where it is there already."""
@@ -57,7 +70,7 @@ class CapturedRows(ScalarRows):
         if known is not None and known[0] != source:
             if _same(known[1], value):
                 return None
-            return f"{source}/{tag}"
+            tag = f"{source}/{tag}"
         self._seen[tag] = source, value
         return tag
 

@@ -33,6 +33,7 @@ from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, LOG, PRINTED
 from rla_client.log_row import flat
 from rla_client.manager import exp_manager
+from rla_client.run import current_logger
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import WARN, Logger
 from rla_client.run_handle import OpenRun
@@ -76,6 +77,7 @@ class Session:
         self._handle: OpenRun | None = None
         self._logger: Logger | None = None
         self._rows: CapturedRows | None = None
+        self._open_rows: CapturedRows | None = None  # the same while nothing is to be asked before each value
         self._known: dict[str, Any] = {}  # hyper-parameters that the run has
         self._held = held
         self.wandb_metrics = metrics
@@ -89,12 +91,13 @@ class Session:
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)
         self._beside: list[OpenRun] = []
+        current_logger.copies.append(self._follow_current)
 
     # -- records -----------------------------------------------------------------------------
 
     def scalar(self, part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:  # noqa: ANN401 - of any kind
         """Add a number to the row of a step; without one, of the clock's."""
-        rows = self.rows()
+        rows = self._open_rows or self.rows()
         if rows is None:
             if self._opening.locked() or self._rows is not None:  # another thread opens the run, or just did
                 self._late.append((part, tag, value, step, time.time() if walltime is None else walltime))
@@ -189,7 +192,7 @@ class Session:
     # -- the run -----------------------------------------------------------------------------
 
     def _open_or_join(self) -> CapturedRows | None:
-        self._rows = None
+        self._rows = self._open_rows = None
         if self._refused:
             return None
         current, run = get_current(), exp_manager.run
@@ -237,6 +240,12 @@ class Session:
 
     def _take_rows(self, current: Logger) -> None:
         self._rows = captured_rows(current)
+        self._follow_current(current_logger.get_current_of_all())
+
+    def _follow_current(self, current: Logger | None) -> None:
+        """The rows are open while the run is the current one of every thread; a worker's always are."""
+        ours = self._worker or (current is not None and current is self._logger)
+        self._open_rows = self._rows if ours else None
 
     def _open(self) -> None:
         found = parameters.merged(self._gathered.sources)
@@ -326,6 +335,7 @@ class Session:
 
     def _forget(self) -> None:
         self._handle, self._rows, self._logger, self._mirrored = None, None, None, None
+        self._open_rows = None
         self._saved.clear()
         self._counted = 0
         for part in self._state.parts.values():

@@ -69,6 +69,11 @@ def get_current() -> Logger:
     return _one or current_logger()
 
 
+def get_current_of_all() -> Logger | None:
+    """The same where it is that of every thread, which `copies` are told of; None: each has its own."""
+    return _one
+
+
 def set_current(logger: Logger | None, place: scope.Scope | None = None) -> Logger:
     """Make `logger` (None: the one that only prints) the current one; returns the former.
 

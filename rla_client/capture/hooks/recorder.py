@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rla_client.capture.session import Session
 
 _session: Session | None = None
-_session_pid = 0
+_begun = False  # whether there is one was decided in this process
 _dropped = 0
 _lock = allocate_lock()  # never held while something is imported
 
@@ -24,7 +24,7 @@ _lock = allocate_lock()  # never held while something is imported
 def session() -> Session | None:
     """The session that records; None where this process takes no part."""
     global _dropped  # noqa: PLW0603 - of the process
-    if _session_pid != os.getpid():
+    if not _begun:
         _begin()
     if _session is None:
         _dropped += 1
@@ -33,30 +33,37 @@ def session() -> Session | None:
 
 def _begin() -> None:
     """Make the session; of two threads that do, the first one's counts."""
-    global _session, _session_pid, _dropped, _lock  # noqa: PLW0603 - of the process
-    made, pid, worker = None, os.getpid(), processes.is_worker()
-    if _session_pid:  # a fork, in which nobody would let go of it
-        _lock = allocate_lock()
+    global _session, _begun, _dropped
+    made, worker = None, processes.is_worker()
     if not worker or os.environ.get("RLA_RUN"):
         from rla_client.capture.session import make_session
 
         made = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
     with _lock:
-        if _session_pid == pid:
+        if _begun:
             return
-        _session, _session_pid, _dropped = made, pid, 0
+        _session, _begun, _dropped = made, True, 0
     if worker and made is None:
         processes.at_exit(_tell_dropped)
 
 
+def _after_fork_in_child() -> None:
+    global _session, _begun, _lock  # noqa: PLW0603 - of the process
+    _session, _begun = None, False
+    _lock = allocate_lock()  # nobody would let go of the parent's
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def opened() -> Session | None:
     """The session of this process, if a metric has made it."""
-    return _session if _session_pid == os.getpid() else None
+    return _session
 
 
 def scalar(part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:
     """Record one number."""
-    found = session()
+    found = _session or session()
     if found is not None:
         found.scalar(part, tag, value, step, walltime)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_EVENT_BYTES = 1 << 20  # larger ones are counted alone
-_NUMBERS = frozenset({float, int, bool})
+_NUMBERS = frozenset({float, int})
 
 
 class Writers:
@@ -123,7 +123,8 @@ def _number(value: Any, event: Any) -> Any:
     if device is not None and getattr(device, "type", "cpu") != "cpu":
         return None if event is None else event.summary.value[0].simple_value
     if hasattr(value, "item"):
-        return value.item()
+        value = value.item()
+        return float(value) if isinstance(value, bool) else value  # as its file has it
     if isinstance(value, str):  # a name that caffe2's or comet's readers take
         return None if event is None else event.summary.value[0].simple_value
     return float(value)
@@ -175,8 +176,10 @@ def _event_maker(part: Part) -> Any:
         watched = observed(part, see)(original)
 
         def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+            if not thread.inside:
+                return watched(self, event, *args, **kwargs)
             thread.event = event  # for `add_scalar`, in which this is called
-            return watched(self, event, *args, **kwargs)
+            return original(self, event, *args, **kwargs)
 
         return add_event
 

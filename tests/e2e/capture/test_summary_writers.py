@@ -36,6 +36,7 @@ for step in range(0, 80, 10):
     writer.add_scalar("losses/value_loss", torch.rand(()), step)
     writer.add_scalar("losses/policy_loss", np.float32(random.random()), step)
     writer.add_scalar("charts/return", np.random.rand(1), step)
+    writer.add_scalar("charts/solved", step > 40, step)
 writer.add_histogram("weights", np.arange(100.0), 70)
 writer.add_scalars("both", {"a": 1.5, "b": 2.5}, 70)
 args.batch_size = 256  # and on
@@ -55,7 +56,7 @@ def test_values_parameters_and_the_programs_own_files(tmp_path: Path, module: st
     assert (found.code, found.stdout, found.stderr) == (plain.code, plain.stdout, plain.stderr)
     theirs = own_scalars(tmp_path / "captured" / "runs")
     ours = {key: float(np.float32(value)) for key, value in found.run.values().items()}
-    assert len(theirs) >= 33
+    assert len(theirs) >= 41
     assert {key: value for key, value in ours.items() if not key[0].startswith("both/")} == {
         key: value for key, value in theirs.items() if not key[0].startswith("both")
     }
@@ -73,7 +74,7 @@ def test_values_parameters_and_the_programs_own_files(tmp_path: Path, module: st
     assert run.parameters.items() >= wanted.items()
     assert run.parameters["log_dir"] == "runs/CartPole-v1__ppo__3"
     assert run.captured["sources"]["argparse"] == {"parameters": 5}
-    assert run.captured["sources"]["tensorboard"]["values"] == 34
+    assert run.captured["sources"]["tensorboard"]["values"] == 42
     assert run.captured["sources"]["tensorboard"]["histogram"] == 1
     assert not run.captured["errors"]
     assert "weights" in {
