@@ -97,7 +97,11 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
             give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
             os.fsync(descriptor)
-        os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:  # in a bucket, `a` may be there beside `a/b`
+            os.unlink(partial, dir_fd=folder)
+            raise
         os.fsync(folder)
     return True
 
