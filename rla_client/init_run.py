@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, current_data, exp_manager, open_beside
 from rla_client.run.configure import names_code
+from rla_client.run.current_logger import warn
 from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.record.row import Row
 from rla_client.run_handle import OpenRun
@@ -73,7 +74,8 @@ def init(  # noqa: PLR0913 - those of `configure` are spelt out
 
     Returns:
         The run, which has all that `exp_manager` has. `exp_manager`, `logger` and `rla_client.log` mean it
-        too, in the thread that called this, and in those that have opened none.
+        too, in the thread that called this, and in those that have opened none. Tasks of asyncio share
+        a thread: where several have a run each, use `run.log`.
 
     Raises:
         ArgumentError: an argument is wrong.
@@ -99,6 +101,12 @@ def init(  # noqa: PLR0913 - those of `configure` are spelt out
         is_master_node=is_master_node,
     )
     open_beside(former, opened._data, all_ranks=all_ranks)  # noqa: SLF001 - its own
+    before = scopes.current().before
+    if before is not None and before.is_of_another_task():
+        warn(
+            "another asyncio task of this thread has a run open: rla_client.log and logger write into the "
+            "run that was opened last, whichever task calls them. Use what rla_client.init() gave: run.log(...)"
+        )
     return opened
 
 

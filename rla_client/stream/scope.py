@@ -18,11 +18,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -43,6 +47,7 @@ class Scope:
         self.opened = self.ended = 0
         self.thread = 0
         self._opener: weakref.ref[threading.Thread] | None = None
+        self._task: weakref.ref[asyncio.Task[Any]] | None = None  # of asyncio, which opened its run
         self.before: Scope | None = None
 
     def standing(self) -> Scope:
@@ -62,6 +67,13 @@ class Scope:
         """This thread opens a run here."""
         self.used, self.thread, self.opened = True, threading.get_ident(), moment()
         self._opener = weakref.ref(threading.current_thread())
+        task = _task()
+        self._task = None if task is None else weakref.ref(task)
+
+    def is_of_another_task(self) -> bool:
+        """Whether a task of asyncio opened the run here, it is open, and another one runs now."""
+        opener = None if self._task is None else self._task()
+        return self.used and opener is not None and not opener.done() and opener is not _task()
 
     def is_left(self) -> bool:
         """Whether a run is open here whose thread has ended; another one may have its identity by now."""
@@ -128,6 +140,18 @@ _lock = threading.RLock()
 _process = Scope()
 _several = False
 _pid = os.getpid()
+
+
+def _task() -> asyncio.Task[Any] | None:
+    """The task of asyncio that runs in this thread."""
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio  # noqa: PLC0415 - not at import of the package
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        return None
 
 
 def moment() -> int:

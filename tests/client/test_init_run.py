@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -284,6 +285,36 @@ def test_runs_whose_handle_is_held_stay_open_beside_each_other() -> None:
     for run in runs:
         run.close()
     assert exp_manager.run is None
+
+
+@pytest.mark.usefixtures("table")
+def test_tasks_of_asyncio_that_open_a_run_each_are_warned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rla_config.yaml").write_text("LOG_USED: [csv, stdout]\nAGENT: {autostart: false}\n")
+
+    async def trial(seed: int, others: asyncio.Event) -> None:
+        with rla_client.init("t", config={"seed": seed}, track=["seed"]) as run:
+            if seed:
+                others.set()
+            await others.wait()
+            run.log({"x": seed}, step=seed + 1)
+            assert spooled(run) == [{"time-step": seed + 1, "x": seed}]
+
+    async def together() -> None:
+        others = asyncio.Event()
+        await asyncio.gather(trial(0, others), trial(1, others))
+
+    async def one_after_the_other() -> None:
+        for seed in (1, 2):
+            await asyncio.create_task(trial(seed, asyncio.Event()))
+        with rla_client.init("t", config={"seed": 3}, track=["seed"]):
+            await trial(4, asyncio.Event())  # the same task
+
+    asyncio.run(together())
+    assert capsys.readouterr().out.count("another asyncio task of this thread has a run open") == 1
+    asyncio.run(one_after_the_other())
+    assert "another asyncio task" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("table")

@@ -204,27 +204,34 @@ class BucketSession(Session):
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`. Times are in the objects' metadata, so each new object is looked at."""
         found = self._bucket.folder(self._key(path), path)
-        folders = [prefix.rpartition("/")[2] for prefix in found["common_prefixes"]]
-        if not folders and not found["objects"] and path and path not in self._made:
+        folders = [prefix for prefix in found["common_prefixes"] if prefix.rpartition("/")[2] != PARTS]
+        has_parts = len(folders) < len(found["common_prefixes"])
+        if not found["common_prefixes"] and not found["objects"] and path and path not in self._made:
             raise MissingError("list", path, "not there")
         below = path + b"/" if path else b""
         entries = [
             (name, RemoteStat(0, 0, "folder"))
             for folder in folders
-            if folder != PARTS and (name := name_of(folder)) is not None
+            if (name := self._name_or_left_out(folder)) is not None
         ]
         home = home_of(below + b"x")
-        parts = self._parts_below(home) if home != path or PARTS in folders else {}
+        parts = self._parts_below(home) if home != path or has_parts else {}
         named = [
             (name, meta)
             for meta in found["objects"]
-            if (name := name_of(meta["path"].rpartition("/")[2])) is not None
+            if (name := self._name_or_left_out(meta["path"])) is not None
         ]
         heads = self._each(lambda one: self._known_head(one[1], below + one[0]), named)
         for (name, _), head in zip(named, heads, strict=True):
             if head is not None:
                 entries.append((name, self._hold(below + name, head, parts).state))
         return entries
+
+    def _name_or_left_out(self, key: str) -> bytes | None:
+        name = name_of(key.rpartition("/")[2])
+        if name is None:  # somebody else put it there: a backslash, an escape that is none of ours
+            self._bucket.leave_out(key)
+        return name
 
     def _known_head(self, meta: ObjectMeta, path: bytes) -> _Head | None:
         """`_head` of a listed object, from memory where it is the same object as then."""

@@ -109,15 +109,15 @@ class Bucket:
     def all(self, key: str, path: bytes) -> list[ObjectMeta]:
         """All objects whose keys begin with `key/`, but for odd ones."""
         with self._converted("list", path):
-            return [*list_all(self._store, key, self._leave_out)]
+            return [*list_all(self._store, key, self.leave_out)]
 
     def folder(self, key: str, path: bytes) -> ListResult[list[ObjectMeta]]:
         """Objects directly below `key/`, and the first components of what is further below."""
         with self._converted("list", path):
-            return list_folder(self._store, key, self._leave_out)
+            return list_folder(self._store, key, self.leave_out)
 
-    def _leave_out(self, key: str) -> None:
-        """Name an object that the library cannot: it is nobody's file, and costs no other."""
+    def leave_out(self, key: str) -> None:
+        """Name an object, or a folder, that is nobody's file: it costs no other."""
         if key not in self.left_out and len(self.left_out) < MAX_LEFT_OUT:
             self.left_out[key] = None
             log.info("%s: an object is left out, for no file has such a key: %r", self._name, key)

@@ -97,9 +97,17 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
             give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
             os.fsync(descriptor)
-        os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
+        _put_in_place(folder, partial, parts[-1])
     return True
+
+
+def _put_in_place(folder: int, partial: str, name: str) -> None:
+    try:
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except IsADirectoryError:  # in a bucket, `a` may be there beside `a/b`
+        os.unlink(partial, dir_fd=folder)
+        raise
+    os.fsync(folder)
 
 
 def _is_still(session: Session, path: bytes, state: RemoteStat, *, growing: bool) -> bool:

@@ -5,19 +5,21 @@ start and its folder's name; the name of the experiment is the table. A metric's
 `log_scalar`. Artifacts are copied to the results. config.json is plain data here: objects that jsonpickle
 described stay descriptions.
 
-info.json is what the program put into `_run.info`. A list of numbers `X` beside a list `X_T` of the same
-length is a curve over the steps in `X_T`, as PyMARL writes them. The file is copied to the results,
-whatever else it holds.
+info.json is what the program put into `_run.info`. A list of numbers `X` beside a list `X_T` is a curve over
+the steps in `X_T`, as PyMARL writes them; one of both may be ahead by an entry, because sacred stores them
+while the program appends. The file is copied to the results, whatever else it holds.
+
+A killed run leaves its files torn. What can be read of them is imported, the rest copied to the results.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import read_small
@@ -31,10 +33,12 @@ SACRED_STATES = {
 }  # fmt: skip
 MAX_SACRED_BYTES = 1 << 30  # of metrics.json
 MAX_SACRED_VALUES = 50_000_000
-INFO = "info.json"
+CONFIG, METRICS, INFO = "config.json", "metrics.json", "info.json"
 STEPS_ENDING = "_T"  # of the name of a list of steps in info.json
 _SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
-_SACRED_OWN = ("run.json", "config.json", "metrics.json", "cout.txt")
+_SACRED_OWN = ("run.json", CONFIG, "cout.txt")
+
+_Read = TypeVar("_Read")
 
 
 def find_sacred(folder: Path) -> Iterator[Look]:
@@ -56,7 +60,8 @@ def _look_sacred(folder: Path) -> Found:
 
 
 def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
-    config = read_json(folder / "config.json") or {}
+    remarks: list[str] = []
+    config = _if_whole(CONFIG, lambda: read_json(folder / CONFIG), remarks) or {}
     meta, host = _object(run.get("meta")), _object(run.get("host"))
     trace = run.get("fail_trace")
     reason = str(trace[-1]).strip()[:500] if isinstance(trace, list) and trace else None
@@ -65,12 +70,12 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
         opened=seconds_of(run.get("start_time")), closed=seconds_of(run.get("stop_time")),
         reason=reason, host=host.get("hostname"),
     )  # fmt: skip
-    curves = list(_sacred_points(folder / "metrics.json"))
-    known, remarks = {name for name, *_ in curves}, []
-    try:
-        info = list(_info_points(folder / INFO, seconds_of(run.get("start_time")) or 0.0))
-    except (BrokenFileError, OSError) as error:  # a killed run leaves it torn
-        info, remarks = [], [f"info.json is copied without a look at its curves: {error}"]
+    began = seconds_of(run.get("start_time")) or 0.0
+    logged = _if_whole(METRICS, lambda: list(_sacred_points(folder / METRICS)), remarks)
+    own = _SACRED_OWN if logged is None else (*_SACRED_OWN, METRICS)
+    curves = logged or []
+    known = {name for name, *_ in curves}
+    info = _if_whole(INFO, lambda: list(_info_points(folder / INFO, began)), remarks) or []
     curves += [point for point in info if point[0] not in known]  # EPyMARL writes both
     return Source(
         *table_of(curves),
@@ -79,9 +84,18 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
         state=state,
         environment={name: run[name] for name in _SACRED_ABOUT if name in run},
         note=str(meta.get("comment") or ""),
-        files=files_below(folder, but=_SACRED_OWN),
+        files=files_below(folder, but=own),
         remarks=remarks,
     )
+
+
+def _if_whole(name: str, read: Callable[[], _Read], remarks: list[str]) -> _Read | None:
+    """The content of one of a run's files; None and a remark where a kill tore it."""
+    try:
+        return read()
+    except (BrokenFileError, OSError):
+        remarks.append(f"{name} is torn or cannot be read: the run has no values of it")
+        return None
 
 
 def _sacred_points(path: Path) -> Iterator[Point]:
@@ -94,7 +108,9 @@ def _sacred_points(path: Path) -> Iterator[Point]:
         if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
             raise BrokenFileError(os.fspath(path), f"{name!r} has not as many steps as values")
         for step, when, value in zip(*lists, strict=True):
-            yield name, int(step), seconds_of(when) or 0.0, value
+            if isinstance(step, int | float) and math.isfinite(step):
+                number = _number(value)
+                yield name, int(step), seconds_of(when) or 0.0, value if number is None else number
 
 
 def _info_points(path: Path, when: float) -> Iterator[Point]:
@@ -105,9 +121,9 @@ def _info_points(path: Path, when: float) -> Iterator[Point]:
         return
     for name, values in found.items():
         steps = found.get(f"{name}{STEPS_ENDING}")
-        if not isinstance(values, list) or not isinstance(steps, list) or len(values) != len(steps):
+        if not isinstance(values, list) or not isinstance(steps, list) or abs(len(values) - len(steps)) > 1:
             continue
-        for step, value in zip(map(_number, steps), map(_number, values), strict=True):
+        for step, value in zip(map(_number, steps), map(_number, values), strict=False):
             if step is not None and math.isfinite(step) and value is not None:
                 yield name, int(step), when, value
 

@@ -10,6 +10,7 @@ are left out and counted. Parameters are those that the program wrote beside the
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -136,7 +137,7 @@ def read_table(path: Path) -> Table:
         size = written_bytes(file)
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
-        text = file.read(size).replace(b"\0", b"?").decode("utf-8-sig", "replace")
+        text = _decoded(file.read(size))
     told = _EXCEL.match(text)
     text = text[told.end() :] if told else text
     comments = _COMMENTS.match(text)
@@ -153,7 +154,7 @@ def read_table(path: Path) -> Table:
     if len(rows[0]) > MAX_KEYS_PER_ROW or len(rows[0]) * len(rows) > MAX_CELLS:
         table = f"{len(rows[0])} columns in {len(rows)} rows"
         raise BrokenFileError(os.fspath(path), f"{table} are more than one progress.csv may have")
-    if all(map(_is_number, filter(None, rows[0]))):
+    if _has_no_names(rows):
         advice = "put a line with the names of the columns on top"
         raise BrokenFileError(os.fspath(path), f"its first line holds numbers instead of names: {advice}")
     if mark != "," and not any(_WITH_POINT.fullmatch(cell) for row in rows for cell in row):
@@ -162,6 +163,27 @@ def read_table(path: Path) -> Table:
     kept, left_out = _fitting(rows[0], rows[1:-1] if torn else rows[1:])
     left_out += torn
     return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
+
+
+def _decoded(data: bytes) -> str:
+    """Text as programs on Windows write it, too: UTF-16 behind its mark, Western letters in a byte each."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").replace("\0", "?")
+    data = data.replace(b"\0", b"?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "cp1252", "replace")
+
+
+def _has_no_names(rows: Sequence[list[str]]) -> bool:
+    """Whether the first row holds values: numbers alone, or fractions and texts where the second has them."""
+    first, second = rows[0], rows[min(1, len(rows) - 1)]
+    numeric = [_is_number(cell) for cell in first]
+    if all(map(_is_number, filter(None, first))):
+        return True
+    fraction = any(_WITH_POINT.fullmatch(cell) for cell in first)
+    return fraction and len(rows) > 1 and numeric == [_is_number(cell) for cell in second]
 
 
 def _monitor(comment: str) -> dict[str, Any]:
@@ -276,7 +298,7 @@ def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | 
     for names in (plain, last):
         for wanted in STEP_NAMES:
             for place in (place for place, name in enumerate(names) if name == wanted):
-                cells = [row[place] for row in rows if row[place]]
+                cells = [row[place] for row in rows if row[place] and row[place].lower() not in _NO_NAMES]
                 if all(map(_is_number, cells)) and (cells or not rows):
                     values = [float(_with_point(cell)) for cell in cells]
                     if all(one <= other for one, other in pairwise(values)):
@@ -286,6 +308,7 @@ def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | 
 
 
 def _filled(cells: Sequence[str]) -> list[str]:
-    """The cells of a column, each blank one as the cell before it; the first ones as that behind them."""
-    given = next(filter(None, cells), "")
-    return [given := cell or given for cell in cells]
+    """The cells of a column, each without a number as the cell before it; the first as that behind them."""
+    there = [cell if cell.lower() not in _NO_NAMES else "" for cell in cells]
+    given = next(filter(None, there), "")
+    return [given := cell or given for cell in there]

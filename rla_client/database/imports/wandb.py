@@ -253,7 +253,10 @@ class Log:
 
     def __iter__(self) -> Iterator[Message]:
         with open_plain(self._path) as file:
-            if file.read(len(_HEADER)) != _HEADER:
+            if (head := file.read(len(_HEADER))) != _HEADER:
+                if _HEADER.startswith(head):  # a full disk, or the first moment of the run
+                    self.cut = True
+                    return
                 raise BrokenFileError(os.fspath(self._path), "it is not a log of wandb")
             for data in self._framed(file):
                 try:

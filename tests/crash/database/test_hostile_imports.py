@@ -163,6 +163,18 @@ def test_what_wandb_stores_beside_a_log_that_lacks_it(root: Path, tmp_path: Path
     assert found.record.duration_s == pytest.approx(61.5)
 
 
+@pytest.mark.parametrize("log", [b"", b":W&", b":W&B\xe1\xbe\x00"])
+def test_a_log_of_wandb_that_is_cut_within_its_header(root: Path, tmp_path: Path, log: bytes) -> None:
+    """On a full disk `files/` may be all that there is."""
+    folder = tmp_path / "offline-run-20260102_030405-ab12"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "wandb-summary.json").write_text('{"loss": 9.5, "_step": 40, "_runtime": 61.5}')
+    (folder / "run-ab12.wandb").write_bytes(log)
+    assert run_import(root, "wandb", tmp_path)[2] == []
+    rows = open_database(root).find("@last").scalars()
+    assert (rows["loss"].tolist(), rows["time-step"].tolist()) == ([9.5], [40])
+
+
 @pytest.mark.parametrize("newest", [40, 2])
 def test_a_log_of_wandb_that_ends_with_a_whole_record(root: Path, tmp_path: Path, newest: int) -> None:
     """Of a run that was killed: no exit, and nothing torn."""

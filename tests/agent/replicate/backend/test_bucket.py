@@ -617,6 +617,24 @@ def test_keys_that_are_no_files_stop_nothing_and_are_named(
     assert set(odd) <= set(root.objects())  # they are somebody's
 
 
+def test_keys_that_no_name_of_ours_has_are_named_and_leave_nothing_behind(
+    server: S3Server, bucket: str, root: BucketPath, tmp_path: Path
+) -> None:
+    for name in ("back\\slash", "!4", "!41/x", "e\u0301", "a", "a/b", "folder/"):
+        server.client().put_object(Bucket=bucket, Key=f"some/prefix/log/{ITEM}/{name}", Body=b"theirs")
+    session = opened(server, bucket)
+    got = pull(session, str(tmp_path / "there"), ItemSelection())
+    session.close()
+    odd = {key.removeprefix(f"some/prefix/log/{ITEM}/") for key in got.left_out}
+    assert {"back\\slash", "!4", "!41"} <= odd
+    here = tmp_path / "there" / "log" / ITEM
+    assert sorted(str(path.relative_to(here)) for path in here.rglob("*")) == ["a", "a/b", "e\u0301"]
+    assert [f"log/{ITEM}/a: " in one for one in got.failed] == [
+        True
+    ]  # no disk has a file and a folder of a name
+    assert root.objects()
+
+
 @pytest.fixture(params=["gcs", "azure"])
 def elsewhere(
     request: pytest.FixtureRequest,

@@ -627,6 +627,28 @@ def test_a_table_without_names(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["train,1,0.5\ntrain,2,0.25\n", "2024-01-01 10:00,0.5\n2024-01-01 10:01,0.25\n"]
+)
+def test_a_table_without_names_that_holds_texts(root: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    made, _, (problem,) = run_import(root, "csv", tmp_path)
+    assert made == []
+    assert "its first line holds" in problem
+    (tmp_path / "a.csv").write_text("step,0.25,0.5\n10,1,2\n20,3,4\n")  # quantiles
+    assert imported_table(root, tmp_path)[0].scalars()["0.25"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"), [("utf-16", ","), ("utf-16", "\t"), ("cp1252", ";"), ("utf-8-sig", ",")]
+)
+def test_tables_as_windows_writes_them(root: Path, tmp_path: Path, encoding: str, mark: str) -> None:
+    text = "step,Güte\r\n10,0.5\r\n20,0.25\r\n".replace(",", mark)
+    (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+    rows = imported_table(root, tmp_path)[0].scalars()
+    assert (rows["Güte"].tolist(), rows["time-step"].tolist()) == ([0.5, 0.25], [10, 20])
+
+
+@pytest.mark.parametrize(
     ("text", "values", "left_out"),
     [
         ("MeanGate,MinGate,MaxGate\n[0.1 0.2],[0.3 0.4],[0.5 0.6]\n0.4,2.0\n", [0.5, 0.4], 2),
@@ -680,6 +702,39 @@ def test_what_a_program_put_into_sacreds_info(root: Path, tmp_path: Path) -> Non
     assert [len(part) for part in run_import(root, "sacred", tmp_path / "torn")] == [1, 0, 0]
 
 
+def sacred_folder(folder: Path, **files: object) -> None:
+    """A run of sacred; files that are texts are written as they are."""
+    about = {"experiment": {"name": "x"}, "status": "RUNNING", "start_time": "2024-01-01T00:00:00"}
+    folder.mkdir(parents=True)
+    for name, content in {"run": about, "config": {"lr": 0.1}, **files}.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / f"{name}.json").write_text(text)
+
+
+def test_a_run_of_sacred_that_was_killed_while_it_wrote(root: Path, tmp_path: Path) -> None:
+    curve = {"return": [1.5, 2.5, 3.5], "return_T": [100, 200]}  # stored between two `append`
+    sacred_folder(tmp_path / "1", config='{"lr": ', metrics='{"loss": {"steps": [0, 1', info=curve)
+    with changing(root, 1000.0):
+        done = import_logs(root, "sacred", tmp_path, "new", 1000.0)
+    assert done.problems == []
+    assert [remark.split()[0] for remark in done.remarks] == ["config.json", "metrics.json"]
+    run = open_database(root).find("@last")
+    rows = run.scalars()
+    assert (rows["return"].tolist(), rows["time-step"].tolist()) == ([1.5, 2.5], [100, 200])
+    copied = {path.name for path in Path(run.folder("results")).iterdir()}
+    assert copied == {"info.json", "metrics.json"}  # of config.json no value was looked at for secrets
+
+
+def test_a_value_of_sacred_without_a_step_does_not_lose_the_run(root: Path, tmp_path: Path) -> None:
+    when = ["2024-01-01T00:00:00"] * 2
+    sacred_folder(
+        tmp_path / "1", metrics={"loss": {"steps": [None, 7], "timestamps": when, "values": [0.5, 0.25]}}
+    )
+    assert run_import(root, "sacred", tmp_path)[2] == []
+    rows = open_database(root).find("@last").scalars()
+    assert (rows["loss"].tolist(), rows["time-step"].tolist()) == ([0.25], [7])
+
+
 def test_many_equal_names(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x.2," + "x," * 20_000 + "x\n")
     began = time.monotonic()
@@ -713,7 +768,7 @@ def test_a_torn_last_row_is_left_out(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_blank_step_is_that_of_the_row_before(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("step,loss,frames\n,0.5,\n10,0.4,\n,0.3,\n20,0.2,\n20\n")
+    (tmp_path / "a.csv").write_text("step,loss,frames\n,0.5,\n10,0.4,\nNaN,0.3,\n20,0.2,\n20\n")
     run, remarks = imported_table(root, tmp_path)
     assert run.scalars()["time-step"].tolist() == [10, 10, 10, 20, 20]
     assert remarks == ["the time-step is the column 'step'"]
