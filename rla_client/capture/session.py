@@ -285,6 +285,7 @@ class Session:
                 project=run.project, name=run.name, notes=run.notes, tags=run.tags, group=run.group or None,
                 job_type=run.job_type or None, resume="never",
             )  # fmt: skip
+        self._mirrored.keeps_samples = False
         return self._mirrored
 
     def is_mirrored(self, mirror: Run) -> bool:

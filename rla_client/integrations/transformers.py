@@ -9,8 +9,10 @@ trainers write (`log_completions=True`: `completions/*.parquet`) become samples 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +66,8 @@ class RLACallback(TrainerCallback):
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
         self._run = open_own_run(table, parameters, self._track) or self._run
         self._joined.join()
-        self._completions = Completions(args)
+        # the table of them that is logged to the wandb module becomes samples there
+        self._completions = None if _reports_to_wandb(args) else Completions(args, state.global_step)
         time_step_holder.follow(state.global_step, "Trainer")
 
     @in_its_run
@@ -73,13 +76,16 @@ class RLACallback(TrainerCallback):
         del args, control, kwargs
         if state.is_world_process_zero:
             time_step_holder.follow(state.global_step, "Trainer")
-            self._take_completions()
+            self._take_completions(state.global_step)
 
     @in_its_run
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write a row."""
-        del args, control, kwargs
-        if state.is_world_process_zero and logs:
+        """Write a row, unless the wandb module in wandb's place gets it from the Trainer."""
+        del control, kwargs
+        if not state.is_world_process_zero:
+            return
+        self._take_completions(state.global_step)  # before an evaluation at this step writes its own there
+        if logs and not _reports_to_wandb(args):
             write_row(rewrite_logs(logs), state.global_step)
 
     @in_its_run
@@ -92,59 +98,78 @@ class RLACallback(TrainerCallback):
             exp_manager.save_archive()
 
     @in_its_run
-    def _take_completions(self) -> None:
+    def _take_completions(self, step: int) -> None:
         if self._completions is not None and exp_manager.run is not None:
-            self._completions.take()
+            self._completions.take(step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """`evaluate` may follow: the run ends with the process, or where the next `train` begins."""
         del args, control, kwargs
         if state.is_world_process_zero:
-            self._take_completions()
+            self._take_completions(state.global_step)
         leave_run(self._run)
+
+
+def _reports_to_wandb(args: Any) -> bool:
+    """Whether the Trainer logs into a run of the wandb module, which stands in wandb's place."""
+    module = sys.modules.get("wandb")
+    is_ours = getattr(module, "__name__", "") == "rla_client.integrations.wandb"
+    return is_ours and "wandb" in (args.report_to or ()) and getattr(module, "run", None) is not None
 
 
 class Completions:
     """The files of completions that a trainer of TRL writes beside its logs, each a call of `log_samples`.
 
-    Those that lie there before training begins are of an earlier one.
+    Those that lie there before training begins are of an earlier one, until they are written again.
 
     Args:
         args: of the trainer.
+        step: where training begins.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Any, step: int) -> None:
         self._folder = Path(args.output_dir, COMPLETIONS)
         weights = getattr(args, "reward_weights", None)
         self._weights = list(weights) if isinstance(weights, list | tuple) else None
         self._changed = 0
         self._known: dict[str, int] = {}
-        self._new()
+        self._step = step  # of the last look
+        self._last = b""  # hash of the last file: a table that is logged again is the same one
+        self._new(step)
 
-    def take(self) -> None:
-        """Log what is new; never raises because of a file."""
-        for path in self._new():
+    def take(self, step: int) -> None:
+        """Log what is new up to a step; never raises because of a file."""
+        for path in self._new(step):
             try:
-                rows = read_parquet(path)
+                content = hashlib.blake2b(path.read_bytes(), usedforsecurity=False).digest()
+                rows = [] if content == self._last else read_parquet(path)
             except (RlaError, OSError) as error:
                 logging.getLogger("rla_client").warning("completions are not kept as samples: %s", error)
                 continue
-            step = rows[0].get("step") if rows else None
-            log_samples(trl_rows(rows, self._weights), step=step_of_name(path) if step is None else step)
+            if rows:
+                self._last, at = content, rows[0].get("step")
+                log_samples(trl_rows(rows, self._weights), step=step_of_name(path) if at is None else at)
 
-    def _new(self) -> list[Path]:
-        """Files that came, or were written again, since the last call; one stat where there are none."""
+    def _new(self, step: int) -> list[Path]:
+        """Files that came, or were written again, since the last call; few stats where there are none."""
+        recent = [f"completions_{number:05d}.parquet" for number in range(self._step, step + 1)]
+        self._step = step
         try:
             changed = os.stat(self._folder).st_mtime_ns
-            if changed == self._changed:
-                return []
-            found = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(self._folder)}
         except OSError:
             return []
-        new = [
-            name
-            for name in sorted(found)
-            if name.endswith(".parquet") and self._known.get(name) != found[name]
-        ]
-        self._changed, self._known = changed, found
-        return [self._folder / name for name in new]
+        if changed != self._changed:
+            self._changed, recent = changed, sorted(os.listdir(self._folder))
+        new = []
+        for name in recent:  # to write a file again does not change its folder
+            if name.endswith(".parquet") and (at := _mtime(self._folder / name)) != self._known.get(name, 0):
+                self._known[name] = at
+                new.append(self._folder / name)
+        return new
+
+
+def _mtime(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -39,7 +39,7 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
     "content": "completion",
     "messages": "completion",
 }
-_NUMBERED = re.compile(r"(input|output|score)_(\d+)")  # a row a step, as verl and SkyRL log their tables
+_NUMBERED = re.compile(r"^(input|output|score)_(\d+)$")  # a row a step, as verl and SkyRL log their tables
 STEPS = ("step", "global_step", "time-step", "iteration")
 _OWN = frozenset(
     ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
@@ -99,6 +99,21 @@ def trl_rows(
             whole.setdefault("reward", sum(value * used.get(name, 1.0) for name, value in given.items()))
         found.append(whole)
     return found
+
+
+def are_samples(columns: Sequence[str]) -> bool:
+    """Whether a table with these columns has samples: completions, and their prompts or rewards."""
+    known = known_names({_NUMBERED.sub(r"\1", name): 0 for name in columns})
+    return "completion" in known and not known.keys().isdisjoint({"prompt", "reward", "advantage"})
+
+
+def step_of_row(row: Mapping[str, Any]) -> int | float | None:
+    """The time-step that a row says itself."""
+    for name in STEPS:
+        value = row.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+    return None
 
 
 def _is_number(value: object) -> bool:

@@ -82,6 +82,16 @@ for step in range(3):
 accelerator.end_training()
 """
 
+ACCELERATE_WANDB = """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True, log_with="wandb")
+accelerator.init_trackers("tuned", config={"lr": 0.5}, init_kwargs={"wandb": {"name": "first"}})
+for step in range(3):
+    accelerator.log({"loss": step / 2, "split": {"a": step}}, step=step)
+accelerator.get_tracker("wandb", unwrap=True).log({"own": 7}, step=3)
+accelerator.end_training()
+"""
+
 
 MLFLOW = """
 import mlflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import gathered, recorder, state
 from .state import Part
+from .wandb_replacement import is_replaced
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -27,7 +28,9 @@ def hook(module: ModuleType, part: Part) -> None:
 
     def log(_: object, accelerator: Any, values: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:
         del args, kwargs
-        if accelerator.is_main_process:
+        if accelerator.is_main_process and not (
+            is_replaced() and any(tracker.name == "wandb" for tracker in accelerator.trackers)
+        ):
             recorder.row(part, values, step)
 
     replace(module.Accelerator, "init_trackers", observed(part, begin))

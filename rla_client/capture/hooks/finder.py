@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 
-from ...contract.capture.parts import parse_parts
+from ...contract.capture.parts import REPLACE, parse_parts
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ def install(text: str) -> None:
     hooks = {name: (part, hook) for name, (part, hook) in HOOKS.items() if part in parts}
     finder = CaptureFinder(hooks, parts)
     sys.meta_path.insert(0, finder)
+    if REPLACE in parts and "wandb" in parts:
+        from ...contract.capture import wandb_distribution
+        from . import state
+
+        wandb_distribution.install(lambda: state.part("wandb").on)
     for name in hooks:
         module = sys.modules.get(name)
         if module is not None:

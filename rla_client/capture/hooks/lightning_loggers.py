@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import gathered, recorder, state
 from .state import Part
+from .wandb_replacement import is_replaced
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -19,6 +20,8 @@ def hook(module: ModuleType, part: Part) -> None:
     def see(_: object, connector: Any, metrics: Any, step: Any = None) -> None:
         trainer = connector.trainer
         if not metrics or not trainer.is_global_zero:
+            return
+        if is_replaced() and any(type(logger).__name__ == "WandbLogger" for logger in trainer.loggers):
             return
         parameters = getattr(trainer.lightning_module, "hparams", None)
         if parameters:

@@ -9,6 +9,7 @@ import weakref
 
 from . import recorder, state
 from .state import Part
+from .wandb_replacement import is_replaced
 from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -50,5 +51,5 @@ def _see(part: Part, handler: Any, event: str, args: tuple[Any, ...], kwargs: di
     if handler in _begun:
         callback.on_train_begin(*_begun.pop(handler), model=getattr(handler, "model", None))
     getattr(callback, event)(*args, model=getattr(handler, "model", None), **kwargs)
-    if event == "on_log":
+    if event == "on_log" and not (is_replaced() and "wandb" in (args[0].report_to or ())):
         part.count("values", len(kwargs.get("logs") or ()))

@@ -34,18 +34,23 @@ def spec_for(name: str, found: Any) -> Any:
     installed = found is not None and (found.origin is not None or not found.submodule_search_locations)
     if installed or not state.part("wandb").on:
         return found
-    importer = _importer()
-    if importer is None:  # `importlib.util.find_spec` asks
-        return found
-    if REPLACE not in state.chosen and not (
-        is_own(importer.f_code.co_filename)
-        and not _inside_try(importer.f_code.co_filename, importer.f_lineno)
-    ):
-        return found
+    if REPLACE not in state.chosen:
+        importer = _importer()
+        if importer is None:  # `importlib.util.find_spec` asks
+            return found
+        if not is_own(importer.f_code.co_filename) or _inside_try(
+            importer.f_code.co_filename, importer.f_lineno
+        ):
+            return found
     from importlib.machinery import ModuleSpec
 
     loader: Any = _Loader()
     return ModuleSpec(name, loader, origin="rla_client.integrations.wandb")
+
+
+def is_replaced() -> bool:
+    """Whether ours stands in wandb's place: what a library logs to wandb is in the run already."""
+    return getattr(sys.modules.get("wandb"), "__name__", "") == "rla_client.integrations.wandb"
 
 
 class _Loader:

@@ -127,8 +127,8 @@ def _print_diffs(shown: Samples, other: Mapping[str, Any]) -> None:
     for row in shown:
         if row["id"] == other["id"]:
             continue
-        say(f"--- {other['id']}, step {other['step']}, reward {other.get('reward')}")
-        say(f"+++ {row['id']}, step {row['step']}, reward {row.get('reward')}")
+        for sign, one in (("---", other), ("+++", row)):
+            say(f"{sign} {one['id']}, step {one['step']}, reward {cell_text(one.get('reward'))}")
         say(lines_text(diff_text(word_diff(old, cell_text(row.get("completion", ""))))))
 
 

@@ -35,6 +35,7 @@ from rla_client.samples.completion_tables import (
     read_parquet,
     single_rows,
     step_of_name,
+    step_of_row,
     trl_rows,
 )
 
@@ -134,7 +135,8 @@ def _chunks(
     else:
         rows = tables.new_rows(path, list(_json_rows(path)))
     rows = single_rows(rows)
-    steps = [_step(row, path) for row in rows]
+    of_file = step_of_name(path) or 0
+    steps = [of_file if (own := step_of_row(row)) is None else own for row in rows]
     if path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV):
         rows = trl_rows(rows)
     for step, numbers in groupby(range(len(rows)), lambda number: steps[number]):
@@ -149,14 +151,6 @@ def _chunks(
                 for n in chosen[begin : begin + CHUNK_ROWS]
             ]
             yield SampledAt("train", role, step, now), some
-
-
-def _step(row: Mapping[str, Any], path: Path) -> int | float:
-    for name in STEPS:
-        value = row.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return value
-    return step_of_name(path) or 0
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rla_client.database.records.record import Record
 
 CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
-_TIMES = ("time", "_runtime")  # begin the names of further such columns; the latter is wandb's
+_TIMES = ("time", "_runtime", "profiling/")  # begin further such columns; of wandb, and of TRL
 LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")
 _SHORT_WORD = 3  # letters; such a word counts only alone: `window` is no win
 _SPREAD = frozenset({"std", "stddev", "var", "min", "max", "len", "length"})

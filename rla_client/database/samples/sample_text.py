@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,13 +16,30 @@ def sample_text(row: Mapping[str, Any]) -> str:
     """All of a sample."""
     facts: list[str] = []
     blocks: list[str] = []
-    for name, value in row.items():
-        text = cell_text(value)
+    for name, value in _facts(row):
+        text = _date(value) if name == "timestamp" else cell_text(value)
         if name in LONG or len(text) > HEAD_CHARS or "\n" in text:
             blocks.append(f"--- {name}\n{text}")
         elif value is not None and value != "":
             facts.append(f"{name} {text}")
     return "\n".join(["  ".join(facts), *blocks])
+
+
+def _facts(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The cells, each number of `rewards` by itself."""
+    for name, value in row.items():
+        if isinstance(value, dict) and value and all(isinstance(one, int | float) for one in value.values()):
+            yield from ((f"{name}/{key}", number) for key, number in value.items())
+        else:
+            yield name, value
+
+
+def _date(timestamp: object) -> str:
+    """Local time of Unix seconds."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(str(timestamp))))
+    except (ValueError, OverflowError, OSError):
+        return cell_text(timestamp)
 
 
 def cell_text(value: object) -> str:

@@ -17,6 +17,7 @@ import contextlib
 import enum
 import importlib
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from rla_client.contract.errors import RlaError, extra
 with extra("tensorboard", "rla_client.integrations.wandb"):
     from rla_client.integrations.wandb import forwarded_events, session, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
-from rla_client.contract import __version__
 from rla_client.contract.agent.places import find_places
+from rla_client.contract.capture import wandb_distribution
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
+__version__ = wandb_distribution.VERSION
 _MODULES = frozenset({"apis", "data_types", "env", "errors", "plot", "sdk", "util", "wandb_run"})
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
 _WITHOUT_MEANING = frozenset({
@@ -288,6 +290,8 @@ _NAMES: dict[str, Any] = {
     "CommError": Error,
     "Settings": Settings,
 }
+
+wandb_distribution.install(lambda: sys.modules.get("wandb") is sys.modules[__name__])
 
 
 def __getattr__(name: str) -> Any:

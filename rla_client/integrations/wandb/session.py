@@ -22,6 +22,7 @@ from rla_client.contract.layout import LOG, OTHER_RESULTS
 from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
 from rla_client.integrations.wandb.artifact import Artifact, put
 from rla_client.integrations.wandb.growing_tables import GrowingTables
+from rla_client.integrations.wandb.sample_tables import log_table_samples
 from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
 from rla_client.integrations.wandb.tensor_histograms import watcher
 from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
@@ -203,6 +204,7 @@ class Run(Lenient):
             former = exp_manager.log_dir if self._earlier is None else self._earlier.folder(LOG)
             with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
                 dict.update(self.summary, parse_json(read_small(os.path.join(str(former), SUMMARY_FILE))))
+        self.keeps_samples = True  # of the tables; a mirror of wandb's run leaves them to the library's part
         self._metrics = StepMetrics()
         self._tables = GrowingTables()
         self._alerted: dict[str, float] = {}
@@ -316,9 +318,11 @@ class Run(Lenient):
         time_step_holder.follow(x, "")
         for key, value in others.items():
             try:
-                kept = self._tables.new_rows(key, value) if isinstance(value, Table) else value
+                kept = self._tables.new_rows(key, value, x) if isinstance(value, Table) else value
                 if kept is not None:
                     show(key, kept, x)
+                if isinstance(kept, Table) and self.keeps_samples:
+                    log_table_samples(key, kept, x, self.config.get("reward_weights"))
             except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
                 warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
 

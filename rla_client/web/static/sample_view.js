@@ -13,7 +13,8 @@ let plain = false;  // special tokens are left out
 export function sampleView(sample, { without = [], tools = true } = {}) {
   const entries = Object.entries(sample).filter(([name, value]) => value !== null && value !== undefined && value !== "" && !without.includes(name));
   const isBlock = ([name, value]) => ["prompt", "completion", "truth", "error"].includes(name) || (typeof value === "string" && value.length > LONG) || isTalk(value);
-  const facts = entries.filter((entry) => !isBlock(entry));
+  const facts = entries.filter((entry) => !isBlock(entry)).flatMap(([name, value]) => (isNumbers(value)
+    ? Object.entries(value).map(([key, number]) => [`${name}/${key}`, number]) : [[name, value]]));
   const blocks = entries.filter(isBlock);
   const node = h("div", { class: "sample" });
   const draw = () => node.isConnected && document.querySelectorAll(".sample").forEach((one) => one.draw());
@@ -28,6 +29,10 @@ export function sampleView(sample, { without = [], tools = true } = {}) {
 
 function choice(name, on, change) {
   return h("label", { class: "control" }, h("input", { type: "checkbox", checked: on, onchange: (event) => change(event.target.checked) }), name);
+}
+
+function isNumbers(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value) && Object.values(value).every((one) => typeof one === "number");
 }
 
 function isTalk(value) {
@@ -67,7 +72,7 @@ export function drawCurve(points) {
   if (!known.length) return h("p", { class: "dim" }, "no reward");
   const [xs, ys] = [known.map(([x]) => x), known.map(([, y]) => y)];
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const place = ([x, y]) => `${(((x - left) / (right - left || 1)) * 600).toFixed(1)},${(76 - ((y - low) / (high - low || 1)) * 72).toFixed(1)}`;
+  const place = ([x, y]) => `${(((x - left) / (right - left || 1)) * 592 + 4).toFixed(1)},${(76 - ((y - low) / (high - low || 1)) * 72).toFixed(1)}`;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const set = (node, values) => { for (const [name, value] of Object.entries(values)) node.setAttribute(name, value); return node; };
   set(svg, { viewBox: "0 0 600 80", class: "small-curve", role: "img", "aria-label": `mean reward from ${numberText(low)} to ${numberText(high)}` });

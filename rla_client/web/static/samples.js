@@ -95,7 +95,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     const names = shown();
     const at = Object.fromEntries(found.columns.map(([name], place) => [name, place + 1]));
     fill(list, found.rows.length > 0 && h("table", { class: "list samples" },
-      h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", "aria-sort": sort() === name ? (down() ? "descending" : "ascending") : "none" },
+      h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", class: found.columns.some(([one, number]) => one === name && number) ? "number" : "", "aria-sort": sort() === name ? (down() ? "descending" : "ascending") : "none" },
         h("button", { type: "button", onclick: () => order(name) }, name, sort() === name ? (down() ? " ▾" : " ▴") : ""))))),
       h("tbody", {}, found.rows.map((row) => h("tr", { dataset: { row: row[0] }, class: String(row[0]) === query.get("sample") ? "chosen" : "" },
         names.map((name, place) => {
@@ -207,7 +207,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
       fill(detail, head(sample), sampleView({ prompt: sample.prompt }), cards(answer),
         runPicker(path, "The same prompt at this step in another run", (chosen) => told(async () => {
           const theirs = await ask("sample", { run: chosen, ...body }, signal);
-          fill(other, h("h3", {}, chosen), theirs.samples.length ? cards(theirs) : h("p", { class: "dim" }, "that run has no sample of this prompt at this step"));
+          fill(other, h("h3", {}, chosen.slice(chosen.indexOf("/") + 1)), theirs.samples.length ? cards(theirs) : h("p", { class: "dim" }, "that run has no sample of this prompt at this step"));
         })), other);
     });
   }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from typing import Any
 
 import pytest
@@ -92,23 +94,63 @@ accelerator.init_trackers("x", config={"lr": 1})""",
     )
 
 
-def test_its_own_tracker_with_our_module_in_wandbs_place(scripts: Scripts) -> None:
-    """`log_with="wandb"` asks for the installed package; the tracker itself does not."""
-    scripts.run(
-        """
+WANDB = """
 import sys
+import numpy as np
 import rla_client.integrations.wandb
 sys.modules["wandb"] = rla_client.integrations.wandb
 from accelerate import Accelerator
-from accelerate.tracking import WandBTracker
 
-accelerator = Accelerator(log_with=WandBTracker("table"), cpu=True)
-accelerator.init_trackers("table", config={"lr": 0.1})
+accelerator = Accelerator(log_with="wandb", cpu=True)
+its_own = {"name": "first", "tags": ["a"]}
+accelerator.init_trackers("table", config={"lr": 0.1}, init_kwargs={"wandb": its_own})
 for step in (1, 2):
-    accelerator.log({"loss": step / 4}, step=step)
+    accelerator.log({"loss": step / 4, "split": {"a": step}}, step=step)
+tracker = accelerator.get_tracker("wandb")
+tracker.log_images({"picture": [np.zeros((4, 4, 3), np.uint8)] * 2}, step=2)
+tracker.log_table("seen", columns=["a"], data=[["x"]], step=2)
+run = accelerator.get_tracker("wandb", unwrap=True)
+run.summary["best"] = 3
+run.log({"direct": 1.0}, step=3)
 accelerator.end_training()
 """
-    )
+
+
+def test_log_with_wandb_and_our_module_in_its_place(scripts: Scripts) -> None:
+    scripts.run(WANDB)
     (run,) = scripts.runs()
-    assert [(row["time-step"], row["loss"]) for row in run.rows()] == [("1", "0.25"), ("2", "0.5")]
-    assert run.parameters["lr"] == 0.1
+    found = [{name: cell for name, cell in row.items() if name != "timestamp" and cell} for row in run.rows()]
+    assert found == [
+        {"loss": "0.25", "split.a": "1", "time-step": "1"},
+        {"loss": "0.5", "split.a": "2", "time-step": "2"},
+        {"direct": "1.0", "time-step": "3"},
+    ]
+    assert (run.table, run.parameters["lr"], run.parameters["name"]) == ("table", 0.1, "first")
+    assert json.loads((run.log / "summary.json").read_text())["best"] == 3
+    files = {path.name for path in run.folder("results").iterdir()}
+    assert files == {"2-picture_0.png", "2-picture_1.png", "2-seen.csv"}
+
+
+def test_metadata_of_wandb_is_there_only_where_ours_stands_for_it(scripts: Scripts) -> None:
+    if importlib.util.find_spec("wandb") is not None:
+        pytest.skip("wandb is installed here")
+    scripts.run(
+        """
+import importlib.metadata, sys
+import rla_client.integrations.wandb as ours
+
+def version():
+    try:
+        return importlib.metadata.version("wandb")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+assert version() is None
+sys.modules["wandb"] = ours
+assert version() == ours.__version__
+assert importlib.metadata.metadata("wandb")["Name"] == "wandb"
+assert "wandb" not in [found.metadata["Name"] for found in importlib.metadata.distributions()]
+del sys.modules["wandb"]
+assert version() is None
+"""
+    )

@@ -135,14 +135,20 @@ json.dump(seen, open("seen.json", "w"))
     )
     (run,) = scripts.runs(1)
     seen = [text for step in json.loads((scripts.folder / "seen.json").read_text()) for text in step]
-    (path,) = run.log.parents[5].glob("samples/*/*/*/*/*/samples.jsonl.gz")
-    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    found = samples_of(run)
     assert sorted(row["completion"] for row in found) == sorted(seen), "every sample exactly once"
     assert {row["step"] for row in found} == {1, 2, 3}
     for row in found:
         assert row["rewards"] == {"length": float(len(row["completion"].split())), "constant": 0.25}
         assert row["reward"] == row["rewards"]["length"] + 0.25
         assert "advantage" in row
+
+
+def samples_of(run: RunFolder) -> list[dict[str, Any]]:
+    """Lines of its samples, but for their times."""
+    (path,) = run.folder("samples").iterdir()
+    lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    return [{name: value for name, value in line.items() if name != "timestamp"} for line in lines]
 
 
 GRPO = """
@@ -226,6 +232,54 @@ def test_trls_grpo_by_our_callback_and_by_report_to_wandb(scripts: Scripts) -> N
         mean = sum(float(row[named[0]]) for row in table) / 4
         assert mean == expected["train/reward"][step]
     assert "no meaning here" not in (theirs.log / "warn.txt").read_text()
+    by_wandb, by_callback = map(samples_of, (theirs, ours))
+    assert len(by_callback) == 12
+    assert by_wandb == by_callback
+
+
+def test_completions_in_a_folder_of_an_earlier_training_become_samples(scripts: Scripts) -> None:
+    """A file that is written again does not change its folder; one that says the same is the same table."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    scripts.run(
+        """
+import os
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from transformers import TrainerControl, TrainerState, TrainingArguments
+from rla_client.integrations.transformers import RLACallback
+
+def write(step, text):
+    table = {"step": [step], "prompt": ["p"], "completion": [text], "length": [float("nan")]}
+    path = Path(f"out/completions/completions_{step:05d}.parquet")
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    pq.write_table(pa.table(table), path)
+    os.utime(path, ns=(before + 10**9,) * 2)
+
+os.makedirs("out/completions")
+for step in (1, 2, 3):
+    write(step, "of an earlier training")
+at = os.stat("out/completions").st_mtime_ns
+ours, state, control = RLACallback(), TrainerState(), TrainerControl()
+arguments = TrainingArguments(output_dir="out", use_cpu=True, report_to=[])
+ours.on_train_begin(arguments, state, control)
+for step in (1, 2, 3):
+    state.global_step = step
+    ours.on_step_end(arguments, state, control)
+    ours.on_log(arguments, state, control, logs={"loss": 1.0})
+    write(step, f"new {step}")
+    if step == 2:
+        ours.on_log(arguments, state, control, logs={"eval_loss": 1.0})
+        write(step, "evaluated")
+write(3, "new 3")
+assert os.stat("out/completions").st_mtime_ns == at
+ours.on_log(arguments, state, control, logs={"train_runtime": 1.0})
+write(3, "new 3")
+ours.on_train_end(arguments, state, control)
+"""
+    )
+    (run,) = scripts.runs()
+    found = [(row["step"], row["completion"]) for row in samples_of(run)]
+    assert found == [(1, "new 1"), (2, "new 2"), (2, "evaluated"), (3, "new 3")]
 
 
 @pytest.mark.usefixtures("agent")

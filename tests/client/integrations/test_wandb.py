@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import struct
 from pathlib import Path
@@ -1129,6 +1130,17 @@ def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None
         assert not warned.exists() or "no meaning" not in warned.read_text(), (table, warned.read_text())
     kept = {path.name for run in runs.values() for path in run.folder("results").rglob("*.csv")}
     assert {"1-generations.csv", "2-generations.csv", "1-generated_samples.csv", "2-samples.csv"} <= kept
+    sampled = {
+        (table, row["name"], row["step"], row.get("prompt"), row["completion"], row["reward"])
+        for table, run in runs.items()
+        for path in run.folder("samples").glob("*.gz")
+        for row in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    }
+    assert sampled == {
+        ("verl", "eval", 1, "p", "c1", 0.5),
+        ("verl", "eval", 2, "p", "c2", 0.5),
+        *((table, "train", step, None, "p c", 0.5) for table in ("openrlhf", "prime") for step in (1, 2)),
+    }
     slime = [run for run in scripts.runs(8) if run.table == "slime"]
     rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
     assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from support.capture_lab import capture, capture_command, own_scalars, run_plain
 from support.captured_programs import (
     ACCELERATE,
+    ACCELERATE_WANDB,
     LIGHTNING,
     MLFLOW,
     PARSERS,
@@ -82,6 +84,37 @@ def test_accelerate(tmp_path: Path) -> None:
     assert found.code == 0, found.stderr
     assert (found.run.table, found.run.parameters["lr"]) == ("tuned", 0.5)
     assert found.run.values() == {("loss", step): step / 2 for step in range(3)}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed here")
+def test_accelerate_with_wandb_replaced(tmp_path: Path) -> None:
+    """Each value once: what the tracker logs, not what the Accelerator was given beside it."""
+    needs("accelerate")
+    found = capture(tmp_path, ACCELERATE_WANDB, options=["--capture=replace"])
+    assert (found.code, found.stderr) == (0, "")
+    assert (found.run.table, found.run.parameters["name"]) == ("tuned", "first")
+    losses = {("loss", step): step / 2 for step in range(3)}
+    assert found.run.values() == {**losses, **{("split.a", step): step for step in range(3)}, ("own", 3): 7}
+
+
+@pytest.mark.further
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed here")
+@pytest.mark.parametrize("library", ["transformers", "lightning"])
+def test_a_trainer_with_wandb_replaced_logs_each_value_once(tmp_path: Path, library: str) -> None:
+    needs(library, "accelerate")
+    if library == "lightning":
+        script = LIGHTNING.replace(
+            "L.Trainer(", "L.Trainer(logger=L.pytorch.loggers.WandbLogger(project='x'), "
+        )
+    else:
+        script = TRANSFORMERS.replace('report_to="none"', 'report_to="wandb"')
+    assert "andb" in script
+    found = capture(tmp_path, script, options=["--capture=replace"])
+    assert found.code == 0, found.stderr
+    (loss,) = {tag for tag, _ in found.run.values() if tag.rpartition("/")[2] == "loss"}
+    steps = [row["time-step"] for row in found.run.rows if row[loss]]
+    assert len(steps) == len(set(steps)) >= 4
+    assert found.run.captured["sources"].keys() == {"wandb"}
 
 
 def test_mlflow(tmp_path: Path) -> None:

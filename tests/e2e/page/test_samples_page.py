@@ -99,6 +99,24 @@ def test_a_talk_is_read_with_its_tools_folded_and_nothing_is_executed(shown: Pag
     assert shown.locator(".special").count() == 0
 
 
+def test_it_fits_a_narrow_page_and_rewards_are_numbers(
+    page_server: Callable[..., PageServer], root: Path, page: Page
+) -> None:
+    index = write_run(root)
+    rows = [{"prompt": "p", "completion": "c", "reward": n, "rewards": {"right": n / 3}} for n in range(40)]
+    write_samples(root, "task", index, [(step, rows) for step in (10, 20)])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.locator("table.samples tbody tr").first.wait_for()
+    for last in (page.locator(".slider output"), page.locator(".bins .ends")):
+        box = box_of(last)
+        assert box["x"] + box["width"] <= 420
+    page.locator("table.samples tbody button.link").nth(1).click()
+    page.locator(".sample-detail dt", has_text="rewards/right").wait_for()
+    page.get_by_text("0.333333", exact=True).last.wait_for()
+
+
 def test_text_group_and_story(shown: Page) -> None:
     shown.get_by_label("Text in a sample; small letters match capitals").fill("javascript:window")
     shown.keyboard.press("Enter")

@@ -36,6 +36,7 @@ def write_rows(root: Path, index: str, header: str, *rows: str) -> None:
         (["time-step", "timestamp", "time/fps", "entropy", "kl"], "entropy"),
         (["brewing", "x"], "brewing"),  # no word in it: the first one
         (["_runtime", "x"], "x"),
+        (["profiling/Time taken: GRPOTrainer._calculate_rewards", "train/reward"], "train/reward"),
         (["time-step"], None),
         ([], None),
     ],

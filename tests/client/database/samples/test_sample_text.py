@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from rla_client.database.samples.sample_text import cell_text, sample_text
 
 
@@ -14,3 +16,17 @@ def test_a_conversation_is_turn_by_turn() -> None:
         {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]},
     ]
     assert cell_text(talk) == '[user] hi\n{"type": "image"}\n[assistant]\n[tool call] {"name": "f"}'
+
+
+def test_times_and_rewards_are_read_by_people() -> None:
+    at = time.mktime((2026, 11, 30, 14, 49, 41, 0, 0, -1))
+    row = {
+        "timestamp": at,
+        "rewards": {"correct": 0.0, "format": 0.7979277925060437},
+        "empty": {},
+        "big": 1e300,
+    }
+    assert sample_text(row) == (
+        "timestamp 2026-11-30 14:49:41  rewards/correct 0  rewards/format 0.797928  empty {}  big 1e+300"
+    )
+    assert sample_text({"timestamp": 1e300}) == "timestamp 1e+300"

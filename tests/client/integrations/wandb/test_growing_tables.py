@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,18 @@ pytest.importorskip("tensorboardX")
 from rla_client.integrations.wandb.growing_tables import GrowingTables
 from rla_client.integrations.wandb.values import Table
 
+STEPS = count()
 
-def kept(tables: GrowingTables, rows: list[list[Any]], name: str = "t", columns: str = "ab") -> Any:
-    found = tables.new_rows(name, Table(columns=list(columns), data=rows))
+
+def kept(
+    tables: GrowingTables,
+    rows: list[list[Any]],
+    name: str = "t",
+    columns: str = "ab",
+    step: float | None = None,
+) -> Any:
+    step = next(STEPS) if step is None else step
+    found = tables.new_rows(name, Table(columns=list(columns), data=rows), step)
     return None if found is None else found.data
 
 
@@ -40,14 +50,14 @@ def test_another_table_is_kept_as_a_whole() -> None:
 
 def test_a_row_that_was_changed_in_its_place_is_seen() -> None:
     tables, table = GrowingTables(), Table(columns=["a"], data=[[1], [2]])
-    assert tables.new_rows("t", table) is table
-    assert tables.new_rows("t", table) is None
+    assert tables.new_rows("t", table, next(STEPS)) is table
+    assert tables.new_rows("t", table, next(STEPS)) is None
     table.add_data(3)
-    found = tables.new_rows("t", table)
+    found = tables.new_rows("t", table, next(STEPS))
     assert found is not None
     assert found.data == [[3]]
     table.data[0][0] = 9
-    assert tables.new_rows("t", table) is table
+    assert tables.new_rows("t", table, next(STEPS)) is table
 
 
 def test_what_cannot_be_compared_is_kept_as_a_whole() -> None:
@@ -55,3 +65,11 @@ def test_what_cannot_be_compared_is_kept_as_a_whole() -> None:
     for _ in range(2):
         assert len(kept(tables, [[1, array]])) == 1
         assert len(kept(tables, [[1, [array]]])) == 1
+
+
+def test_equal_rows_are_kept_once_a_step() -> None:
+    tables = GrowingTables()
+    assert len(kept(tables, [["x", float("nan")]], step=9)) == 1
+    assert kept(tables, [["x", float("nan")]], step=9) is None, "TRL logs its last table again at the end"
+    assert len(kept(tables, [["x", float("nan")]], step=10)) == 1
+    assert len(kept(tables, [["y", float("nan")]], step=10)) == 1

@@ -1,0 +1,53 @@
+"""Metadata of an installed wandb, for the module that stands in its place.
+
+Accelerate, Lightning and others ask `importlib.metadata` for the installed package before they import it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # `typing` takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from importlib.metadata import Distribution, DistributionFinder
+    from typing import Any
+
+VERSION = "0.31.0"  # of wandb, whose shape the module has
+_METADATA = f"Metadata-Version: 2.1\nName: wandb\nVersion: {VERSION}\n"
+
+
+class WandbFinder:
+    """Stands last in `sys.meta_path`, so that a wandb that is installed comes first.
+
+    Args:
+        replaces: says whether the module stands in wandb's place now.
+    """
+
+    def __init__(self, replaces: Callable[[], bool]) -> None:
+        self._replaces = replaces
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Nothing: it finds no module."""
+
+    def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
+        """That of wandb, where it is asked for by name."""
+        return [_distribution()] if context.name == "wandb" and self._replaces() else []
+
+
+def _distribution() -> Distribution:
+    from importlib.metadata import Distribution  # noqa: PLC0415 - who asks has imported it
+
+    class WandbDistribution(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            return _METADATA if filename == "METADATA" else None
+
+        def locate_file(self, path: Any) -> Any:  # noqa: ANN401 - as declared there
+            return path
+
+    return WandbDistribution()
+
+
+def install(replaces: Callable[[], bool]) -> None:
+    """Give `importlib.metadata` the package for as long as the module stands in wandb's place."""
+    sys.meta_path.append(WandbFinder(replaces))
