@@ -100,8 +100,6 @@ def decisions_page(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-# -- rla_config.yaml ---------------------------------------------------------------------------
-
 CONFIG_HEAD = """# rla_config.yaml
 
 `rla init` writes this file with every key, its default and a comment; `rla-agent check-config` names every

@@ -158,8 +158,6 @@ class Daemon:
             return True  # the job is over, and so are all others that used its agent
         return 0 < self._idle_exit_s < idle_s
 
-    # -- streams --------------------------------------------------------------------------------
-
     def _scan(self) -> None:
         """Adopt streams that appeared."""
         self._end_unless_ours()
@@ -215,8 +213,6 @@ class Daemon:
         self._failed = True
         self._wire.wake()
 
-    # -- messages -------------------------------------------------------------------------------
-
     def _message(self, peer: bytes, kind: int, header: dict[str, Any]) -> None:
         name, number, offset = header.get("s"), header.get("n"), header.get("o")
         if not (isinstance(name, str) and isinstance(number, int) and isinstance(offset, int)):
@@ -252,8 +248,6 @@ class Daemon:
         elif kind == MessageKind.STATUS:
             self._askers.append(peer)
             self._teller.submit(self._tell_status, self._facts(), self._configs.problems())
-
-    # -- status ---------------------------------------------------------------------------------
 
     def _sample(self, now: float) -> None:
         self._next_sample = now + SAMPLE_S
@@ -319,8 +313,6 @@ class Daemon:
         status["alerts"] = self._alerting.snapshot()
         status["problems"] += status["alerts"].pop("problems") + problems + self._sampler.problems()
         return status
-
-    # -- the end --------------------------------------------------------------------------------
 
     def _shut_down(self) -> None:
         self._stopping = True

@@ -92,8 +92,6 @@ class ExpManager(RunAttributes):
         """Around `resume`."""
         return self.active()
 
-    # -- what the next run is to be -------------------------------------------------------------
-
     def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
         self,
         /,
@@ -227,8 +225,6 @@ class ExpManager(RunAttributes):
     def task_gen(task_pattern_list: Iterable[str]) -> str:
         """Join the parts of a table's name by `-`."""
         return "-".join(task_pattern_list)
-
-    # -- the open run, its data, its folders ------------------------------------------------------
 
     def add_hyper_param(self, values: Mapping[str, Any]) -> None:
         """Add hyper-parameters that become known during the run; those of the same name are replaced.
@@ -503,8 +499,6 @@ class ExpManager(RunAttributes):
         with self.active():
             tell_folders(self._data, logger.get_current(), echo=True)
 
-    # -- from its beginning to its end ------------------------------------------------------------
-
     def log_files_gen(self, *, all_ranks: bool = False, join: str = "", role: str = "") -> None:
         """Open the run: folders, parameter files, stream. Returns without waiting for the agent.
 
@@ -574,8 +568,6 @@ class ExpManager(RunAttributes):
             raise ArgumentError(f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}")
         end_given_up()
         end_run(self._data, status, reason)
-
-    # -- earlier runs -----------------------------------------------------------------------------
 
     @classmethod
     def load_tester(cls, record_date: str, task_table_name: str, log_root: str | os.PathLike[str]) -> Any:  # noqa: ANN401
@@ -702,8 +694,6 @@ class ExpManager(RunAttributes):
             self._data.checkpoints.restore_random_state()
             return step, content
 
-    # -- measures ---------------------------------------------------------------------------------
-
     time_record = staticmethod(time_tracker.time_record)
     time_record_end = staticmethod(time_tracker.time_record_end)
 
@@ -759,8 +749,6 @@ class ExpManager(RunAttributes):
             from rla_client.run.record.summary_writer import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
 
             send_graph(logger.get_current(), sess, *args, **kwargs)
-
-    # -- clock --------------------------------------------------------------------------------
 
     def get_timestep(self) -> int | float:
         """The run's time-step."""

@@ -138,8 +138,6 @@ class AlertStore:
         gone = [name for (name,) in rows if name[len(prefix) :] not in names]
         self._db.executemany("DELETE FROM levels WHERE name=?", ((name,) for name in gone))
 
-    # -- deliveries -----------------------------------------------------------------------------
-
     def due(self, now: float, latest: float, busy: Collection[tuple[str, str]] = ()) -> list[Delivery]:
         """Deliveries to try now, oldest first.
 

@@ -74,8 +74,6 @@ class Alerting:
                 self._dispatcher = Dispatcher(self._places, self._rule_set, self._live, self._since)
                 self._dispatcher.start()
 
-    # -- for volume threads ---------------------------------------------------------------------
-
     def run_opened(self, stream: Stream) -> None:
         """A stream is taken in: its rules hold from here on."""
         self._renew(stream)
@@ -109,8 +107,6 @@ class Alerting:
         rules: MetricWatch | None = self._rule_set.watch(stream.opening)
         self._watched |= rules is not None
         stream.watch.renew(rules, version, keep=self._rule_set.unread(stream.opening.config))
-
-    # -- for the main thread --------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
         """While there is no dispatcher to do it: see whether a file that had no rules has some now."""

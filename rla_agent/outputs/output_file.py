@@ -165,8 +165,6 @@ class Output:
         assert self.retry_at > 0 or not self.error, (self.name, self.error)
         assert self.dirty or self.state is not OutputState.SUSPECT, self.name
 
-    # -- the file -------------------------------------------------------------------------------
-
     def open_file(self, *, create: bool = False) -> int:
         """Open the file below the data root.
 
@@ -306,8 +304,6 @@ class Output:
             raise
         self.size += done
 
-    # -- records --------------------------------------------------------------------------------
-
     def accept(self, batch: Batch, files: OpenFiles) -> None:
         """Take the records of a batch that begins at `position`.
 
@@ -398,8 +394,6 @@ class Output:
         self.position = position
         self.touch()
 
-    # -- a rewrite ------------------------------------------------------------------------------
-
     def rewritten_row(self, columns: list[str], size: int, temp: str) -> OutputRow:
         """Durable form of the state once a finished temp file is the content; nothing changes yet.
 
@@ -430,8 +424,6 @@ class Output:
     def rest_for(self, seconds: float, now: float) -> None:
         """Rest after a rewrite; `now` is monotonic."""
         self.rest = RewriteRest(seconds, now + seconds)
-
-    # -- durability -----------------------------------------------------------------------------
 
     def descriptor_to_sync(self, files: OpenFiles) -> int | None:
         """Descriptor of the file if it is to be synced now; one that was put in its place is taken over.
@@ -505,8 +497,6 @@ class Output:
         self.restore_row(committed)
         self.generation += 1
         self.begin(files)
-
-    # -- state ----------------------------------------------------------------------------------
 
     def row(self, intent: str = "") -> OutputRow:
         """Durable form of the present state."""

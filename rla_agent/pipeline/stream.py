@@ -153,8 +153,6 @@ class Stream:
         #: `seen`.
         self._missing_since: float | None = None
 
-    # -- state ----------------------------------------------------------------------------------
-
     def handle(self, event: StreamEvent, why: str = "") -> None:
         """Apply an event; the only writer of `state` and `parked`.
 
@@ -258,8 +256,6 @@ class Stream:
                 # a rewrite or a base stores an output alone, so that it may be ahead after a kill
                 furthest = max(self.position, recovered)
                 assert output.position <= furthest, (output.name, output.position, furthest)
-
-    # -- reading --------------------------------------------------------------------------------
 
     def read_more(self, files: OpenFiles) -> bool:
         """Read one piece of the segments; True when there may be more to read at once."""
@@ -384,8 +380,6 @@ class Stream:
         }
         return {**job.fields, MARKS_FIELD: {"rows": self.rows, "outputs": marks}}
 
-    # -- outputs that lag -----------------------------------------------------------------------
-
     def catch_up(self, output: Output, files: OpenFiles, until: float) -> None:
         """Give an unblocked output that lags what it lacks, until a moment (monotonic); at least a piece."""
         while not output.blocked and output.position < self.position and self.state is StreamState.TAKING_IN:
@@ -489,8 +483,6 @@ class Stream:
                     total += size - (durable.offset if number == durable.number else 0)
         return max(0, total)
 
-    # -- durability -----------------------------------------------------------------------------
-
     def control_row(self) -> OutputRow:
         """Durable form of the stream's own position."""
         closed = None if self.closed is None else list(self.closed)
@@ -501,8 +493,6 @@ class Stream:
         if self.bases:
             state["bases"] = {str(number): base for number, base in self.bases.items()}
         return OutputRow(CONTROL, "", 0, 0, self.position, state)
-
-    # -- recovery -------------------------------------------------------------------------------
 
     def restore(self, row: OutputRow) -> None:
         """Go back to what a commit stored of the stream itself; its outputs are restored one by one.
@@ -560,8 +550,6 @@ class Stream:
         self.opening = opening
         self.outputs = make_outputs(opening, self.name)
         self.aside = self.replayed = True
-
-    # -- segments that are done with --------------------------------------------------------------
 
     def freeable(self) -> list[int]:
         """Segments that every durable position has passed; the next one's base must be written first."""

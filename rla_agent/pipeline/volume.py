@@ -175,14 +175,10 @@ class Volume(threading.Thread):
         """Records of the runs whose streams are here, by run id."""
         return self._registry.records
 
-    # -- from other threads ---------------------------------------------------------------------
-
     def put(self, item: Hint | Flush | Adopt | Stop) -> None:
         """Queue something. Never blocks."""
         if not isinstance(item, Hint) or self._queue.qsize() <= QUEUE_MAX_ITEMS:
             self._queue.put(item)
-
-    # -- the thread -----------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve until stopped; a fault that is ours stops the agent, which is started again."""
@@ -347,8 +343,6 @@ class Volume(threading.Thread):
         if self._jobs.collect():
             self._next_commit = 0.0  # their rows go, and what waits behind them starts
 
-    # -- streams --------------------------------------------------------------------------------
-
     def _look_at_all(self) -> bool:
         busy = False
         now = time.monotonic()
@@ -464,8 +458,6 @@ class Volume(threading.Thread):
             if output.position < stream.position:
                 stream.catch_up(output, self.files, time.monotonic() + TURN_S)
                 stream.touch()
-
-    # -- commit ---------------------------------------------------------------------------------
 
     def commit_cycle(self) -> bool:
         """Make everything that was taken in durable, then do whatever had to wait for that.

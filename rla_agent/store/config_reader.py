@@ -146,8 +146,6 @@ class ConfigReader:
             for path, since, why, known in late
         ]
 
-    # -- with the lock ----------------------------------------------------------------------------
-
     def _ask(self, config: str) -> _Asked | None:
         asked = self._asked.get(config)
         if asked is None and len(self._asked) < MOST_ASKED:
@@ -164,8 +162,6 @@ class ConfigReader:
         if any(one.waiting(now) for one in self._asked.values()):
             self._readers += 1
             threading.Thread(target=self._serve, name="config-reader", daemon=True).start()
-
-    # -- the reader -------------------------------------------------------------------------------
 
     def _serve(self) -> None:
         while True:

@@ -202,8 +202,6 @@ class CheckpointSaver(SlotSender):
         step, path = find_checkpoint(self._folder, name, index)
         return step, load_file(path, trust=trust, run=self._run, map_location=map_location)
 
-    # -- the fast way -------------------------------------------------------------------------
-
     def _save_to_arena(self, captured: Captured, stamp: Stamp) -> bool:
         """Copy into a slot, else into a blob; False: neither took it."""
         if not self._outbox.agent_alive(memory=True):
@@ -231,8 +229,6 @@ class CheckpointSaver(SlotSender):
         ctypes.memmove(base, captured.skeleton, skeleton)
         copy_storages(captured.storages, [base + offset for offset in offsets])
         return ArenaSource(slot.arena.name, slot.index, slot.number, skeleton, tuple(captured.sizes))
-
-    # -- files --------------------------------------------------------------------------------
 
     def _save_as_blob(self, captured: Captured, stamp: Stamp) -> bool:
         offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
@@ -270,8 +266,6 @@ class CheckpointSaver(SlotSender):
             return False
         self._note(None, "direct")
         return True
-
-    # -- small things -------------------------------------------------------------------------
 
     def next_order(self) -> int:
         """The order of the save that comes now: later than that of any before."""

@@ -191,8 +191,6 @@ class _AlertsReader(SectionReader):
                 values[key] = value
         return values
 
-    # -- channels -------------------------------------------------------------------------------
-
     def channels(self, node: yaml.Node | None) -> list[Channel]:
         """The channels without faults."""
         if node is None or is_empty(node):
@@ -255,8 +253,6 @@ class _AlertsReader(SectionReader):
         for address in (*values.get("to", ()), values.get("sender", "a@b")):
             if not _ADDRESS.match(address):
                 self.faults.append((node, below, f"{address!r} is not an e-mail address"))
-
-    # -- rules ----------------------------------------------------------------------------------
 
     def rules(self, node: yaml.Node | None, channels: set[str]) -> list[AlertRule]:
         """The rules without faults."""

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.database.records.record import Record, to_json
 from rla_client.database.records.record_reader import read_record
+from rla_client.database.records.told_fields import TOLD_FIELDS
 from rla_client.database.signatures import RACY_NS, Signatures
 from rla_client.database.tree.items import day_items, find_days, find_tables
 
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-VERSION = 9
+LAYOUT = 10  # of the tables
+_FIELDS = repr([(one.name, one.source) for one in TOLD_FIELDS])
+VERSION = LAYOUT << 20 | zlib.crc32(_FIELDS.encode()) & 0xFFFFF  # SQLite has 31 bits for it
 BUSY_S = 60.0
 SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there

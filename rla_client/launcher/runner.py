@@ -93,8 +93,6 @@ class LocalRunner:
     def total_env_steps(self, value: int) -> None:
         self._stats.total_env_steps = int(value)
 
-    # -- setup --------------------------------------------------------------------------------
-
     def setup(  # noqa: PLR0913, PLR0917 - garage's signature
         self,
         algo: object,
@@ -139,8 +137,6 @@ class LocalRunner:
         if policy is None:
             raise NotSetupError("the algorithm needs an attribute `policy` to sample with")
         return policy
-
-    # -- sampling -----------------------------------------------------------------------------
 
     def obtain_episodes(
         self,
@@ -211,8 +207,6 @@ class LocalRunner:
         """A copy of the environment, e.g. for evaluation."""
         self._ready()
         return copy_env(self._env)
-
-    # -- training -----------------------------------------------------------------------------
 
     def train(
         self,
@@ -345,8 +339,6 @@ class LocalRunner:
             if self._plotter is None:
                 self._plotter = Plotter(self._env, setup.seed, setup.max_episode_length)
             self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause_for_plot)
-
-    # -- snapshots ----------------------------------------------------------------------------
 
     def save(self, epoch: int) -> None:
         """Snapshot everything as of now, if the mode has this epoch.

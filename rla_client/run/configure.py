@@ -91,8 +91,6 @@ class RunSetup:
         self.resume_mode: ResumeMode = "never"
         self.keeps_console = False
 
-    # -- configuration ------------------------------------------------------------------------
-
     def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
         self,
         /,
@@ -178,8 +176,6 @@ class RunSetup:
             self.address = local_address()
         return self.address
 
-    # -- names --------------------------------------------------------------------------------
-
     def get_version_num(self) -> str | None:
         """See `ExpManager.get_version_num`."""
         return self.log_name_format_version
@@ -213,8 +209,6 @@ class RunSetup:
                 "call exp_manager.configure(task_table_name, rla_config, data_root) first"
             )
         return self.task_table_name, self.config, self.data_root
-
-    # -- hyper-parameters ---------------------------------------------------------------------
 
     def set_hyper_param(self, /, **argkw: object) -> None:
         """See `ExpManager.set_hyper_param`."""

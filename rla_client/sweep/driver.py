@@ -109,8 +109,6 @@ class Driver:
     def _is_done(self) -> bool:
         return self._dry and not self._running and not self._waiting
 
-    # -- what is to be run ----------------------------------------------------------------------
-
     def _find_left(self) -> None:
         """Find out what became of the runs that an earlier driver began.
 
@@ -199,8 +197,6 @@ class Driver:
             self._journal.tell(run, "dropped")
         else:
             self._waiting.append(run)
-
-    # -- starting and ending --------------------------------------------------------------------
 
     def _start(self) -> None:
         room = self._engine.room() if self._waiting else 0

@@ -79,8 +79,6 @@ class Journal:
         self._file: int | None = None
         self._lock: int | None = None
 
-    # -- reading --------------------------------------------------------------------------------
-
     def exists(self) -> bool:
         """Whether such a sweep was ever started."""
         return (self.folder / JOURNAL).is_file()
@@ -126,8 +124,6 @@ class Journal:
                 found.handle_event(event)
         except (TypeError, ValueError, OverflowError):
             return  # follows on a torn line, or is damaged
-
-    # -- writing --------------------------------------------------------------------------------
 
     def hold(self) -> Journal:
         """Become the driver of the sweep, which may be new.
@@ -262,8 +258,6 @@ class Journal:
                 f"hint: live runs continue; `rla sweep resume {self.name}` supervises them again"
             ) from error
 
-    # -- requests -------------------------------------------------------------------------------
-
     def request(self, what: str) -> None:
         """Ask the driver for something."""
         write_atomic(self.folder / REQUEST, what.encode())
@@ -285,8 +279,6 @@ class Journal:
             return None if try_lock(descriptor, shared=True) else holder_pid(descriptor) or 0
         finally:
             os.close(descriptor)
-
-    # -- a run's files --------------------------------------------------------------------------
 
     def run_id(self, run: RunState) -> str:
         """The run_id by which it continues where it was killed."""

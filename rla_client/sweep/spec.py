@@ -333,8 +333,6 @@ class _Reader(SectionReader):
         nodes = self._entries(node, f".{engine}")
         return {key: self.value(_plain, one, f".{engine}.{key}") for key, one in nodes.items()}
 
-    # -- parameters -----------------------------------------------------------------------------
-
     def _space(self, node: yaml.Node | None, listed: Sequence[Parameters]) -> Space:
         if node is None or is_empty(node):
             return Space()
@@ -424,8 +422,6 @@ class _Reader(SectionReader):
                 self._check_parameter(value, below, key)
             found.append({key: self.value(_plain, value, f"{below}.{key}") for key, value in nodes.items()})
         return tuple(found)
-
-    # -- what belongs together ------------------------------------------------------------------
 
     def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec, faulty: set[str]) -> None:
         """Add what does not fit together, but for keys that have a fault of their own."""

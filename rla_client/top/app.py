@@ -115,8 +115,6 @@ class TopApp(App[None]):
         """Whether the app ends: timers and threads may still come to an end when its widgets are gone."""
         return not (self.query("#runs") and self.query(TabbedContent))
 
-    # -- reading, in a thread -------------------------------------------------------------------
-
     def _look(self) -> None:
         """Look at the files; where that is under way, once more after it: a slow disk holds nothing up."""
         self._again = self._looking
@@ -149,8 +147,6 @@ class TopApp(App[None]):
         runs = [one for one in self._marked if one in there][:MAX_CURVES] or [run]
         metric = self._metric or there[runs[0]].likely
         return metric, [(one, self._source.curve(one, metric)) for one in runs]
-
-    # -- showing --------------------------------------------------------------------------------
 
     def _show(self, seen: Seen, tab: str) -> None:
         self._looking = False
@@ -260,8 +256,6 @@ class TopApp(App[None]):
             words = (host, f"heard {heard} ago", f"{count} run(s)", version)
             text.append(cut("  ".join(words), width) + "\n")
         return text
-
-    # -- keys -----------------------------------------------------------------------------------
 
     def _highlighted_key(self) -> str:
         row = self._table.cursor_row

@@ -20,7 +20,7 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.clock import clock
 from rla_client.database.compare.code_diff import code_differences, has_archive
 from rla_client.database.compare.run_differences import run_differences
-from rla_client.database.records.environment import ENVIRONMENT_FILE
+from rla_client.database.records.told_fields import ENVIRONMENT_FILE, shown_in
 from rla_client.database.run_history import resumed_with, traceback_end
 from rla_client.database.run_parts import parts_of
 from rla_client.database.tree.chains import chain_of
@@ -82,6 +82,11 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         "warnings": _warnings(site, entry),
         "metrics": [[name, sent(value)] for name, value in list(record.metrics.items())[:MAX_PARAMETERS]],
         "about": {name: sent(run[name]) for name in _ABOUT if run.get(name) not in (None, "")},
+        "facts": [
+            [one.name, one.kind, sent(record.told[one.name])]
+            for one in shown_in("page")
+            if one.name in record.told
+        ],
         "lost": lost_lines(run),
         **_relatives(site, entry),
     }

@@ -52,9 +52,6 @@ AGENT:
 """
 
 
-# -- the training process ----------------------------------------------------------------------
-
-
 def floor_step(folder: Path, values: list[float], *, keep_packer: bool) -> Callable[[], None]:
     """The least that a durable hand-over of the row can cost, as one call."""
     import msgpack
@@ -218,9 +215,6 @@ def client(chosen: argparse.Namespace) -> None:
     between = partial(time.sleep, chosen.pause) if chosen.pause else training() if chosen.training else None
     found = {name: quantiles(times) for name, times in measure(steps, between).items()}
     Path(chosen.result).write_text(json.dumps(found))
-
-
-# -- the report --------------------------------------------------------------------------------
 
 
 def take_everything(folder: Path) -> subprocess.Popen[bytes]:

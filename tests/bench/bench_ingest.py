@@ -31,9 +31,6 @@ ROWS_A_TURN = 4
 METRICS = [f"group/metric_{number}" for number in range(10)]
 
 
-# -- the training process ----------------------------------------------------------------------
-
-
 def client(chosen: argparse.Namespace) -> None:
     """Write what the case asks for; the result is JSON."""
     from rla_client import exp_manager
@@ -108,9 +105,6 @@ def wide_row() -> dict[str, Any]:
     logger.dump_tabular()
     took = time.perf_counter() - began
     return {"seconds": took, "done": logger.flush(60)}
-
-
-# -- the report --------------------------------------------------------------------------------
 
 
 def run_client(stage: Stage, *options: str) -> dict[str, Any]:

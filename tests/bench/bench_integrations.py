@@ -128,9 +128,6 @@ def _nothing() -> None:
 clock = Clock()
 
 
-# -- the trainings: each attaches `ours` or its `own`, and watches that one ------------------------------
-
-
 def small_training(step_done: Callable[[int, dict[str, float]], None], steps: int = STEPS) -> None:
     """A loop in plain PyTorch: updates of a small network, ten scalars each."""
     import torch
@@ -494,9 +491,6 @@ LIBRARIES = {
         dowel, tune,
     )
 }  # fmt: skip
-
-
-# -- the report ----------------------------------------------------------------------------------
 
 
 def client(name: str, who: str) -> None:

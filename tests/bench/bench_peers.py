@@ -53,9 +53,6 @@ Tracker = tuple[Callable[[dict[str, float], int], object], Callable[[], object]]
 BEGIN, END = "<!-- figures of tests/bench/bench_peers.py -->", "<!-- end of the figures -->"
 
 
-# -- the training process ----------------------------------------------------------------------
-
-
 def open_ours(folder: Path) -> Tracker:
     from rla_client import exp_manager, logger, time_step_holder
 
@@ -140,9 +137,6 @@ def client(name: str, folder: Path, steps: int, *, until_killed: bool) -> None:
     (folder / "result.json").write_text(json.dumps(found))
 
 
-# -- what is in the files ----------------------------------------------------------------------
-
-
 def count_ours(folder: Path) -> int:
     (path,) = (folder / "data").rglob("progress.csv")
     with path.open(newline="") as file:
@@ -224,9 +218,6 @@ def settled(count: Callable[[Path], int], folder: Path) -> int:
             found, since = now, time.monotonic()
         time.sleep(0.2)
     return found
-
-
-# -- the report --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -244,9 +244,6 @@ def without_time(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "timestamp"}
 
 
-# -- several runs ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def table(tmp_path: Path, fresh_manager: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLA_DATA_ROOT", str(tmp_path / "data"))

@@ -23,9 +23,6 @@ from rla_client.run.record.run_logger import Logger
 pytestmark = pytest.mark.usefixtures("plain_logger")
 
 
-# -- values ------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("log_folder")
 def test_a_dump_returns_the_row_with_clock_and_time_and_clears(places: Places) -> None:
     logger.set_time(7)
@@ -251,9 +248,6 @@ def test_excluded_from_stdout_is_not_printed(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "", "the clock alone is no row to print"
 
 
-# -- MPI ---------------------------------------------------------------------------------------
-
-
 class Communicator:
     """Two ranks that are threads, with the one method that is used of a communicator."""
 
@@ -308,9 +302,6 @@ def test_values_are_averaged_over_ranks_by_their_counts(places: Places, tmp_path
     assert values(places)[1] == {"only": 1}
 
 
-# -- clock, profiling --------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("log_folder")
 def test_the_clock() -> None:
     logger.set_time(np.int64(3))
@@ -346,9 +337,6 @@ def test_time_tracker_is_kept_out_of_the_csv(places: Places) -> None:
     assert all("csv" in row.excluded[key] for key in row.values if key.startswith("time_used/"))
 
 
-# -- threads -----------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("log_folder")
 def test_rows_of_two_threads_are_whole(places: Places) -> None:
     logger.set_level(logger.DISABLED)
@@ -367,9 +355,6 @@ def test_rows_of_two_threads_are_whole(places: Places) -> None:
     for name in ("a", "b"):
         seen = [row[name] for row in values(places) if name in row]
         assert seen == list(range(500)), f"{name}: each value once, in order"
-
-
-# -- what no row can hold as it is -----------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("log_folder")
@@ -489,9 +474,6 @@ def test_before_any_configuration_everything_prints_and_nothing_is_written(
     assert openings(places) == []
 
 
-# -- configuration -----------------------------------------------------------------------------
-
-
 def test_configure_takes_defaults_from_the_environment(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -606,9 +588,6 @@ def test_disabled_makes_no_file(places: Places, tmp_path: Path, monkeypatch: pyt
     assert openings(places) == []
 
 
-# -- TensorBoard -------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("log_folder")
 def test_a_summary_becomes_an_event_and_its_scalars_rows(places: Places) -> None:
     from tensorboardX.proto.event_pb2 import Event
@@ -642,9 +621,6 @@ def test_the_writer_is_one_and_uses_the_clock(places: Places) -> None:
     writer.add_scalar("by/hand", 1.5)
     sent = [Event.FromString(data) for data in events(places)]
     assert [e.step for e in sent if e.summary.value and e.summary.value[0].tag == "by/hand"] == [12]
-
-
-# -- names -------------------------------------------------------------------------------------
 
 
 def test_what_reads_back_is_the_loggers() -> None:

@@ -24,9 +24,6 @@ def write(folder: Path, content: bytes | str, name: str = "progress.csv") -> Pat
     return path
 
 
-# -- CSV ---------------------------------------------------------------------------------------
-
-
 def test_csv_values_come_back_exactly(tmp_path: Path) -> None:
     frame = read_csv(
         write(tmp_path, 'a,b,flag,note,time-step\n0.1,nan,True,"x, ""y""\nz",1\n-inf,,False,NA,2\n')
@@ -119,9 +116,6 @@ def test_csv_files_of_the_original(legacy_source: Path) -> None:
         assert frame.columns.tolist() == lines[0].split(",")
 
 
-# -- JSON --------------------------------------------------------------------------------------
-
-
 def test_json_lines_with_a_torn_tail(tmp_path: Path) -> None:
     path = write(tmp_path, '{"a": 1, "b": [1, 2]}\n{"a": NaN, "c": Infinity}\n{"a": 3', "progress.json")
     frame = read_json(path)
@@ -136,9 +130,6 @@ def test_json_lines_with_a_torn_tail(tmp_path: Path) -> None:
 def test_json_that_is_damaged_inside_says_where(tmp_path: Path, line: str) -> None:
     with pytest.raises(ArgumentError, match="line 2"):
         read_json(write(tmp_path, f'{{"a": 1}}\n{line}\n{{"a": 2}}\n', "progress.json"))
-
-
-# -- TensorBoard -------------------------------------------------------------------------------
 
 
 def event(step: int, **values: float) -> Event:

@@ -65,9 +65,6 @@ def names_of(sandbox: Sandbox, count: int) -> list[str]:
 counts = pytest.mark.parametrize("count", [QUICK, pytest.param(ALL, marks=pytest.mark.soak)])
 
 
-# -- through the client ------------------------------------------------------------------------
-
-
 def storable(name: str) -> str:
     """How a name with lone surrogates is written where only Unicode text can be."""
     return name.encode("utf-8", "backslashreplace").decode()
@@ -192,9 +189,6 @@ def test_a_file_that_has_no_place_holds_nothing_up(tmp_path: Path) -> None:
     assert (lone.root / "progress.csv").read_text().count("\n") == 2
 
 
-# -- in frames, past every check of the client ---------------------------------------------------
-
-
 def kept_for_a_human(stream: Path, sandbox: Sandbox) -> bool:
     """Whether its opening frame is none that a client writes, or its root is not here: the doctor tells."""
     try:
@@ -242,9 +236,6 @@ def test_names_in_frames(
     print(
         f"{len(names)} names in frames of {1 + 5 * len(names)} streams: {len(contents)} files, nothing outside"
     )
-
-
-# -- a folder that is now a folder, now a link ----------------------------------------------------
 
 
 class Swapping:
@@ -314,9 +305,6 @@ def test_a_folder_that_is_swapped_for_a_link(
     there, swaps = race(sandbox, places, bare_agent, wait_until, files)
     print(f"{there} files while their folder was {swaps} times a link out of the data root; nothing outside")
     assert swaps >= files // FILES_AT_ONCE
-
-
-# -- on their way to the master -------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -155,9 +155,6 @@ def stored(log: Path) -> list[int]:
         return []
 
 
-# -- a newer client, an older agent -------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_newer_client_spools_and_warns_once(
     agent_of: Callable[[int], int],
@@ -250,9 +247,6 @@ def test_an_agent_killed_while_it_parks(
     assert stored(newer.log) == expected
 
 
-# -- an older client, a newer agent -------------------------------------------------------------
-
-
 def test_an_older_client_is_served(
     agent_of: Callable[[int], int], client: Callable[[int], Client], places: Places
 ) -> None:
@@ -280,9 +274,6 @@ def test_a_newer_command_speaks_with_an_older_agent(agent_of: Callable[[int], in
     )
     assert done.returncode == 0, done.stderr
     del places
-
-
-# -- formats of released versions ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, PROTOCOL_VERSION + 1))

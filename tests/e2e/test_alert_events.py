@@ -30,9 +30,6 @@ from rla_client.contract.agent.places import Places
 PASSWORD = "hunter2-secret"
 
 
-# -- runs ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_killed_run_by_mail(scene: Scene) -> None:
     """SIGKILL of the training process; the mail goes over TLS with a login, the password nowhere else."""
@@ -97,9 +94,6 @@ def test_the_agents_own_rules_hold_for_all_runs_of_their_tables(scene: Scene) ->
     scene.arrive("killed")
 
 
-# -- metrics ------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_metrics(agent: Any, scene: Scene) -> None:
     rules = """
@@ -153,9 +147,6 @@ def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> No
     )
 
 
-# -- the machine --------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_first_rules_of_a_file_count_without_a_new_run(agent: Any, scene: Scene) -> None:
     training, other = (scene.train_with("") for _ in range(2))
@@ -196,9 +187,6 @@ def test_replication_that_is_parked(scene: Scene) -> None:
     assert str(gone) in scene.hook.bodies[0]["text"]
 
 
-# -- none of it where none of it is wanted ------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_without_rules_there_is_nothing(agent: Any, scene: Scene) -> None:
     config = scene.folder / "rla_config.yaml"
@@ -232,9 +220,6 @@ def test_a_command_of_a_file_that_others_can_write_is_not_run(agent: Any, scene:
     config.chmod(0o644)
     os.utime(config)
     scene.wait_until((scene.folder / "ran").exists, 40)
-
-
-# -- the commands -------------------------------------------------------------------------------
 
 
 def cli(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

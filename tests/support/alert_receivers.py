@@ -236,8 +236,6 @@ def serving(server: Any) -> Iterator[Any]:
         thread.join(5)
 
 
-# -- what alerts are about ---------------------------------------------------------------------
-
 TRAINING = """
 import sys
 from rla_client import exp_manager, logger, time_step_holder

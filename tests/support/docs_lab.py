@@ -156,8 +156,6 @@ def commands(block: Block) -> str:
     return "\n".join(line[2:] for line in block.text.splitlines() if line.startswith("$ "))
 
 
-# -- the project -------------------------------------------------------------------------------
-
 TRAIN = """
 import argparse
 import random

@@ -85,8 +85,6 @@ class Lab:
         (folder / "program.py").write_text(PROGRAM)
         (folder / "train.py").write_text(TRAINING)
 
-    # -- a sweep's file --------------------------------------------------------------------------
-
     def write(self, name: str = NAME, **content: Any) -> Path:
         """The file of a sweep; by default of `program.py` with three values."""
         content.setdefault("command", [sys.executable, "program.py", "{args}"])
@@ -106,8 +104,6 @@ class Lab:
         """The file of a sweep of `train.py`."""
         content = {"seeds": 2, "metric": "score", **content}
         return self.write(command=[sys.executable, "train.py", "{args}"], parameters={"lr": lrs}, **content)
-
-    # -- its driver ------------------------------------------------------------------------------
 
     def start(self, *words: str, cwd: Path | None = None, **options: Any) -> subprocess.Popen[str]:
         """`rla sweep WORDS` in the background, in a session of its own."""
@@ -141,8 +137,6 @@ class Lab:
         if number is not None:
             process.send_signal(number)
         return process.communicate(timeout=60 * TIME_FACTOR)[0]
-
-    # -- what became of it -----------------------------------------------------------------------
 
     def journal(self, name: str = NAME) -> Journal:
         """As it is now."""

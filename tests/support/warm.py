@@ -121,9 +121,6 @@ def slow_modules(source: str) -> Sequence[str]:
     return ()
 
 
-# -- in the other process --------------------------------------------------------------------------
-
-
 def _serve(channel: socket.socket) -> tuple[list[str], str, dict[str, str]]:
     """Fork a child for each request; returns in the child, with the request."""
     while True:

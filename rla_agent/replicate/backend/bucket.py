@@ -136,8 +136,6 @@ class BucketSession(Session):
         """See `Session`."""
         return [*self._bucket.left_out]
 
-    # -- looking --------------------------------------------------------------------------------
-
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
         if path == b"":
@@ -251,8 +249,6 @@ class BucketSession(Session):
         """Whether the store itself prevents that two writers replace each other's files; a test object."""
         return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")
 
-    # -- folders and permissions: a bucket has none ---------------------------------------------
-
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """See `Session`. There is nothing to make; what is in the way is found by who writes below it."""
         del mode_of
@@ -282,8 +278,6 @@ class BucketSession(Session):
         if not all(meta["path"].startswith(rest) for meta in metas):
             raise DeniedError("remove folder", path, "it is not empty", "")
         self._bucket.delete([meta["path"] for meta in metas], path)
-
-    # -- whole files ----------------------------------------------------------------------------
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
@@ -377,8 +371,6 @@ class BucketSession(Session):
             if not self._clear_away([*old.parts, *old.spare]):
                 self._sweep(home_of(path))
         return new.state
-
-    # -- appends --------------------------------------------------------------------------------
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -489,8 +481,6 @@ class BucketSession(Session):
                     keys.append(meta["path"])
             self._bucket.delete(keys, home)
 
-    # -- reading --------------------------------------------------------------------------------
-
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
         check_remote(path)
@@ -535,8 +525,6 @@ class BucketSession(Session):
         if len(ranges) == 1:  # nearly always; needs no other thread
             return self._bucket.range(ranges[0][0], path, *ranges[0][1:])
         return b"".join(self._each(lambda one: self._bucket.range(one[0], path, *one[1:]), ranges))
-
-    # -- changing names -------------------------------------------------------------------------
 
     def truncate(self, path: bytes, size: int) -> None:
         """See `Session`: written anew."""

@@ -39,8 +39,8 @@ from rla_client.database.curves.rank_tables import (
     parse_ranks,
     rank_notes,
 )
-from rla_client.database.records.environment import TOLD_HERE
 from rla_client.database.records.record import UNKNOWN
+from rla_client.database.records.told_fields import shown_in
 from rla_client.database.run_parts import parts_of
 from rla_client.database.text.machine_text import json_text
 from rla_client.database.text.numbers import bytes_text, plain
@@ -184,7 +184,7 @@ def _facts(run: Run, curves: _Curves) -> dict[str, Any]:
         "checkpoints_not_whole": _unfinished_checkpoints(run),
         "worker_tables": _worker_tables(run),
         "figures": [path.name for path in run.figures],
-        **{name: record.told.get(name) for name in TOLD_HERE},
+        **{one.name: record.told.get(one.name) for one in shown_in("show")},
         "run_file": _about(run),
         "parts": parts_of(record, clock()),
         "problems": list(record.problems),
@@ -326,7 +326,10 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     parent = about.get("parent")
     if isinstance(parent, dict):
         facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
-    facts |= {name: record.told[name] for name in TOLD_HERE if name in record.told}
+    for one in shown_in("show"):
+        if (value := record.told.get(one.name)) is not None:
+            moment = one.kind == "moment"
+            facts[one.name] = time.strftime(MOMENT, time.localtime(value)) if moment else plain(value)
     if captured := captured_text(run.folder(LOG)):
         facts["captured"] = clean(captured)
     if record.tags:

@@ -11,8 +11,9 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import run_file
 from rla_client.database.json_files import read_json
-from rla_client.database.records.environment import ENVIRONMENT_FILE, compared
+from rla_client.database.records.environment import compared
 from rla_client.database.records.record import Record
+from rla_client.database.records.told_fields import ENVIRONMENT_FILE
 from rla_client.run.parameters.hyper_params import differences
 
 _ENVIRONMENT = ("host", "user", "versions")

@@ -27,9 +27,9 @@ from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
 from rla_client.contract.text.csv_lines import write_rows
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.imports.source import Point, Source
-from rla_client.database.records.environment import ENVIRONMENT_FILE
 from rla_client.database.records.notes import NOTE_FORMAT, plain_tag
 from rla_client.database.records.record_reader import NOTE_FILE
+from rla_client.database.records.told_fields import ENVIRONMENT_FILE
 
 MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

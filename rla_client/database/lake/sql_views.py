@@ -6,12 +6,24 @@ from collections.abc import Mapping
 from glob import escape
 from typing import TYPE_CHECKING, Any
 
+from rla_client.database.records.told_fields import ToldField, shown_in
+
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 
 _ROLE = "nullif(regexp_extract(metric, '@([A-Za-z][A-Za-z0-9_-]*)$', 1), '')"  # as `split_role`
+
+
+def _told_column(one: ToldField) -> str:
+    """A column of `runs`, behind the others."""
+    text = f"json_extract_string(told, '$.{one.name}')"
+    number = f"TRY_CAST({text} AS DOUBLE)"
+    values = {"text": text, "number": number, "moment": f"make_timestamp(CAST({number} * 1e6 AS BIGINT))"}
+    return f', {values[one.kind]} AS "{one.name}"'
+
+
 VIEWS = {
     "runs": """SELECT run, table_name AS "table", idx AS "index", host,
         CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown'
@@ -22,7 +34,9 @@ VIEWS = {
         duration_s AS took, time_step AS step, nullif(likely, '') AS metric,
         try_cast(likely_text AS DOUBLE) AS value, from_json(tags, '["VARCHAR"]') AS tags, note,
         nullif(display_name, '') AS name,
-        string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent FROM ({source})""",
+        string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent"""  # noqa: S608 - names of ours
+    + "".join(map(_told_column, shown_in("sql")))
+    + " FROM ({source})",
     "params": "SELECT run, name, value, number FROM ({source})",
     "last": f"SELECT run, metric, value, text, {_ROLE} AS role FROM ({{source}})",  # noqa: S608 - constants
     "rows": f"""SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,

@@ -18,9 +18,9 @@ from typing import Any
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.database.records.told_fields import ENVIRONMENT_FILE, names_from
 
-ENVIRONMENT_FILE = "environment.json"
-TOLD_HERE = ("commit", "branch", "group", "job_type")
+TOLD_HERE = names_from(ENVIRONMENT_FILE)
 MAX_TOLD_BYTES = 256 << 10  # a diff, which may be longer, is the last that the client writes
 _LONG_LINE = 4096  # a diff, never a word that is told
 _INDENTED = re.compile(rb'\{\n( +)"')

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES
-from rla_client.database.records.environment import TOLD_HERE
+from rla_client.database.records.told_fields import TOLD_FIELDS
 from rla_client.database.tree.run_names import short_name, tracked_texts
 from rla_client.run.parameters.hyper_params import HyperParams
 
@@ -18,12 +18,7 @@ MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
 UNKNOWN = "unknown"
 SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
 WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
-TOLD = (  # fields of run.json that a record has no place of its own for
-    "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "lost_others", "parent",
-    "user", "pid", "run_id",
-)  # fmt: skip
-ALL_TOLD = (*TOLD, *TOLD_HERE)  # and of environment.json
-MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
+MOMENTS = frozenset({"time", *(one.name for one in TOLD_FIELDS if one.kind == "moment")})  # Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
 
 
@@ -92,7 +87,7 @@ class Record:
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """What else run.json and environment.json say, under the names of `ALL_TOLD`; not to be changed."""
+        """What else run.json and environment.json say, by the names of `TOLD_FIELDS`; not to be changed."""
         return _parse(self.told_json)
 
     @property

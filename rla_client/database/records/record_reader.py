@@ -26,9 +26,10 @@ from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.curves.stream_tables import SHARED, roles_of, table_of, with_role
 from rla_client.database.json_files import read_json
-from rla_client.database.records.environment import ENVIRONMENT_FILE, read_told
+from rla_client.database.records.environment import read_told
 from rla_client.database.records.likely_metric import likely_metric, numeric
-from rla_client.database.records.record import MOMENTS, TOLD, Record, to_json
+from rla_client.database.records.record import MOMENTS, Record, to_json
+from rla_client.database.records.told_fields import ENVIRONMENT_FILE, names_from
 from rla_client.database.run_parts import PARTS, parts_told
 from rla_client.database.tree.chains import chain_of, link_of
 from rla_client.database.tree.run_names import tracked_texts
@@ -38,6 +39,7 @@ MAX_NAME_CHARS = 1000  # of a column or a parameter; tags of frameworks have som
 TORN_LINES = 100  # of a text that is being written
 MAX_TIME = 1e11  # Unix seconds: the year 5138
 NOTE_FILE = "note.json"
+_OF_RUN_FILE = names_from(RUN_FILE)
 MAX_ROLES = 64  # of one run whose last values a row shows
 
 
@@ -138,7 +140,7 @@ def to_float(value: float) -> float:
 
 
 def _told(run: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: run[name] for name in TOLD if isinstance(run.get(name), str | int | float)}
+    found = {name: run[name] for name in _OF_RUN_FILE if isinstance(run.get(name), str | int | float)}
     parent = run.get("parent")
     if isinstance(parent, dict):
         found["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"

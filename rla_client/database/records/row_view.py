@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rla_client.database.records.record import ALL_TOLD, Record
+from rla_client.database.records.record import Record
+from rla_client.database.records.told_fields import TOLD_FIELDS
 from rla_client.database.run_parts import PARTS, parts_of
 
 FIELDS = (
@@ -24,7 +25,7 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "metric": "likely",
     "value": "likely_value",
     "name": "display_name",
-    **{name: name for name in (*ALL_TOLD, PARTS)},
+    **{name: name for name in (*(one.name for one in TOLD_FIELDS), PARTS)},
 }
 
 

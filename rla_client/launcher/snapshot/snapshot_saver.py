@@ -140,8 +140,6 @@ class SnapshotSaver(SlotSender):
                 return None
             return last.read()
 
-    # -- the three ways -----------------------------------------------------------------------
-
     def _as_frame(self, pieces: Pieces, save: Save) -> bool:
         content = pieces.to_bytes()
         for name in save.names:

@@ -137,8 +137,6 @@ class Logger:
         self.excluded: dict[str, tuple[str, ...]] = {}
         self._counts: dict[str, int] = {}
 
-    # -- values -------------------------------------------------------------------------------
-
     def record(self, key: str, value: object, exclude: Exclude = None, freq: float | None = None) -> None:
         """Set a value of the next row. See `logger.record_tabular`."""
         if type(key) is not str:
@@ -229,8 +227,6 @@ class Logger:
             shown = isinstance(value, str) and not isinstance(given, str)
             what = f"is of type {type(given).__name__}; its text" if shown else "is not a number; it"
             self._warn(f"{key} {what} is kept in CSV and JSON and left out of TensorBoard")
-
-    # -- rows ---------------------------------------------------------------------------------
 
     def dump(self) -> Row:
         """Write what is pending as one row. See `logger.dump_tabular`."""
@@ -397,8 +393,6 @@ class Logger:
                 key: deque(values, maxlen=length) for key, (length, values) in memory["averages"].items()
             }
             self._passed = dict(memory["passed"])
-
-    # -- text ---------------------------------------------------------------------------------
 
     def log(
         self,

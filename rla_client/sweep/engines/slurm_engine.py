@@ -175,8 +175,6 @@ class SlurmEngine:
     def close(self) -> None:
         """As `Engine.close`: jobs continue."""
 
-    # -- submitting -----------------------------------------------------------------------------
-
     def _submit(self, jobs: Sequence[_Job]) -> None:
         """Submit these as one array; SweepError: Slurm takes none such."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415 - an extra
@@ -228,8 +226,6 @@ class SlurmEngine:
                 name = f"{self._name}-{plan:04d}"
                 return next((one for one in seen if seen[one].name == name and one.endswith(end)), "")
         return ""
-
-    # -- watching -------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Find out which jobs are over."""

@@ -34,6 +34,7 @@ export function showHead([top, line, troubles], run, context, look) {
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
       [run.live ? "last row" : "ended", run.live ? ago(run.now, rowTime(run)) : timeText(run.about.closed ?? rowTime(run))],
       ["host", [run.about.user, run.host].filter(Boolean).join("@")], !run.live && ["rows", numberText(run.about.rows)], ["machines", run.parts],
+      ...run.facts.map(([name, kind, value]) => [name, kind === "moment" ? timeText(value) : kind === "number" ? numberText(value) : value]),
     ].filter((pair) => pair && pair[1]).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))));
   refill(troubles, [run.state, run.about.reason, run.problems, run.lost, run.traceback, run.state === "unknown" && run.now], () => trouble(run));
 }

@@ -71,9 +71,6 @@ def refused(route: Route) -> str:
     return str(caught.value)
 
 
-# -- e-mail -------------------------------------------------------------------------------------
-
-
 def test_mail_by_starttls_with_a_login(smtp: SmtpServer, folder: Path) -> None:
     send(mail(smtp, folder), ALERTS, "box")
     (message,) = smtp.mails
@@ -154,9 +151,6 @@ def test_a_server_that_hangs_costs_its_timeout(smtp: SmtpServer, folder: Path) -
 def test_nobody_there(folder: Path, smtp: SmtpServer) -> None:
     assert "refused" in refused(mail(smtp, folder, port=free_port())).lower()
     assert refused(mail(smtp, folder, server="nowhere.invalid")) != ""
-
-
-# -- webhooks -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "key"), [("webhook", "alerts"), ("slack", "text"), ("discord", "content")])
@@ -298,9 +292,6 @@ def test_an_answer_is_told_by_its_head(folder: Path) -> None:
 
 def test_no_web_server_there(folder: Path) -> None:
     assert "127.0.0.1" in refused(post(f"http://127.0.0.1:{free_port()}/", folder))
-
-
-# -- commands -----------------------------------------------------------------------------------
 
 
 def script(folder: Path, text: str, timeout_s: float = 60.0, *arguments: str) -> Route:

@@ -254,8 +254,6 @@ def test_malformed_jobs_are_refused(fields: object) -> None:
         parse_code(fields)
 
 
-# -- a store that somebody else has prepared -------------------------------------------------------
-
 PREFIX, REST = "ab", "c" * 62
 
 

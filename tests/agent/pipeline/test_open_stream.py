@@ -245,9 +245,6 @@ def test_a_stream_whose_base_breaks_the_rules_is_parked(
     assert volume.snapshot()["internal_errors"] == 0
 
 
-# -- faults of the agent ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [TypeError("no"), AssertionError(), RecursionError(), KeyError("x")])
 def test_a_fault_of_the_agent_while_it_takes_a_stream_up_waits_for_its_next_start(  # noqa: PLR0913, PLR0917
     new_volume: Callable[[], Kept],

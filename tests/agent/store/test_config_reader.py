@@ -43,9 +43,6 @@ def reader(wait_until: Callable[..., Any]) -> Iterator[ConfigReader]:
     wait_until(lambda: readers() == 0, what="the end of the readers")
 
 
-# -- files that are there -----------------------------------------------------------------------
-
-
 def test_a_file_its_change_and_its_end(reader: ConfigReader, tmp_path: Path) -> None:
     path = config_in(tmp_path / "p")
     (tmp_path / "link").symlink_to(path)
@@ -95,9 +92,6 @@ def test_what_nobody_expected_is_told_once_and_holds_up_no_other(
     wait_until(lambda: retried(reader) and tries.count("/no\0file") >= 3, what="further tries")
     assert reader.reading(str(config_in(tmp_path / "p")), UNTIL_READ_S) is not None
     assert caplog.text.count("cannot read") == 1
-
-
-# -- a mount that hangs -------------------------------------------------------------------------
 
 
 @needs_hung_folder
@@ -178,9 +172,6 @@ def test_an_agent_starts_whose_own_configuration_hangs(
     path.write_text("TYPO: 1\n")
     with pytest.raises(ConfigError, match="TYPO"):
         agent_settings(path)
-
-
-# -- what an agent goes by ----------------------------------------------------------------------
 
 
 def test_one_file_for_the_machine_whatever_project_starts_the_agent(

@@ -403,8 +403,6 @@ def test_without_an_agent_the_rows_wait(
     assert len(read_rows(trainer.folders()[0] / "progress.csv")) == 30
 
 
-# -- ranks -------------------------------------------------------------------------------------
-
 RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 

@@ -181,9 +181,6 @@ def test_numbers_are_kept_exactly(value: float) -> None:
     assert same(to_plain(np.array(value)), value) or abs(value) >= 2**63
 
 
-# -- hyper-parameters --------------------------------------------------------------------------
-
-
 @dataclass
 class Net:
     width: int = 64

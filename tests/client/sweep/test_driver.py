@@ -118,9 +118,6 @@ def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
     wait_until(lambda: not any(map(lives, left)))
 
 
-# -- drivers that end before their runs ---------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 def test_runs_of_a_dead_driver_are_watched_by_the_next(lab: Lab, how: signal.Signals, tmp_path: Path) -> None:
@@ -324,9 +321,6 @@ def test_a_run_that_does_not_end_when_asked_is_killed(lab: Lab) -> None:
     wait_until(lambda: not lab.groups(), 30)
 
 
-# -- files that change --------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_file_that_grew(lab: Lab) -> None:
     lab.open_gate()
@@ -389,9 +383,6 @@ def test_a_dropped_run_that_is_killed_is_not_started_again(lab: Lab) -> None:
     lab.open_gate()
     assert lab.end(after).endswith("2 finished 1 dropped\n")
     assert len(lab.log("begin")) == 3
-
-
-# -- places -------------------------------------------------------------------------------------
 
 
 def test_a_relative_data_root(lab: Lab, tmp_path: Path) -> None:
@@ -474,9 +465,6 @@ def test_a_sweep_waits_for_a_gpu_without_spinning(lab: Lab) -> None:
     assert lab.end(second).endswith("1 finished\n")
 
 
-# -- trainings, with an agent -------------------------------------------------------------------
-
-
 def whole(lrs: list[float], seeds: int = 2) -> dict[tuple[float, int], list[list[str]]]:
     """The rows of trainings that nobody disturbed."""
     return {
@@ -550,9 +538,6 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
     assert lab.end(driver).endswith("4 finished\n")
     assert sum(run.kills for run in lab.journal().runs.values()) >= 1
     check_database(lab, LRS[:2])
-
-
-# -- optuna -------------------------------------------------------------------------------------
 
 
 def search(lab: Lab, trials: int = 12, **content: Any) -> None:
@@ -634,9 +619,6 @@ def test_optuna_with_failing_trials_and_a_metric_that_is_missing(lab: Lab, agent
     assert len(states) == 6
     assert "recorded no scroe" in told
     assert "scroe" in lab.run("status")
-
-
-# -- the metric ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

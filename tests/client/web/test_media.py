@@ -61,9 +61,6 @@ def one(root: Path, make_run: MakeRun, page_server: Callable[..., PageServer]) -
     return OneRun(root, index, page_server(root))
 
 
-# -- pictures by step -------------------------------------------------------------------------------
-
-
 def test_media_and_other_files(one: OneRun) -> None:
     folder = one.folder("results")
     (folder / "plots").mkdir()
@@ -95,9 +92,6 @@ def test_a_hundred_thousand_files_are_listed_in_bounds(one: OneRun) -> None:
     assert len(answer.body) < 1 << 20
     listed = one.ask("files", kind="results")
     assert (len(listed["files"]), listed["count"]) == (MAX_LISTED, 100_001)
-
-
-# -- what is sent to a browser ----------------------------------------------------------------------
 
 
 def test_a_picture_is_sent_as_one_and_never_runs(one: OneRun) -> None:
@@ -176,9 +170,6 @@ def test_a_film_that_the_browser_has_is_not_sent_again(one: OneRun) -> None:
     assert one.get("1-film.mp4", headers={"If-None-Match": tag}).status == 304
     film.write_bytes(b"22")
     assert one.get("1-film.mp4", headers={"If-None-Match": tag}).body == b"22"
-
-
-# -- what lies elsewhere, and what is no file -------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -271,9 +262,6 @@ def test_names_that_no_address_can_hold_are_left_out(one: OneRun) -> None:
 def test_a_file_that_vanishes_is_said_so(one: OneRun) -> None:
     assert one.get("9-gone.png").status == 404
     assert "not there any more" in one.refused("text", 404, kind="log", path="gone.txt")
-
-
-# -- texts ------------------------------------------------------------------------------------------
 
 
 def test_a_log_from_its_end_to_its_beginning(one: OneRun) -> None:
@@ -379,9 +367,6 @@ def test_a_hostile_text_costs_no_more_than_its_length() -> None:
     ):
         readable(data)
     assert time.monotonic() - begun < 2 * TIME_FACTOR
-
-
-# -- checkpoints and system metrics -----------------------------------------------------------------
 
 
 def test_checkpoints_here_and_on_the_master(one: OneRun) -> None:

@@ -142,9 +142,6 @@ def test_pipes_in_the_place_of_files_hold_nobody_up(root: Path, server: PageServ
     assert server.ask("environment", {"run": name(index)})["environment"] == {}
 
 
-# -- another run ------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_differences(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
     server.ask("run", {"run": name(index)})  # so the server has looked, and has not seen the second run
@@ -182,9 +179,6 @@ def test_no_code_and_archives(root: Path, make_run: MakeRun, server: PageServer,
     (folder / "launch_manifest.json").write_text("{}")
     found = server.ask("difference", {"run": name(index), "other": name(other)})
     assert (found["without"], found["archives"], found["lines"]) == ([name(other)], [name(other)], [])
-
-
-# -- changes ----------------------------------------------------------------------------------------
 
 
 def test_tags_and_note(root: Path, server: PageServer, index: str) -> None:

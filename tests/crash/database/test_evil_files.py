@@ -200,9 +200,6 @@ def test_no_command_hangs_or_breaks_at_an_evil_file(
     assert done.stdout.count("-- ") >= len(lines)
 
 
-# -- links ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """A folder of the user that no database has to do with, laid out as what links in one look for."""

@@ -206,9 +206,6 @@ def test_a_run_that_is_not_there(run: RunView, faults: Faults) -> None:
     assert "no run" in run.page.locator("#page").inner_text().lower()
 
 
-# -- texts ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.further
 def test_a_log_is_followed(run: RunView) -> None:
     run.open("tab=logs")
@@ -258,9 +255,6 @@ def test_a_hostile_log_is_text(run: RunView) -> None:
     assert run.page.evaluate("() => window.hacked") is None
 
 
-# -- code -------------------------------------------------------------------------------------------
-
-
 def test_code_and_what_differs_from_another_run(run: RunView) -> None:
     run.server.ask("runs")  # so the server has looked, and does not see the other run half written
     other = write_run(run.root, number=1, params={"lr": 0.1, "seed": 1, "net": {"width": 128}})
@@ -281,9 +275,6 @@ def test_code_and_what_differs_from_another_run(run: RunView) -> None:
     assert run.page.locator(".diff .plus", has_text="seed = 1").count() == 1
     run.page.get_by_role("row", name="net.width 64 128").wait_for()
     assert run.page.evaluate("() => window.hacked") is None
-
-
-# -- pictures, films, checkpoints -------------------------------------------------------------------
 
 
 @pytest.mark.further
@@ -401,9 +392,6 @@ def test_system_charts(run: RunView) -> None:
     assert "1.0 GiB" not in run.page.locator("#news").inner_text()
 
 
-# -- states -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.further
 def test_a_failed_run_shows_why(page_server: Serve, root: Path, page: Page) -> None:
     index = write_page_run(root, 0, state="failed")
@@ -455,9 +443,6 @@ def test_the_pages_of_hostile_runs(page_server: Serve, root: Path, page: Page) -
 
 
 @pytest.mark.further
-# -- side by side -----------------------------------------------------------------------------------
-
-
 @pytest.mark.further
 def test_files_side_by_side(run: RunView) -> None:
     other = write_run(run.root, number=1)

@@ -120,9 +120,6 @@ def test_no_new_file_is_ever_lost(folder: int, tmp_path: Path) -> None:
     assert left == [b"%d" % last[0]] or (left == [] and taken[-1] == b"%d" % last[0])
 
 
-# -- after a SIGKILL in between -----------------------------------------------------------------
-
-
 def test_the_one_that_was_pruned_goes(tmp_path: Path) -> None:
     path = written(tmp_path)
     write_note(tmp_path, note_of(path))

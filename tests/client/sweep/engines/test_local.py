@@ -186,9 +186,6 @@ def test_parallel_is_kept(make: Make) -> None:
     assert engine.room() >= 1
 
 
-# -- GPUs ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch, make: Make) -> Callable[[str], None]:
     return lambda names: monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
@@ -297,8 +294,6 @@ def test_gpus_that_nvidia_smi_names(make: Make, tmp_path: Path, monkeypatch: pyt
     assert local._gpu_names() == []
 
 
-# -- ends that are none of the program's --------------------------------------------------------
-
 WAITING = "echo $$ >program.pid; until [ -e gate ]; do sleep 0.01; done; echo through"
 
 
@@ -397,9 +392,6 @@ def test_what_takes_a_session_of_its_own_goes_on(make: Make) -> None:
         assert engine.next().status == 0, "it holds the lock of the former attempt"
     finally:
         process.kill()
-
-
-# -- those of an earlier driver -----------------------------------------------------------------
 
 
 def test_adopted(make: Make) -> None:

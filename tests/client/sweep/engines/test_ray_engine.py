@@ -223,9 +223,6 @@ def test_node_killed(cluster: Any, sweep: Sweep) -> None:
     assert any(run.kills for run in sweep.journal().runs.values())
 
 
-# -- the engine alone ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def journal(cluster: Any, tmp_path: Path) -> Iterator[Journal]:
     made = Journal(tmp_path, "s").hold()
@@ -320,8 +317,6 @@ def test_a_run_that_no_node_holds_is_refused(engine_of: Callable[..., RayEngine]
         engine_of(resources={"gpus": 1})
     assert engine_of(resources={"gpus": 1}, ray={"autoscaling": True}).room() >= 1
 
-
-# -- a node's side ---------------------------------------------------------------------------------
 
 IDENT = "f00f00"
 
