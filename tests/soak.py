@@ -51,6 +51,7 @@ class Part:
 
 CRASH = "tests/crash"
 REPLICATE, REPLICATION = "tests/agent/replicate", "tests/e2e/replication"
+SHARDS = "tests/e2e/test_sharded_kills.py"
 PARTS = (
     Part("r1", "agent SIGKILL at random", (f"{CRASH}/test_agent_kill.py",)),
     Part("r3", "power cuts", (f"{CRASH}/test_power_cut.py",)),
@@ -77,6 +78,8 @@ PARTS = (
         f"--ignore={REPLICATION}/{name}.py" for name in ("test_master_down", "test_soak", "test_bucket")
     ))),
     Part("bucket", "a store that fails, damages in a bucket", (f"{REPLICATION}/test_bucket.py",)),
+    Part("shards-one", "sharded saves of one machine, killed at chosen points", (SHARDS, "-k", "1-")),
+    Part("shards-two", "the same of two that share the master alone", (SHARDS, "-k", "2-")),
     Part("mutants", "seeded faults", (f"{CRASH}/test_mutants.py",)),
     Part("r6", "slow and frozen disks", (f"{CRASH}/test_slow_disk.py",), alone=True),
     Part("r13", "a thousand clients", (f"{CRASH}/test_many_clients.py",), alone=True),

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -160,7 +161,7 @@ class Lab:
     before: int = -1  # time-step that can never be lost any more
     last: int = -1  # the last one that was loaded
 
-    def start(self, world: int, count: int, victim: int = -1, held: Held | None = None) -> list[Any]:
+    def start(self, world: int, count: int, victim: int | None = None, held: Held | None = None) -> list[Any]:
         """The ranks of a job, as evenly on the machines as they go."""
         used = min(world, len(self.machines))
         places = [self.machines[rank * used // world] for rank in range(world)]
@@ -286,41 +287,29 @@ def see_steps(process: subprocess.Popen[str], count: int) -> None:
 def one_round(lab: Lab, chance: random.Random, what: What, point: Point, world: int) -> bool:
     """A job that is killed; False where its victim never came to the point."""
     machine = lab.machines[-1] if what in {"agent B", "link"} else lab.machines[0]
-    victim = {"rank 0": 0, "rank N": world - 1}.get(what, -1)
-    used = min(world, len(lab.machines))
-    seat = lab.machines[victim * used // world] if victim >= 0 else machine
-    held = Held(seat.folder, point, chance.randrange(1, 5))
-    if victim < 0:
+    victim = {"rank 0": 0, "rank N": world - 1}.get(what)
+    if victim is not None:
+        machine = lab.machines[victim * min(world, len(lab.machines)) // world]
+    held = Held(machine.folder, point, chance.randrange(1, 5))
+    if victim is None:
         machine.kill_agent()
         machine.start_agent(**held.environment)
     ranks = lab.start(world, 100_000, victim, held)
-    until = time.monotonic() + START_S * TIME_FACTOR
-    while (process := held.process) is None and time.monotonic() < until:
-        if all(lab.told("loaded")):
-            until = min(until, time.monotonic() + REACH_S * TIME_FACTOR)
-        assert victim >= 0 or all(rank.poll() is None for rank in ranks), end(ranks, killed=True)
-        if victim >= 0 and ranks[victim].poll() is not None:
-            break
-        time.sleep(0.01)
-    reached = process is not None
-    if process is None and victim >= 0:
-        assert ranks[victim].poll() is None, end(ranks, killed=True)
-    if victim < 0:
-        if what == "link":
-            lab.master.stop()
-        else:
-            if process is not None:
-                kill(process)
-            machine.kill_agent()
+    process = reached(lab, held, ranks, victim)
+    if what == "link":
+        lab.master.stop()
         held.release()
         see_steps(ranks[0], chance.randrange(1, 4))
-        if what == "link":
-            lab.master.start()
-        else:
-            machine.start_agent()
-        see_steps(ranks[0], chance.randrange(1, 6))
+        lab.master.start()
     elif process is not None:
         kill(process)
+    if what.startswith("agent"):
+        machine.kill_agent()
+        held.release()
+        see_steps(ranks[0], chance.randrange(1, 4))
+        machine.start_agent()
+    if victim is None:
+        see_steps(ranks[0], chance.randrange(1, 6))
     time.sleep(chance.random() * 0.2)
     for rank in chance.sample(ranks, world):
         rank.kill()
@@ -331,14 +320,25 @@ def one_round(lab: Lab, chance: random.Random, what: What, point: Point, world: 
     if what == "link":
         machine.kill_agent()
         machine.start_agent()
-    return reached
+    return process is not None
+
+
+def reached(lab: Lab, held: Held, ranks: Sequence[Any], victim: int | None) -> int | None:
+    """The process that has come to the point; None where none does while all ranks train."""
+    until = time.monotonic() + START_S * TIME_FACTOR
+    while (process := held.process) is None and time.monotonic() < until:
+        if all(lab.told("loaded")):
+            until = min(until, time.monotonic() + REACH_S * TIME_FACTOR)
+        if victim is None or ranks[victim].poll() is None:
+            assert all(rank.poll() is None for rank in ranks), end(ranks, killed=True)
+        time.sleep(0.01)
+    assert process is not None or all(rank.poll() is None for rank in ranks), end(ranks, killed=True)
+    return process
 
 
 def kill(process: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def points_of(machines: int, what: What) -> tuple[Point, ...]:

@@ -25,11 +25,12 @@ from rla_agent.replicate.worker import plan, sharded_order
 from rla_agent.replicate.worker.scan import Folder
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook
-from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, noted_names, read_note
 from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
     STAGED_METADATA,
     WHOLE_FILE,
+    WHOLE_NAME,
     folder_name,
     parse_parts_name,
 )
@@ -46,6 +47,7 @@ LOOKS_A_BATCH: Final = 16
 MAX_TOLD: Final = 20  # waiting saves, in status
 _STAGED: Final = os.fsencode(STAGED_METADATA)
 _METADATA: Final = os.fsencode(METADATA)
+_WHOLE: Final = os.fsencode(WHOLE_FILE)
 
 
 class WaitingParts:
@@ -96,6 +98,7 @@ class WaitingParts:
         if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
             return  # at the next look
         rows = self._rows(making)
+        note = self._note(sharded_order.own_folder(final), WHOLE_NAME)  # retention may take it at any time
         moved = self._moved(making, item, final, rows)
         if moved is None:
             return
@@ -103,9 +106,8 @@ class WaitingParts:
             del rows[_STAGED]
             moved.pop(_STAGED, None)
             self._ledger.forget(self._key(making, item, _STAGED))
-        if moved:  # what the ledger knows of an older checkpoint of that name is of no use any more
-            for below in self._rows(final):
-                self._ledger.forget(self._key(final, item, below))
+        if moved:
+            self._forget_older(final, item, note)
         sent = {below for below, row in rows.items() if below not in moved and row[5] is not None}
         for below in rows:
             key = self._key(making, item, below)
@@ -121,6 +123,16 @@ class WaitingParts:
         self._due.pop(making, None)
         if not sent:
             self._forget(making)
+
+    def _forget_older(self, final: bytes, item: bytes, note: PrunedFile | None) -> None:
+        """A save takes a name: what is known of an older checkpoint of that name is of no use any more.
+
+        The note of its `whole.json` says that it is whole there; its folder may be gone at the next look.
+        """
+        for below in self._rows(final):
+            self._ledger.forget(self._key(final, item, below))
+        if note is not None:
+            self._ledger.add_pruned(self._key(final, item, _WHOLE), self._number, note)
 
     def _forget(self, making: bytes) -> None:
         """Nothing is known of a save in the making any more."""
@@ -161,19 +173,23 @@ class WaitingParts:
 
     def _see_notes(self, folder: Folder) -> None:
         """Files that the master has, by their notes, and that were never sent from here."""
-        here = Path(os.fsdecode(os.path.join(self._root, folder.path)))
-        names = noted_names(here)
+        names = noted_names(Path(os.fsdecode(os.path.join(self._root, folder.path))))
         if not names:
             return
         known = self._ledger.states(self._number, folder.path)
         for name in names:
             if os.fsencode(name) in known or os.fsencode(name) in folder.files:
                 continue
-            note = read_note(here, name)
-            ours = os.fsdecode(folder.path) + "/" + name
-            if note is not None and (note.path, note.target) == (ours, self._target):
+            note = self._note(folder.path, name)
+            if note is not None:
                 number = self._ledger.folder(self._number, folder.path, folder.kind, folder.item)
                 self._ledger.add_pruned(Key(number, os.fsencode(name)), self._number, note)
+
+    def _note(self, folder: bytes, name: str) -> PrunedFile | None:
+        """The note of a file that is on this master alone."""
+        note = read_note(Path(os.fsdecode(os.path.join(self._root, folder))), name)
+        ours = os.fsdecode(folder) + "/" + name
+        return note if note is not None and (note.path, note.target) == (ours, self._target) else None
 
     def take(self, now: float) -> tuple[PartLook, ...]:
         """Saves to look at now, oldest first."""
@@ -187,7 +203,7 @@ class WaitingParts:
             except OSError:
                 continue  # it went, or has its name: the next scan tells
             age = time.time() - began
-            sends = sharded_order.waits_for_others(self._root, path, os.fsencode(WHOLE_FILE), self._states)
+            sends = sharded_order.waits_for_others(self._root, path, _WHOLE, self._states)
             most = MOST_LOOK_S if sends or age < OLD_S else OLD_LOOK_S
             self._due[path] = now + min(most, max(LOOK_S, age / LOOK_SHARE))
             if not sends:

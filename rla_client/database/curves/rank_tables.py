@@ -295,7 +295,7 @@ class _Sums:
         return found
 
 
-def _spread(column: Array, places: Array, length: int) -> Array:
+def _spread(column: Array, places: NDArray[np.intp], length: int) -> Array:
     import numpy as np
 
     found = np.zeros(length)

@@ -33,7 +33,7 @@ from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import SaveIdentity
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import finish_on_master, raise_fence
+from rla_client.contract.checkpoint.sharded_publish import finish_on_master, look, raise_fence, whole_of
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
@@ -204,6 +204,33 @@ def test_an_agent_that_was_killed_before_the_name_was_taken_goes_on(pair: Pair) 
     pair.until_named()
     assert pair.a.rows() == of_whole(SAVE, (0, 1))
     assert list((pair.there / PARTS_FOLDER).iterdir()) == []
+    check_whole(pair.there / final_of(SAVE))
+
+
+def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_there(pair: Pair) -> None:
+    now = time.time_ns() + 10**9  # as rank 0 tells it; later than the files, as the note of what goes is
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE, order=now)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/.rla/{name}": CLEAN for name in ("metadata", "shard-1.json")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    folder, content = pair.a.machine.folder, (pair.there / final_of(SAVE) / ".rla/whole.json").read_bytes()
+    finish_on_master(folder, content, FOLDER, pair.a.target)
+    rows = pair.a.rows_after_a_look()
+    assert rows[f"{final_of(SAVE)}/__0_0.distcp"] == CLEAN
+    later = identity(2, world=4)
+    for one in (pair.a, pair.b):
+        one.machine.save(later, order=now + 1)
+    content = whole_of(
+        look(folder, name_of(later)).receipts | look(pair.b.machine.folder, name_of(later)).receipts
+    )
+    finish_on_master(folder, content.encode(), FOLDER, pair.a.target)
+    assert remove_superseded_sharded(folder, "checkpoint", RUN, Retention(1)) == [final_of(SAVE)]
+    pair.until(lambda: CLEAN not in {
+        state for path, state in pair.a.rows().items() if path.startswith(final_of(SAVE))
+    }, "known to be gone", pair.a)  # fmt: skip
+    until = time.monotonic() + 2.0
+    pair.until(lambda: time.monotonic() > until and pair.a.is_idle, "what is to go is gone", pair.a)
     check_whole(pair.there / final_of(SAVE))
 
 
