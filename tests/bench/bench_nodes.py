@@ -288,9 +288,9 @@ def _counted() -> list[int]:
     count = [0]
     submit = Wire.submit
 
-    def counted(self: Wire, request: bytes, *, syncs: bool = False) -> int:
+    def counted(self: Wire, request: bytes, body: bytes | memoryview = b"", *, syncs: bool = False) -> int:
         count[0] += 1
-        return submit(self, request, syncs=syncs)
+        return submit(self, request, body, syncs=syncs)
 
     Wire.submit = counted  # type: ignore[method-assign]
     return count

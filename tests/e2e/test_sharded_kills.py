@@ -354,7 +354,7 @@ def cases() -> Iterator[Any]:
         for what in ("rank 0", "rank N", "agent A", "agent B", "link"):
             if machines == 1 and what == "agent B":
                 continue
-            number = len(points_of(machines, what))  # type: ignore[arg-type]
+            number = len(points_of(machines, what))
             yield pytest.param(machines, what, number, marks=pytest.mark.soak, id=f"{machines}-{what}")
             if (machines, what) in few:
                 yield pytest.param(

@@ -151,10 +151,10 @@ def test_twenty_machines_save_together(tmp_path: Path, make_node: Callable[..., 
             assert check_whole(there / final_of(save)) == order
             after = _requests(log)
             kinds = {name: after[name] - before.get(name, 0) for name in after}
-            told = ", ".join(f"{name} {count / MANY:.1f}" for name, count in sorted(kinds.items()) if count)
+            counts = ", ".join(f"{name} {count / MANY:.1f}" for name, count in sorted(kinds.items()) if count)
             print(  # noqa: T201 - the soak's figures
                 f"save {order} of {MANY} machines: whole after {whole_s:.1f} s, named everywhere after "
-                f"{named_s:.1f} s; {sum(kinds.values()) / MANY:.0f} requests a machine: {told}"
+                f"{named_s:.1f} s; {sum(kinds.values()) / MANY:.0f} requests a machine: {counts}"
             )
             assert named_s < 60 * TIME_FACTOR
         assert list((there / ".rla-parts").iterdir()) == []

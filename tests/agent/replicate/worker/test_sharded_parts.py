@@ -221,10 +221,11 @@ def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_the
     later = identity(2, world=4)
     for one in (pair.a, pair.b):
         one.machine.save(later, order=now + 1)
-    content = whole_of(
-        look(folder, name_of(later)).receipts | look(pair.b.machine.folder, name_of(later)).receipts
-    )
-    finish_on_master(folder, content.encode(), FOLDER, pair.a.target)
+    receipts = {
+        **look(folder, name_of(later)).receipts,
+        **look(pair.b.machine.folder, name_of(later)).receipts,
+    }
+    finish_on_master(folder, whole_of(receipts).encode(), FOLDER, pair.a.target)
     assert remove_superseded_sharded(folder, "checkpoint", RUN, Retention(1)) == [final_of(SAVE)]
     pair.until(lambda: CLEAN not in {
         state for path, state in pair.a.rows().items() if path.startswith(final_of(SAVE))
