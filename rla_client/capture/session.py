@@ -110,7 +110,10 @@ class Session:
             step = self._clock_step() if step is None else _number(step)
         rows.add_from(part.name, tag, value, step, time.time() if walltime is None else walltime)
         counts = part.counts
-        counts["values"] = counts.get("values", 0) + 1
+        known = counts.get("values", 0)
+        counts["values"] = known + 1
+        if not known:  # captured.json names the source, also where the process is killed
+            self.write_file()
 
     def row(self, part: Part, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
         """Add the numbers of a mapping, those of nested ones as `group/name`; other values are counted."""
