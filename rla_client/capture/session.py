@@ -308,7 +308,7 @@ class Session:
     def write_file(self) -> None:
         """Write captured.json, and tell of parts that are off in warn.txt."""
         run = exp_manager.run
-        if run is None or self._logger is None or not self._is_ours():
+        if self._worker or run is None or self._logger is None or not self._is_ours():
             return
         counts = parameters.counted(self._gathered.sources)
         found = captured_file.content(self._state.parts.values(), counts, self._saved)
