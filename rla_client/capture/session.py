@@ -110,7 +110,10 @@ class Session:
             step = self._clock_step() if step is None else _number(step)
         rows.add_from(part.name, tag, value, step, time.time() if walltime is None else walltime)
         counts = part.counts
-        counts["values"] = counts.get("values", 0) + 1
+        known = counts.get("values", 0)
+        counts["values"] = known + 1
+        if not known:  # captured.json names the source, also where the process is killed
+            self.write_file()
 
     def row(self, part: Part, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
         """Add the numbers of a mapping, those of nested ones as `group/name`; other values are counted."""
@@ -306,7 +309,7 @@ class Session:
     def write_file(self) -> None:
         """Write captured.json, and tell of parts that are off in warn.txt."""
         run = exp_manager.run
-        if run is None or self._logger is None or not self._is_ours():
+        if self._worker or run is None or self._logger is None or not self._is_ours():
             return
         counts = parameters.counted(self._gathered.sources)
         found = captured_file.content(self._state.parts.values(), counts, self._saved)

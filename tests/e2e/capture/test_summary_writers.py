@@ -109,6 +109,7 @@ writer.flush()
     code, state = ENDINGS[ending]
     assert (found.code, found.run.about["state"]) == (code, state)
     assert len(found.run.rows) == 5
+    assert "tensorboard" in found.run.captured["sources"]
 
 
 WORKERS = """
