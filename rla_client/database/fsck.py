@@ -362,8 +362,10 @@ def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
         with open_plain(path) as file:
             data = file.read()
         width, rows = whole_rows(path)
+        with Table(path) as table:
+            begin = table.start
         text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
-        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        header, torn = data[:begin], data[data.rfind(b"\n") + 1 :]
         _keep_aside(data_root, fault, now, data)
         write_atomic(path, header + text.encode() + torn)
 
