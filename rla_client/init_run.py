@@ -104,8 +104,8 @@ def init(  # noqa: PLR0913 - those of `configure` are spelt out
     before = scopes.current().before
     if before is not None and before.is_of_another_task():
         warn(
-            "another asyncio task of this thread has a run open: rla_client.log and logger write into the run "
-            "that was opened last, whichever task calls them. Use what rla_client.init() gave: run.log(...)"
+            "another asyncio task of this thread has a run open: rla_client.log and logger write into the "
+            "run that was opened last, whichever task calls them. Use what init() gave: run.log(...)"
         )
     return opened
 

@@ -21,7 +21,7 @@ from rla_client.contract.layout import ARCHIVE_TESTER, TIME_STEP
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.trash import move_to_trash
 from rla_client.database.curves.csv_tail import read_tail
-from rla_client.database.curves.progress_csv import PROGRESS_FILE
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
 from rla_client.database.fsck import PARAMETER_FILES, Fault, good_parameters, whole_rows
 from rla_client.database.json_files import read_json
 from rla_client.database.tree.items import Item, run_items
@@ -77,8 +77,10 @@ def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
         with open_plain(path) as file:
             data = file.read()
         width, rows = whole_rows(path)
+        with Table(path) as table:
+            begin = table.start
         text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
-        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        header, torn = data[:begin], data[data.rfind(b"\n") + 1 :]
         _keep_aside(data_root, fault, now, data)
         write_atomic(path, header + text.encode() + torn)
 

@@ -8,12 +8,11 @@ import os
 from dataclasses import dataclass
 
 from rla_client.contract.text.csv_lines import TOO_LONG
-from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, Table
+from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, UNCLOSED, Table
 
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_COUNTED_BYTES = 16 << 20  # in a longer table an unclosed quote far from its end is not looked for
-UNCLOSED = "unexpected end of data"  # the csv module's words
 
 
 @dataclass(frozen=True, slots=True)

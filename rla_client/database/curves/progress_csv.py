@@ -47,6 +47,7 @@ SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose
 _NOTHING = float("nan")
 _RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
 _RECORDED = struct.pack("<Q", _RECORDED_BITS)
+UNCLOSED = "unexpected end of data"  # the csv module's words
 RECORDED_NAN: float = struct.unpack("<d", _RECORDED)[0]
 
 
@@ -71,7 +72,7 @@ class Table:
         self.file = open_plain(path)
         try:
             self.size = written_bytes(self.file)
-            header = self.file.readline(min(max(self.size, 1), MAX_HEADER_BYTES))  # of a hole: one NUL
+            header = self._read_header()
             self.start = len(header)
             self.has_header = header.endswith(b"\n")
             self.columns = self._names(header)
@@ -84,6 +85,19 @@ class Table:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+    def _read_header(self) -> bytes:
+        """The first record: the first line, or some where a quoted name holds line ends."""
+        first = self.file.readline(min(max(self.size, 1), MAX_HEADER_BYTES))  # of a hole: one NUL
+        if not _is_open(first):
+            return first
+        length = quotes = 0
+        for line in (first + self.file.read(MAX_HEADER_BYTES - len(first))).splitlines(keepends=True):
+            length += len(line)
+            quotes += line.count(b'"')
+            if quotes % 2 == 0:
+                return self.read(0, length)
+        return first  # a quote that is never closed
 
     def _names(self, header: bytes) -> tuple[str, ...]:
         if header.count(b",") > MAX_COLUMNS:
@@ -136,6 +150,17 @@ class Table:
         if self.size - start > MAX_ROW_BYTES:
             raise BrokenFileError(self._path, f"it ends in a row of more than {MAX_ROW_BYTES >> 20} MiB")
         return start
+
+
+def _is_open(line: bytes) -> bool:
+    """Whether a quoted cell goes on in the next line; a quote within a cell opens none."""
+    if line.count(b'"') % 2 == 0:
+        return False
+    try:
+        list(csv.reader([line.decode("utf-8", "replace").replace("\0", "")], strict=True))
+    except csv.Error as error:
+        return UNCLOSED in str(error)
+    return False
 
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Columns:

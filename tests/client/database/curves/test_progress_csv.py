@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.curves import progress_csv
 from rla_client.database.curves.chart_points import sample_rows
 from rla_client.database.curves.csv_tail import read_tail
@@ -46,6 +47,25 @@ def test_quoted_text_with_line_ends_and_commas_does_not_shift_columns(tmp_path: 
             writer.writerow([f'say "{step}",\nor not', step * 0.5, step])
     assert read_tail(path).last == {"note": 'say "2999",\nor not', "y, z": 1499.5, "time-step": 2999}
     assert read_columns(path, ["y, z"])["y, z"].tolist() == [step * 0.5 for step in range(3000)]
+
+
+@pytest.mark.parametrize("name", ["loss\n", "a\nb", 'say "a\n"\nb', "\n"])
+def test_a_name_with_line_ends_costs_no_other_column(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text(rows_text([["x", name, "y"], [1, 2, 3], [4, 5, 6]]))
+    assert read_tail(path).last == {"x": 4, name: 5, "y": 6}
+    assert {key: list(cells) for key, cells in read_columns(path, ["x", name, "y"]).items()} == {
+        "x": [1, 4],
+        name: [2, 5],
+        "y": [3, 6],
+    }
+
+
+@pytest.mark.parametrize("name", ['a"', '"a', '"a"b"'])
+def test_a_stray_quote_in_a_header_takes_no_rows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text(f"x,{name},y\n1,2,3\n4,5,6\n")  # as the original writes names
+    assert read_columns(path, ["x"])["x"].tolist() == [1, 4]
 
 
 def test_rows_that_are_too_short_or_too_long_keep_the_cells_that_have_a_column(tmp_path: Path) -> None:
