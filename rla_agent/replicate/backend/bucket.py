@@ -34,24 +34,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rla_agent.replicate.backend.bucket_keys import (
-    ID,
     MAX_KEY_BYTES,
     PARTS,
     File,
     Part,
     attributes_of,
     chain,
-    entries_in,
     home_of,
     is_torn,
     key_of,
     name_of,
     new_id,
-    part_name,
-    parts_in,
     version_of,
 )
 from rla_agent.replicate.backend.bucket_login import open_store
+from rla_agent.replicate.backend.bucket_parts import BucketParts, Entry
 from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
 from rla_agent.replicate.backend.errors import (
     ConflictError,
@@ -76,15 +73,11 @@ JUST_S: Final = 1.0  # what was looked at so long ago is looked at again before 
 READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
 AT_ONCE: Final = 16  # requests of a session at a time
 DEAD_PARTS: Final = 200  # deleted at a time; a list has room for 1,000
-SWEPT_FILES: Final = 300  # of a run with more, what a cut has left stays until the folder goes
 MAX_HELD: Final = 10_000  # files that a session remembers
 MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Head: TypeAlias = "tuple[ObjectMeta, str, int]"  # an object, the id of its version, the file's time
-
-
-_Entry: TypeAlias = "tuple[bytes, File, Part, bytes, int]"  # path, file, its new part, that's bytes, merged
 
 
 def open_bucket(remote: RemoteSetting) -> BucketSession:
@@ -112,12 +105,12 @@ class BucketSession(Session):
         self._bucket = bucket
         self._prefix = prefix
         self._files: dict[bytes, File] = {}
+        self._parts = BucketParts(bucket, prefix, self._files)
         self._folders: dict[bytes, float] = {}  # until when they are taken for there
         self._made: set[bytes] = set()
         self._heads: dict[tuple[str, str | None, float], tuple[str, int]] = {}
-        self._bundle: list[_Entry] | None = None  # appends on their way together,
+        self._bundle: list[Entry] | None = None  # appends on their way together,
         self._bundle_mtime_s = 0  # and the time that these get
-        self._dead: set[str] = set()  # ids of versions that were replaced
         self._conditions = True  # the server knows If-None-Match
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
         bucket.some(prefix, b"")
@@ -166,7 +159,7 @@ class BucketSession(Session):
         Parts are listed before: those of a version that is replaced meanwhile then belong to nothing, and
         what is left is the new one, whole.
         """
-        parts = self._parts_below(home_of(path))
+        parts = self._parts.below(home_of(path))
         found = self._head(self._key(path), path)
         if found is None:
             self._files.pop(path, None)
@@ -191,14 +184,6 @@ class BucketSession(Session):
         found = self._bucket.head(key, path)
         return None if found is None or is_torn(*found) else (found[0], *version_of(*found))
 
-    def _parts_below(self, home: bytes) -> dict[str, list[Part]]:
-        """Parts of the files of a folder, by the version that they belong to."""
-        found: dict[str, list[Part]] = {}
-        for meta in self._bucket.all(self._parts_key(home), home):
-            for part in parts_in(meta["path"], meta["size"]):
-                found.setdefault(part.id, []).append(part)
-        return found
-
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`. Times are in the objects' metadata, so each new object is looked at."""
         found = self._bucket.folder(self._key(path), path)
@@ -213,7 +198,7 @@ class BucketSession(Session):
             if (name := self._name_or_left_out(folder)) is not None
         ]
         home = home_of(below + b"x")
-        parts = self._parts_below(home) if home != path or has_parts else {}
+        parts = self._parts.below(home) if home != path or has_parts else {}
         named = [
             (name, meta)
             for meta in found["objects"]
@@ -274,7 +259,7 @@ class BucketSession(Session):
         self._folders.pop(path, None)
         self._made.discard(path)
         metas = self._bucket.all(self._key(path), path)
-        rest = self._parts_key(path) + "/"
+        rest = self._parts.key_below(path) + "/"
         if not all(meta["path"].startswith(rest) for meta in metas):
             raise DeniedError("remove folder", path, "it is not empty", "")
         self._bucket.delete([meta["path"] for meta in metas], path)
@@ -367,9 +352,9 @@ class BucketSession(Session):
         new = File(version, etag, size, mtime_s, [], [], time.monotonic())
         self._files[path] = new
         if old is not None and (old.parts or old.spare):
-            self._dead.add(old.id)
-            if not self._clear_away([*old.parts, *old.spare]):
-                self._sweep(home_of(path))
+            self._parts.bury(old.id)
+            if not self._parts.clear_away([*old.parts, *old.spare]):
+                self._parts.sweep(home_of(path))
         return new.state
 
     @contextmanager
@@ -398,7 +383,7 @@ class BucketSession(Session):
         if held is None:
             raise MissingError("append to", path, "not there")
         check_append(path, held.state, offset, end, expect)
-        self._clear_away(held.spare)
+        self._parts.clear_away(held.spare)
         held.spare = []
         return held
 
@@ -415,7 +400,7 @@ class BucketSession(Session):
             self._files.pop(path, None)
             raise TransientError("append to", path, error.why) from error
         names = sum(len(entry[2].entry) + 1 for entry in bundle) + len(part.entry) + 20
-        home = self._parts_key(home_of(path))
+        home = self._parts.key_below(home_of(path))
         waiting = sum(len(entry[3]) for entry in bundle)
         full = waiting + len(before) + len(data) > WHOLE_BYTES or len(home) + names > MAX_KEY_BYTES
         if bundle and (full or any(entry[0] == path for entry in bundle)):
@@ -426,10 +411,10 @@ class BucketSession(Session):
     def _flush(self) -> None:
         bundle = self._bundle
         assert bundle is not None
-        homes: dict[str, list[_Entry]] = {}
+        homes: dict[str, list[Entry]] = {}
         for entry in bundle:
-            homes.setdefault(self._parts_key(home_of(entry[0])), []).append(entry)
-        keys = self._each(lambda one: self._put_parts(*one), homes.items())
+            homes.setdefault(self._parts.key_below(home_of(entry[0])), []).append(entry)
+        keys = self._each(lambda one: self._parts.put(*one, self._bundle_mtime_s), homes.items())
         for key, entries in zip(keys, homes.values(), strict=True):
             at = 0
             for path, held, part, data, count in entries:
@@ -437,49 +422,9 @@ class BucketSession(Session):
                 at += len(data)
                 self._files[path] = held
                 if len(held.spare) >= DEAD_PARTS:
-                    self._clear_away(held.spare)
+                    self._parts.clear_away(held.spare)
                     held.spare = []
         bundle.clear()
-
-    def _put_parts(self, home: str, entries: list[_Entry]) -> str:
-        """One PUT; its key."""
-        key = f"{home}/{part_name([part for _, _, part, _, _ in entries], self._bundle_mtime_s)}"
-        self._bucket.put(key, entries[0][0], b"".join(data for *_, data, _ in entries), None, None)
-        return key
-
-    def _clear_away(self, parts: Sequence[Part]) -> bool:
-        """Delete the objects of parts that nobody needs; False: some hold what somebody may need."""
-        gone = {part.entry for part in parts}
-        gone |= {part.entry for held in list(self._files.values()) for part in held.spare}
-        held = {part.key for part in parts}
-        keys = [
-            key
-            for key in held
-            if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries_in(key))
-        ]
-        with suppress(TargetError):  # they belong to nothing; the next ones
-            self._bucket.delete(keys, b"")
-        return len(keys) == len(held)
-
-    def _sweep(self, home: bytes) -> None:
-        """Delete what belongs to no file of a run any more, whoever has put it there.
-
-        The list comes first: a version that is in it and is no file's afterwards will be none's again.
-        """
-        with suppress(TargetError):
-            metas = self._bucket.all(self._key(home), home)
-            below = self._parts_key(home) + "/"
-            files = [meta["path"] for meta in metas if not meta["path"].startswith(below)]
-            if len(files) > SWEPT_FILES:
-                return
-            heads = [self._bucket.head(key, home) for key in files]  # called in the pool
-            used = {head[1].get(ID) for head in heads if head is not None}
-            keys = []
-            for meta in metas:
-                versions = {entry.partition("-")[0] for entry in entries_in(meta["path"])}
-                if meta["path"].startswith(below) and not versions & used:
-                    keys.append(meta["path"])
-            self._bucket.delete(keys, home)
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
@@ -580,8 +525,8 @@ class BucketSession(Session):
         held = self._look(path)
         if held is not None:
             self._bucket.delete([self._key(path)], path)
-            self._dead.add(held.id)
-            self._clear_away([*held.parts, *held.spare])
+            self._parts.bury(held.id)
+            self._parts.clear_away([*held.parts, *held.spare])
         self._files.pop(path, None)
         self._folders.clear()
 
@@ -602,6 +547,3 @@ class BucketSession(Session):
 
     def _key(self, path: bytes) -> str:
         return key_of(path, self._prefix)
-
-    def _parts_key(self, home: bytes) -> str:
-        return f"{self._key(home)}/{PARTS}".lstrip("/")

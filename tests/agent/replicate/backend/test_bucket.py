@@ -27,6 +27,7 @@ from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_login, bucket_store
 from rla_agent.replicate.backend.bucket import BucketSession, open_bucket
 from rla_agent.replicate.backend.bucket_login import bucket_name
+from rla_agent.replicate.backend.bucket_parts import BucketParts
 from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
 from rla_agent.replicate.backend.errors import (
     BlockedError,
@@ -148,7 +149,7 @@ def test_parts_of_a_replaced_file_belong_to_nothing(
     session: BucketSession, root: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the content is the same, and where a cut has left them there."""
-    monkeypatch.setattr(BucketSession, "_clear_away", lambda *_: True)
+    monkeypatch.setattr(BucketParts, "clear_away", lambda *_: True)
     path = RUN + b"/progress.csv"
     left = session.append(path, 4, [b"one\n"], put(session, path, b"a,b\n"))
     put(session, path, b"a,b\n", left)
