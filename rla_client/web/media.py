@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from rla_client.contract.layout import OTHER_RESULTS
-from rla_client.database.results_by_name import Group, grouped
+from rla_client.database.results_by_name import Group, grouped, in_order
 from rla_client.web.file_download import SHOWN
 from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
 from rla_client.web.run_registry import Site
@@ -22,7 +22,8 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Pictures, films and sounds of a run by name, each with its time-steps; and its other result files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
-    others = [one for one in found.files if not _kind(one.path)]
+    by_path = {one.path: one for one in found.files if not _kind(one.path)}
+    others = [by_path[path] for path in in_order(list(by_path))]
     groups = grouped(shown)
     names = sorted(groups, key=lambda name: (name.startswith(("abandoned-", "before-fork")), name))
     return {

@@ -53,7 +53,7 @@ def tb(
         print_done({"file": str(folder), "runs": len(folders)}, str(folder), as_json=as_json)
         return
     if find_spec("tensorboard") is None:
-        raise DatabaseError("rla tb needs tensorboard: pip install 'rla-agent[plot]'")
+        raise DatabaseError("rla tb needs tensorboard: pip install 'rla-agent[tb]'")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folder goes, TensorBoard ends
     with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:
         make_logdir(folders, Path(made) / "runs", copy=False)

@@ -47,7 +47,7 @@ function trouble(run) {
   return [
     run.state !== "finished" && lines.length > 0 && h("div", { class: `banner${bad ? " bad" : ""}`, role: bad ? "alert" : "status" },
       h("b", {}, lines.join("; ")), run.traceback && h("pre", { class: "trace", tabIndex: 0 }, run.traceback)),
-    run.lost.length > 0 && h("div", { class: "banner bad" }, run.lost.map((line) => h("div", {}, line))),
+    run.lost.length > 0 && h("div", { class: "banner bad lost", tabindex: "0", role: "region", "aria-label": "Lost" }, run.lost.map((line) => h("div", {}, line))),
     run.about.damaged_bytes > 0 && h("div", { class: "banner bad" }, `${bytesText(run.about.damaged_bytes)} of what it sent were damaged`),
     run.problems.map((problem) => h("div", { class: "banner" }, problem)),
   ];

@@ -85,7 +85,7 @@ export function mediaTab(context) {
       found.names > found.groups.length && h("p", { class: "dim" }, `the first ${found.groups.length} of ${found.names} names`),
       found.cut && h("p", { class: "bad" }, `there are more than ${found.count} files; the others were not looked at`),
       found.passed > 0 && h("p", { class: "dim" }, `${found.passed} links, pipes or unreadable names are left out`),
-      found.others.length > 0 && section(`Other files (${found.other_count})`, table(["name", "size", "time"], found.others.slice(0, MAX_SHOWN).map(([name, size, time]) => [isTable(name) ? h("button", { type: "button", onclick: () => { save({ table: name }); goTo("tables"); } }, name) : fileLink(path, name), bytesText(size), timeText(time)]))));
+      found.others.length > 0 && section(`Other files (${found.other_count})`, table(["name", "size", "time"], found.others.slice(0, MAX_SHOWN).map(([name, size, time]) => [isTable(name) ? h("button", { type: "button", class: "link", onclick: () => { save({ table: name }); goTo("tables"); } }, name) : fileLink(path, name), bytesText(size), timeText(time)]))));
   }
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?run=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);

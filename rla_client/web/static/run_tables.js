@@ -61,6 +61,7 @@ export function tablesTab({ path, body, signal, run, query, save }) {
     const heads = view.querySelectorAll("th[aria-sort]");
     heads.forEach((head, at) => head.setAttribute("aria-sort", sort !== at ? "none" : down ? "descending" : "ascending"));
     const rows = found.rows.map((row) => h("tr", {}, row.map((cell) => h("td", { class: isNumber(cell) ? "number" : null }, typeof cell === "number" ? numberText(cell) : cell === null ? "" : String(cell)))));
+    if (!more) heads.forEach((head, at) => head.classList.toggle("number", isNumber(found.rows[0]?.[at])));
     const table = view.querySelector("tbody");
     if (more) table.append(...rows); else fill(table, rows);
     view.querySelector(".more").hidden = opened.rows >= found.fitting;

@@ -342,7 +342,7 @@ class Runs {
     this.panels = new Panels(this);
     this.left = h("div", { class: "left" }, this.table.box);
     const right = h("div", { class: "right" }, this.tools, this.panels.node);
-    this.node = h("div", { id: "runs", class: this.settings.list === "none" ? "alone" : "" }, bar, this.error, h("div", { class: "halves" }, this.left, this.divider(), right));
+    this.node = h("div", { id: "runs", class: this.settings.list === "none" ? "alone" : "" }, h("h1", { class: "unseen" }, "Runs"), bar, this.error, h("div", { class: "halves" }, this.left, this.divider(), right));
     this.foldList();
     return this.node;
   }

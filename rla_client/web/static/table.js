@@ -199,9 +199,9 @@ export class Table {
     const { view } = this;
     const means = this.means(one);
     const uneven = unevenText(one.rows);
-    return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
+    return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), dataset: { group: one.label } },
       h("div", { class: "cell tools", role: "cell" },
-        h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
+        h("button", { type: "button", class: "fold", "aria-expanded": String(one.open), "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         this.colour(view.groupColours, one.label, one.label)),
       this.columns.map((column, at) => h("div", { class: `cell${!at ? " label" : column !== "state" && Number.isFinite(parseFloat(means[at])) ? " number" : ""}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`), uneven && h("span", { class: "warn", title: uneven, role: "img", "aria-label": uneven }, " ⚠")])),

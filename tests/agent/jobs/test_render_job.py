@@ -24,6 +24,7 @@ from rla_agent.jobs.render_job import parse_figure, run_figure
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.job.arena_layout import SLOT_BUSY, SLOT_FREE
 from rla_client.media.figure_pickle import dump_figure
+from rla_client.media.render import MAX_CPU_S
 from rla_client.stream.arena import Arena, create_arena
 
 Run = Callable[..., JobResult]
@@ -125,6 +126,10 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
         assert not {{"matplotlib", "numpy", "rla_client.media.render"}} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+def test_a_render_process_that_gets_little_of_a_busy_machine_is_not_given_up() -> None:
+    assert min(render_job.TIMEOUT_S.values()) > MAX_CPU_S, "whoever still computes is not taken for stuck"
 
 
 @pytest.mark.slow

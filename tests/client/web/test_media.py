@@ -67,6 +67,8 @@ def test_media_and_other_files(one: OneRun) -> None:
     for step in (0, 20, 3):
         (folder / "plots" / f"{step}-return.png").write_bytes(b"x")
     (folder / "table.csv").write_text("a\n")
+    for step in (10, 9):
+        (folder / f"{step}-episodes.csv").write_text("a\n")
     (folder / ".hidden.png").write_bytes(b"x")
     found = one.ask("media")
     assert [(group["name"], group["kind"]) for group in found["groups"]] == [
@@ -74,7 +76,7 @@ def test_media_and_other_files(one: OneRun) -> None:
         ("plots/return.png", "image"),
     ]
     assert found["groups"][1]["files"] == [[s, f"plots/{s}-return.png"] for s in (0, 3, 20)]
-    assert [name for name, _, _ in found["others"]] == ["table.csv"]
+    assert [name for name, _, _ in found["others"]] == ["9-episodes.csv", "10-episodes.csv", "table.csv"]
 
 
 @pytest.mark.slow

@@ -179,3 +179,22 @@ def test_without_a_run_each_page_says_what_to_do(
     (root / "log").mkdir(parents=True)
     page.goto(f"{page_server(root).url}{where}")
     page.get_by_text(text).first.wait_for()
+
+
+def test_a_legend_is_large_enough_to_click(sweep: View) -> None:
+    sweep.shown("return", 6)
+    heights = sweep.page.locator(".legend .entry").evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().height)"
+    )
+    assert len(heights) >= 6
+    assert min(heights) >= 24
+
+
+@pytest.mark.parametrize("query", ["", "group=lr"])
+def test_states_are_on_elements_that_have_them(sweep: View, query: str) -> None:
+    page = sweep.page
+    page.goto(f"{sweep.server.url}#/runs?{query}")
+    page.wait_for_function("() => document.querySelector('section.panel')?.chart")
+    assert page.get_by_role("heading", level=1).count() == 1
+    assert page.locator("[role=row][aria-expanded]").count() == 0
+    assert page.locator("button.fold[aria-expanded=false]").count() == (2 if query else 0)

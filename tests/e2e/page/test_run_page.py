@@ -443,6 +443,28 @@ def test_the_pages_of_hostile_runs(page_server: Serve, root: Path, page: Page) -
 
 
 @pytest.mark.further
+def test_what_many_losses_say_leaves_room_for_the_curves(page_server: Serve, root: Path, page: Page) -> None:
+    index = write_page_run(root, 0)
+    path = root / "log" / "task" / index / "run.json"
+    losses = [["figure", f"figs/{step}-trajectory.png", "disk full " * 20] for step in range(20)]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lost_others": 20, "losses": losses}))
+    RunView(root, index, page_server(root), page).open()
+    lost = page.get_by_role("region", name="Lost")
+    assert "figs/19-trajectory.png" in lost.inner_text()
+    assert lost.evaluate("(node) => node.getBoundingClientRect().height") < 200
+
+
+@pytest.mark.further
+def test_numbers_of_a_table_stand_below_their_heads(run: RunView) -> None:
+    (run.root / "results" / TABLE / run.index / "5-scores.csv").write_text("name,score\na,1.5\n")
+    run.open("tab=tables&table=5-scores.csv")
+    run.page.get_by_role("cell", name="1.5").wait_for()
+    aligned = run.page.locator("table.data th").evaluate_all(
+        "(all) => all.map((one) => getComputedStyle(one).textAlign)"
+    )
+    assert aligned == ["left", "right"]
+
+
 @pytest.mark.further
 def test_files_side_by_side(run: RunView) -> None:
     other = write_run(run.root, number=1)
