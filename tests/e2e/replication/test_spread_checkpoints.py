@@ -134,8 +134,8 @@ def test_twenty_machines_save_together(tmp_path: Path, make_node: Callable[..., 
             machines.append(Machine(node.root, (number,)))
             node.start()
         there = master.root / FOLDER
-        for order in range(1, 6):
-            save = identity(order, world=MANY)
+        for step in range(1, 6):
+            save, order = identity(step, world=MANY), time.time_ns()
             begun, before = time.monotonic(), _requests(log)
             for machine in machines:
                 machine.save(save, order)
@@ -153,18 +153,5 @@ def test_twenty_machines_save_together(tmp_path: Path, make_node: Callable[..., 
             kinds = {name: after[name] - before.get(name, 0) for name in after}
             counts = ", ".join(f"{name} {count / MANY:.1f}" for name, count in sorted(kinds.items()) if count)
             print(  # noqa: T201 - the soak's figures
-                f"save {order} of {MANY} machines: whole after {whole_s:.1f} s, named everywhere after "
+                f"save {step} of {MANY} machines: whole after {whole_s:.1f} s, named everywhere after "
                 f"{named_s:.1f} s; {sum(kinds.values()) / MANY:.0f} requests a machine: {counts}"
-            )
-            assert named_s < 60 * TIME_FACTOR
-        assert list((there / ".rla-parts").iterdir()) == []
-    finally:
-        master.stop()
-
-
-def _requests(log: Path) -> dict[str, int]:
-    """What the SFTP server was asked so far, by kind."""
-    found: dict[str, int] = {}
-    for kind in re.findall(r"request \d+: (?!sent)(\S+)", log.read_text(errors="replace")):
-        found[kind] = found.get(kind, 0) + 1
-    return found
