@@ -107,7 +107,7 @@ def test_a_trainer_with_wandb_replaced_logs_each_value_once(tmp_path: Path, libr
             "L.Trainer(", "L.Trainer(logger=L.pytorch.loggers.WandbLogger(project='x'), "
         )
     else:
-        script = TRANSFORMERS.replace('report_to="none"', 'report_to="wandb"')
+        script = TRANSFORMERS.replace('"tensorboard"', '"wandb"')
     assert "andb" in script
     found = capture(tmp_path, script, options=["--capture=replace"])
     assert found.code == 0, found.stderr
