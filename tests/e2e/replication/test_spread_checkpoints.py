@@ -155,3 +155,16 @@ def test_twenty_machines_save_together(tmp_path: Path, make_node: Callable[..., 
             print(  # noqa: T201 - the soak's figures
                 f"save {step} of {MANY} machines: whole after {whole_s:.1f} s, named everywhere after "
                 f"{named_s:.1f} s; {sum(kinds.values()) / MANY:.0f} requests a machine: {counts}"
+            )
+            assert named_s < 60 * TIME_FACTOR
+        assert list((there / ".rla-parts").iterdir()) == []
+    finally:
+        master.stop()
+
+
+def _requests(log: Path) -> dict[str, int]:
+    """What the SFTP server was asked so far, by kind."""
+    found: dict[str, int] = {}
+    for kind in re.findall(r"request \d+: (?!sent)(\S+)", log.read_text(errors="replace")):
+        found[kind] = found.get(kind, 0) + 1
+    return found
