@@ -113,7 +113,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "RLA.easy_plot.plot_func": {
         "plot_func": ("rla_client", "plot_func"),
-        "plot_res_func": ("rla_client.compat.plot_res_func", "plot_res_func"),
+        "plot_res_func": ("rla_client.compat.result_curves", "plot_res_func"),
     },
     "RLA.easy_plot.plot_saved_images": {"plot_saved_images": ("rla_client", "plot_saved_images")},
     "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},

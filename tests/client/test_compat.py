@@ -306,11 +306,16 @@ def test_what_no_release_had_is_no_name() -> None:
     assert callable(module.plot_res_func)
 
 
+@pytest.mark.parametrize("name", ["load_yaml", "boolean_flag", "plot_res_func", "load_from_record_date"])
+def test_names_below_the_package_are_in_compat_too(name: str) -> None:
+    assert callable(getattr(importlib.import_module("rla_client.compat"), name))
+
+
 def test_the_older_plot_function_draws(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from support.written_runs import write_run
 
-    from rla_client.compat.plot_res_func import plot_res_func
+    from rla_client.compat import plot_res_func
 
     for number in range(2):
         write_run(tmp_path, number=number, info=f"&seed={number}")
