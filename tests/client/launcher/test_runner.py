@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -179,8 +180,13 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
 def test_an_experiment_as_an_item_of_a_database(
     agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)  # a worker has none
+    program = tmp_path / "program" / "main.py"
+    program.parent.mkdir()
+    program.write_text("import gymnasium\n")
+    for words in (("init", "-q"), ("add", "main.py")):
+        subprocess.run(["git", *words], cwd=program.parent, check=True)
+    monkeypatch.chdir(program.parent)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)  # a worker has none
     config = {"LOG_USED": ["log", "csv", "tensorboard"], "BACKUP_CONFIG": {"backup_code_dir": []}}
 
     @wrap_experiment(
