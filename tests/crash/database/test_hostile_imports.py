@@ -72,10 +72,11 @@ def test_links_pipes_and_broken_files(root: Path, tmp_path: Path) -> None:
     (good / "picture.png").write_bytes(b"png")
     sacred_run(tmp_path / "s" / "2", loss=[1]).joinpath("metrics.json").write_text('{"loss": {"steps": [1]}}')
     sacred_run(tmp_path / "s" / "3", loss=[1]).joinpath("config.json").write_text("[" * 100_000)
-    made, _, problems = run_import(root, "sacred", tmp_path / "s")
-    assert len(made) == 1
-    assert ["metrics.json" in problems[0], "config.json" in problems[1]] == [True, True]
-    run = open_database(root).find("@last")
+    with changing(root, 1000.0):
+        done = import_logs(root, "sacred", tmp_path / "s", None, 1000.0)
+    assert (len(done.made), done.problems) == (3, [])
+    assert sorted(text.partition(" ")[0] for text in done.remarks) == ["config.json", "metrics.json"]
+    run = open_database(root).find("source=1")
     assert [path.name for path in Path(run.folder("results")).iterdir()] == ["picture.png"]
     assert all(b"do not copy" not in path.read_bytes() for path in root.rglob("*") if path.is_file())
     assert list(map(repr, run.scalars()["loss"].tolist())) == ["nan", "inf", "-0.0", "1e+300", "1e-320"]
