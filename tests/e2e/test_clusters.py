@@ -169,7 +169,7 @@ def has_ended(root: Path, state: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["term then kill", "kill"])
+@pytest.mark.parametrize("kind", [pytest.param("term then kill", marks=pytest.mark.further), "kill"])
 def test_a_requeued_job_goes_on(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], kind: str
 ) -> None:

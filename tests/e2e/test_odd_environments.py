@@ -359,7 +359,7 @@ FURTHER = (
     "fsize soft, SIGXFSZ default", "umask 000", "umask 0277", "LC_ALL=POSIX", "latin-1 output",
     "HOME is a file", "HOME empty", "no XDG", "-B", "-O", "-W error without a working folder", "nice",
     "SIGCHLD ignored", "many threads", "daemon", "forkserver", "stdout None", "stdout full",
-    "/dev/shm of 64 MiB", "no passwd entry, no HOME",
+    "/dev/shm of 64 MiB", "no passwd entry, no HOME", "fsize 256 KiB, more rows",
 )  # fmt: skip
 
 

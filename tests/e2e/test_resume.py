@@ -94,7 +94,7 @@ def tb_steps(folder: Path, tag: str) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("ending", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.further)])
 def test_killed_and_run_again_equals_uninterrupted(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any], ending: str
 ) -> None:

@@ -86,7 +86,7 @@ def test_histories(tmp_path: Path, seed: int) -> None:
     assert kills
 
 
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("older", [False, pytest.param(True, marks=pytest.mark.further)])
 def test_a_kill_at_each_call(tmp_path: Path, older: bool) -> None:
     calls, killed = 0, True
     while killed:

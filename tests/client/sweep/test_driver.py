@@ -526,6 +526,7 @@ def test_twelve_trainings_whatever_is_killed(lab: Lab, agent: Any, kill: Callabl
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agent: Any) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     lab.train(LRS[:2])

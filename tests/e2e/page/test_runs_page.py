@@ -246,6 +246,7 @@ def test_columns_that_differ_and_columns_that_were_chosen(sweep: View) -> None:
 
 
 @slow
+@pytest.mark.further
 def test_ten_thousand_rows_scroll(page_server: Serve, root: Path, page: Page) -> None:
     write_many_runs(root)
     view = View(page, page_server(root))

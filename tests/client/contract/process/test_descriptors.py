@@ -207,7 +207,7 @@ assert all(os.fstat(file.fileno()) for file in taken)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["warm", "cold"])
+@pytest.mark.parametrize("memory", ["warm", pytest.param("cold", marks=pytest.mark.further)])
 def test_checkpoints_and_videos_of_a_training_whose_descriptors_were_closed(
     memory: str, agent: Any, tmp_path: Path
 ) -> None:
