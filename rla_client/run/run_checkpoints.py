@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rla_client.checkpoint.sharded_saver import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
     from rla_client.contract.checkpoint.sharded_status import ShardedStatus
-    from rla_client.run.run_data import RunData
+    from rla_client.run.saved_run import SavedRun
     from rla_client.run.sharded_run import ShardedRun
 
 CHECKPOINT_NAME = "checkpoint"
@@ -39,7 +39,7 @@ TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoi
 class RunCheckpoints:
     """The checkpoints of the run that `data` has open, plain or sharded."""
 
-    def __init__(self, data: RunData) -> None:
+    def __init__(self, data: SavedRun) -> None:
         self._data = data
         self.max_to_keep: int | None = None
         self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from

@@ -13,12 +13,12 @@ from rla_client.run.state.custom_data import split_custom
 from rla_client.stream.param_values import plain_hyper_param
 
 if TYPE_CHECKING:
-    from rla_client.run.run_data import RunData
+    from rla_client.run.saved_run import SavedRun
 
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out
 
 
-def archive_content(data: RunData) -> dict[str, Any]:
+def archive_content(data: SavedRun) -> dict[str, Any]:
     """See `ExpManager.archive_content`."""
     item = data.item
     if item is None:
@@ -40,12 +40,12 @@ def archive_content(data: RunData) -> dict[str, Any]:
     }
 
 
-def run_name(data: RunData) -> str:
+def run_name(data: SavedRun) -> str:
     """What the agent knows the open run by."""
     return data.run.opening.run if data.run is not None and data.run.opening else ""
 
 
-def save_archive(data: RunData, kept: tuple[Any, bytes, Path | None] | None = None) -> None:
+def save_archive(data: SavedRun, kept: tuple[Any, bytes, Path | None] | None = None) -> None:
     """See `ExpManager.save_archive`.
 
     Args:
