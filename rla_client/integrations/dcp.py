@@ -139,9 +139,8 @@ class RLAStorageWriter(FileSystemWriter):
         told = self._told = plan.storage_data
         assert isinstance(told, _Told)
         self.path = self._parts(told)
-        if (
-            not self.path.is_dir()
-        ):  # rank 0 made it; where each machine has a root, all of them may be called alike
+        # rank 0 made it; where each machine has a root, all of them may be called alike
+        if not self.path.is_dir():
             raise NotConfiguredError(
                 f"rank {self.rank} on {os.uname().nodename} does not see rank 0's folder {self.path}: "
                 "RLAStorageWriter needs a data root that all ranks share; use "

@@ -21,6 +21,7 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
 from rla_client.adapter import Joined, in_its_run, leave_run, open_own_run, rejoin_run, write_row
+from rla_client.contract.capture.wandb_distribution import is_replaced
 from rla_client.contract.errors import RlaError
 from rla_client.log_row import log_samples
 from rla_client.manager import exp_manager
@@ -112,9 +113,8 @@ class RLACallback(TrainerCallback):
 
 def _reports_to_wandb(args: Any) -> bool:
     """Whether the Trainer logs into a run of the wandb module, which stands in wandb's place."""
-    module = sys.modules.get("wandb")
-    is_ours = getattr(module, "__name__", "") == "rla_client.integrations.wandb"
-    return is_ours and "wandb" in (args.report_to or ()) and getattr(module, "run", None) is not None
+    reports = is_replaced() and "wandb" in (args.report_to or ())
+    return reports and getattr(sys.modules["wandb"], "run", None) is not None
 
 
 class Completions:

@@ -1,4 +1,4 @@
-"""The open run as its checkpoints and its archive see it."""
+"""View of the open run for what it saves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SavedRun(Protocol):
-    """What they need of `RunData`."""
+    """What savers of checkpoints and of the archive need of `RunData`."""
 
     setup: RunSetup
     item: Item | None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...contract.capture.wandb_distribution import is_replaced
 from . import gathered, recorder, state
 from .state import Part
-from .wandb_replacement import is_replaced
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import weakref
 
+from ...contract.capture.wandb_distribution import is_replaced
 from . import recorder, state
 from .state import Part
-from .wandb_replacement import is_replaced
 from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this

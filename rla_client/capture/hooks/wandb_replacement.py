@@ -48,11 +48,6 @@ def spec_for(name: str, found: Any) -> Any:
     return ModuleSpec(name, loader, origin="rla_client.integrations.wandb")
 
 
-def is_replaced() -> bool:
-    """Whether ours stands in wandb's place: what a library logs to wandb is in the run already."""
-    return getattr(sys.modules.get("wandb"), "__name__", "") == "rla_client.integrations.wandb"
-
-
 class _Loader:
     """Puts the module of wandb's shape into `sys.modules`."""
 

@@ -17,6 +17,11 @@ VERSION = "0.31.0"  # of wandb, whose shape the module has
 _METADATA = f"Metadata-Version: 2.1\nName: wandb\nVersion: {VERSION}\n"
 
 
+def is_replaced() -> bool:
+    """Whether ours stands in wandb's place: what a library logs to wandb is in the run already."""
+    return getattr(sys.modules.get("wandb"), "__name__", "") == "rla_client.integrations.wandb"
+
+
 class WandbFinder:
     """Stands last in `sys.meta_path`, so that a wandb that is installed comes first.
 
