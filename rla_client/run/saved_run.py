@@ -1,4 +1,4 @@
-"""View of the open run for what it saves."""
+"""View of the open run for its savers."""
 
 from __future__ import annotations
 
