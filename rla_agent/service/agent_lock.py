@@ -66,19 +66,23 @@ class AgentLock:
             self.release()
             raise AgentRunningError(describe_holder(places)) from error
         try:
+            self._name_holder(service, runtime="")  # until it serves, nobody is asked in its place
             self._take_folder(places.spool if spool is None else spool)
             self.places, self.elsewhere = (
                 (places, "") if service == DRAIN_HOLDER else places.serving(self._claim)
             )
+            self.keep(places.lock)
+            self._name_holder(service, runtime=str(self.places.runtime))
         except BaseException:
             self.release()
             raise
-        self.keep(places.lock)
+
+    def _name_holder(self, service: str, runtime: str) -> None:
         content = {
             "pid": os.getpid(),
             "since": time.time(),
             "host": os.uname().nodename,
-            "runtime": str(self.places.runtime),
+            "runtime": runtime,
             "service": service,
             "protocol": PROTOCOL_VERSION,
             "shm": shared_memory_device(),

@@ -84,12 +84,15 @@ class Places:
         """Folder of the sockets: the one that the lock file's holder named, else `runtime`.
 
         A service, a login session and a batch job see different XDG_RUNTIME_DIRs, but the same state.
-        NOWHERE where neither is private and ours: somebody else could listen there.
+        NOWHERE where neither is private and ours (somebody else could listen there), and while the holder
+        has named none yet: another agent, with another state, may serve in `runtime`.
         """
         try:
             told = json.loads(self.lock.read_text(encoding="utf-8"))["runtime"]
         except (OSError, ValueError, KeyError, TypeError):
             told = None
+        if told == "":
+            return NOWHERE
         named = [Path(told)] if isinstance(told, str) and os.path.isabs(told) else []
         return next((folder for folder in (*named, self.runtime) if _serves(folder)), NOWHERE)
 

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rla_agent.service.agent_lock import AgentLock
 from rla_agent.service.lock_holder import describe_holder, read_holder
-from rla_client.contract.agent.places import Places
+from rla_client.contract.agent.places import NOWHERE, Places
 from rla_client.contract.errors import AgentRunningError
 
 HOLD = """
@@ -33,6 +34,29 @@ def test_the_second_one_is_told_who_has_it(places: Places) -> None:
     assert read_holder(places)["service"] == "user"
     lock.release()
     AgentLock(places).release()
+
+
+def test_while_it_starts_nobody_asks_another_agent_in_the_same_folder(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two with one RLA_RUNTIME_DIR: whoever asks for the second gets no answer of the first."""
+    asked = []
+    second = Places(tmp_path / "second", places.runtime)
+    for one in (places, second):
+        one.create()
+    first = AgentLock(places)
+    serving = Places.serving
+
+    def look(starting: Places, claim: Callable[[Path], bool]) -> tuple[Places, str]:
+        asked.append((starting.control_socket, read_holder(starting)["pid"]))
+        return serving(starting, claim)
+
+    monkeypatch.setattr(Places, "serving", look)
+    lock = AgentLock(second)
+    assert asked == [(NOWHERE / "control.sock", os.getpid())]
+    assert second.sockets == second.state / "sockets" != first.places.sockets
+    lock.release()
+    first.release()
 
 
 def test_a_killed_holder_lets_go(places: Places) -> None:
