@@ -78,7 +78,7 @@ test-full: $(STAMP) packages schedulers  ## all tests but `make test-further`, f
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and not further and (not scale or brief)" $(PYTEST_ARGS)
 
 test-further: $(STAMP) packages  ## the cases that `make test-full` leaves out
-	$(BIN)/python -m pytest $(PARALLEL) -m further -rs $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "further and not soak" -rs $(PYTEST_ARGS)
 
 test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slurm
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak or scale" $(SCALE) $(PYTEST_ARGS)

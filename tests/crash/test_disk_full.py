@@ -204,6 +204,7 @@ def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
     check_losses(one)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_alerts_on_a_full_state_folder_go_out_once(bench: Bench, state_disk: SmallDisk) -> None:
     """One waits as the server refuses it, the disk fills, the server accepts: that it was sent is noted."""

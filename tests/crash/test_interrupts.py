@@ -21,7 +21,7 @@ EXCEPTIONS = 20_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent_up", [True, False])
+@pytest.mark.parametrize("agent_up", [True, pytest.param(False, marks=pytest.mark.further)])
 def test_exceptions_from_signal_handlers(
     agent_up: bool, places: Places, bare_agent: BareAgent, wait_until: Callable[..., object], tmp_path: Path
 ) -> None:

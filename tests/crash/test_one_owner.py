@@ -91,7 +91,10 @@ DISTURBANCES: dict[str, Callable[[Places, Callable[[], object]], object]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("disturbance", DISTURBANCES)
+@pytest.mark.parametrize(
+    "disturbance",
+    [pytest.param(one, marks=() if one == "spool renamed" else pytest.mark.further) for one in DISTURBANCES],
+)
 def test_the_next_agent_takes_over(
     bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer], disturbance: str
 ) -> None:
@@ -139,7 +142,7 @@ GONE: dict[str, Callable[[Places], object]] = {
 
 
 @pytest.mark.parametrize(
-    "gone", ["state", *(pytest.param(n, marks=pytest.mark.slow) for n in GONE if n != "state")]
+    "gone", ["state", *(pytest.param(n, marks=pytest.mark.further) for n in GONE if n != "state")]
 )
 def test_a_living_writer_writes_anew_what_was_deleted_under_it(
     bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer], gone: str
@@ -332,6 +335,7 @@ def goes_on(agent: BareAgent, one: Trainer, least: int) -> bool:
     return texts_of(one) >= least
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_whatever_is_removed_in_whatever_order(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], chance: random.Random

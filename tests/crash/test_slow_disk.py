@@ -244,6 +244,7 @@ def kill_and_compare(bench: Bench, watch: Watch, one: Trainer) -> int:
     return check_folder(one)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @needs_strace
 def test_syncs_that_never_return(bench: Bench, watch: Watch) -> None:

@@ -82,7 +82,7 @@ def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["nothing", "agent.db"])
+@pytest.mark.parametrize("lost", [pytest.param("nothing", marks=pytest.mark.further), "agent.db"])
 def test_a_mail_goes_out_once_though_the_agent_is_killed_and_replays(
     scene: Scene, places: Places, lost: str
 ) -> None:
@@ -115,6 +115,7 @@ def test_a_mail_goes_out_once_though_the_agent_is_killed_and_replays(
     assert sum("killed" in subject for subject in subjects) == 1, subjects
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
     port = free_port()
@@ -129,6 +130,7 @@ def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
         assert len(hook.posts) == 1
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_what_comes_too_often_is_told_at_the_end_of_the_interval(agent: Any, scene: Scene) -> None:
     training = scene.train_with("- {when: nan, send: chat, interval_s: 8}")

@@ -129,6 +129,7 @@ def test_what_a_script_asks_to_tell(agent: Any, scene: Scene) -> None:
     del agent
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> None:
     config = scene.configure("- {when: above, metric: a, value: 100, send: chat}")
@@ -173,6 +174,7 @@ def test_a_disk_that_is_low(scene: Scene, places: Places) -> None:
     assert events(scene.hook) == ["disk_low"]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_replication_that_is_parked(scene: Scene) -> None:
     """The master's folder is not there: replication stops and says so."""

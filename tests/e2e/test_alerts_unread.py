@@ -26,6 +26,7 @@ def take_rules_up(training: Training, row: float | str = 1.0) -> None:
         assert flushed(training)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @needs_hung_folder
 def test_rows_do_not_wait_for_a_home_that_hangs(scene: Scene, places: Places) -> None:

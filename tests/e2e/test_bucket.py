@@ -44,6 +44,7 @@ def rla(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_training_into_a_bucket(
     project: Project,

@@ -327,6 +327,7 @@ def test_a_container_whose_spool_is_the_hosts(
     agent.stop()
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.root
 @needs_root
@@ -355,6 +356,7 @@ def test_a_container_with_an_agent_of_its_own(
     del places
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_many_runs_with_few_files(
     places: Places, tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]

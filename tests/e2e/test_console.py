@@ -294,6 +294,7 @@ def test_a_terminal_stays_one(run: Callable[..., Any], tmp_path: Path) -> None:
     until_kept(tmp_path, "terminal: True True\n")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_child_that_opens_its_output_again(run: Callable[..., Any], tmp_path: Path) -> None:

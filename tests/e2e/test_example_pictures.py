@@ -11,7 +11,7 @@ from support.example_pictures import ALL, GRPO, Example
 from support.replication_lab import SSHD
 
 PNG = b"\x89PNG\r\n\x1a\n"
-BRIEF = ("ppo", "resume", "garage")
+BRIEF = ("garage",)
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

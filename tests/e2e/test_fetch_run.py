@@ -215,6 +215,7 @@ def test_back_and_forth_and_a_third(
         assert list(curve["x"]) == list(range(1, 61))
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_without_a_master(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]
@@ -235,6 +236,7 @@ def test_without_a_master(
     wait_until(lambda: len(node.items()) == 1)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_run_that_lives_elsewhere_is_not_begun_again(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]

@@ -138,6 +138,7 @@ def test_an_agent_killed_in_between_and_started_again_finishes_all(
     check_all(results)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_what_was_made_before_agent_db_was_lost_did_not_fail(
     train: Callable[[str], Path],

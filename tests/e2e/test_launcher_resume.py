@@ -100,7 +100,11 @@ def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", ["snapshot_mode='gap', snapshot_gap=4", "snapshot_mode='gap_and_last', snapshot_gap=3"]
+    "options",
+    [
+        "snapshot_mode='gap', snapshot_gap=4",
+        pytest.param("snapshot_mode='gap_and_last', snapshot_gap=3", marks=pytest.mark.further),
+    ],
 )
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, options: str) -> None:
     killed_and_resumed(tmp_path, options, random.randint(0, 10))
@@ -112,6 +116,7 @@ def test_killed_and_resumed_at_every_epoch(tmp_path: Path, epoch: int) -> None:
     killed_and_resumed(tmp_path, "snapshot_mode='last'", epoch)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: Path) -> None:
     options = "snapshot_mode='gap_overwrite', snapshot_gap=3"
@@ -156,6 +161,7 @@ def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     assert [line for line in texts if not re.match(r"[\d-]{10} [\d:]{8} \| \[search\] ", line)] == []
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)

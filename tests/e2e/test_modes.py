@@ -88,6 +88,7 @@ def test_a_run_is_as_open_as_the_umask_says(
         assert run.with_name("progress.csv").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_runs_of_the_same_code_do_not_open_each_other(train: Callable[[int], Path], tmp_path: Path) -> None:
     """Equal contents are one file of the store, and a link has the mode of its file."""

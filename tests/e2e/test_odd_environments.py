@@ -471,7 +471,7 @@ COMMANDS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("encoding", [pytest.param("utf-8", marks=pytest.mark.further), "ascii"])
 def test_names_that_are_not_utf8_below_a_data_root(encoding: str, agent: Any, lab: Lab) -> None:
     """Whatever lies there, each command ends without an error of encodings, and so does the run's own way."""
     assert agent.alive

@@ -112,6 +112,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.further
 @pytest.mark.scale
 @pytest.mark.brief
 def test_two_nodes_sample_what_one_process_does(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

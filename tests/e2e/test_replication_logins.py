@@ -221,6 +221,7 @@ def test_a_missing_variable_and_a_wrong_password_stop_with_words(
     around.wait_until(lambda: tree(password_master.root), 30, what="files on the master")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_an_alias_of_ssh_config(
     make_project: MakeProject, open_master: Sshd, tmp_path: Path, around: Around

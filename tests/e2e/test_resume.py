@@ -282,6 +282,7 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
     assert len(pd.read_csv(source / "progress.csv")) == 10
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
@@ -449,6 +450,7 @@ def test_without_a_checkpoint_there_is_nothing_to_load(agent: Any, tmp_path: Pat
     assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(8)]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_program_that_executes_itself_anew_goes_on(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
@@ -529,6 +531,7 @@ def test_a_run_whose_time_steps_begin_again_continues_at_the_checkpoint_that_was
     assert agent.alive
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     new_agent: Callable[..., Any], places: Places, tmp_path: Path, wait_until: Callable[..., Any]
@@ -579,6 +582,7 @@ OBJECTS = """
 """
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_objects_beside_a_checkpoint_come_back_in_the_run_that_kept_them(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]

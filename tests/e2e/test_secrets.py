@@ -192,7 +192,7 @@ COMMAND = (
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("end", ["finish", "fail"])
+@pytest.mark.parametrize("end", ["finish", pytest.param("fail", marks=pytest.mark.further)])
 def test_a_run_sees_its_secrets_and_no_file_does(
     project: Path, places: Any, wait_until: Callable[..., Any], end: str
 ) -> None:
@@ -231,7 +231,9 @@ def test_switched_off_they_stand_as_they_are(project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("item", [True, False], ids=["item", "folder"])
+@pytest.mark.parametrize(
+    "item", [True, pytest.param(False, marks=pytest.mark.further)], ids=["item", "folder"]
+)
 def test_a_launcher_and_its_resume(
     project: Path, places: Any, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, item: bool
 ) -> None:

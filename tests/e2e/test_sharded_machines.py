@@ -256,6 +256,7 @@ def _see_steps(process: subprocess.Popen[str], count: int) -> None:
         assert process.stdout.readline(), "it ended"
 
 
+@pytest.mark.further
 def test_without_the_agents_nothing_is_lost_and_the_training_goes_on(
     machines: Callable[..., tuple[Machine, ...]], master: Sshd
 ) -> None:

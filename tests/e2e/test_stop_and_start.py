@@ -197,7 +197,7 @@ USUAL = [
     for one in ENDINGS
     if one[:3] in {("exit", "SIGTERM", ""), ("break", "SIGTERM", ""), ("none", "SIGKILL", "")}
 ]
-BRIEF = {("exit", "SIGTERM", "run"), ("SystemExit", "SIGTERM", ""), ("flag by parent", "SIGTERM", "run")}
+BRIEF = {("exit", "SIGTERM", ""), ("none", "SIGKILL", ""), ("flag by parent", "SIGTERM", "run")}
 CASES = [("manager", one) for one in ENDINGS]
 CASES += [(adapter, one) for adapter in ADAPTERS if adapter != "manager" for one in USUAL]
 
@@ -205,7 +205,7 @@ CASES += [(adapter, one) for adapter in ADAPTERS if adapter != "manager" for one
 def is_further(adapter: str, ending: Ending) -> bool:
     """Whether another case is enough of each run of all tests."""
     if adapter == "manager":
-        return ending not in USUAL and ending[:3] not in BRIEF
+        return ending[:3] not in BRIEF
     return ending[:2] != ("exit", "SIGTERM")
 
 

@@ -46,6 +46,9 @@ LONG = tuple(
         "how-to/lake",
         "how-to/from-sb3",
         "how-to/integrations",
+        "how-to/from-tensorboard",
+        "how-to/from-wandb",
+        "how-to/launchers",
     )
 )  # they train or draw for long
 MAX_NOT_RUN = 20

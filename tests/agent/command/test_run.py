@@ -222,6 +222,7 @@ here.with_suffix(".trained").touch()
 """
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.root
 @needs_loop_disk

@@ -100,6 +100,7 @@ def test_where_nothing_is_replicated_it_says_so(tmp_path: Path) -> None:
     assert NOTHING in as_text(found)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_no_time_is_told_before_there_is_an_estimate(master: Sshd, make_node: MakeNode) -> None:
     """One large file: what has arrived of it counts, and the first seconds do not tell how fast it is."""

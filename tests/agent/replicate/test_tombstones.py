@@ -184,6 +184,7 @@ def test_restored_it_is_sent_again(sent: Node, master: Sshd) -> None:
     wait_until((master.root / "results" / ITEM / "later.txt").exists, 20, "a file sent after the restore")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_one_that_the_master_never_had_can_be_allowed_again(sent: Node, master: Sshd) -> None:
     """Removed before it was sent, brought back from the trash here, and wanted there after all."""
@@ -259,6 +260,7 @@ def test_rm_says_what_the_master_lacks(sent: Node, master: Sshd) -> None:
     assert of_item(tree(master.root))  # without --master nothing happens there
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_name_that_ends_with_a_blank(sent: Node, master: Sshd) -> None:
     """What is removed there is what is removed here; a name with a line break is refused, not cut in two."""
@@ -278,6 +280,7 @@ def _remove_on_master(node: Node, item: str) -> subprocess.CompletedProcess[str]
     return _run(node, [sys.executable, "-c", REMOVE, str(node.root), str(node.config), item])
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_without_the_master_nothing_is_removed_here(sent: Node, master: Sshd) -> None:
     master.stop()

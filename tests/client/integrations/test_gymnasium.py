@@ -178,7 +178,7 @@ def test_an_environment_can_be_made_again_from_its_spec() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("vector", [pytest.param(False, marks=pytest.mark.further), True])
 def test_the_clock_follows_the_steps(scripts: Scripts, *, vector: bool) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     make = "gymnasium.vector.SyncVectorEnv([Counter] * 2)" if vector else "Counter()"

@@ -380,6 +380,7 @@ def test_a_video_env_that_does_not_render_is_refused() -> None:
         RLACallback(video_freq=10)
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_second_model_and_a_logger_of_the_users_own(scripts: Scripts) -> None:
     scripts.run("""
@@ -602,7 +603,7 @@ def learn(number, times):
 @pytest.mark.parametrize(
     "how",
     [
-        "for number in (0, 1, 0, 1): learn(number, 1)",
+        pytest.param("for number in (0, 1, 0, 1): learn(number, 1)", marks=further),
         """threads = [threading.Thread(target=learn, args=(n, 2)) for n in range(2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()""",

@@ -428,6 +428,7 @@ for epoch in range(3):
     assert epochs[1:] == [("1", "1"), ("2", "2")]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_further_hyper_parameters_make_runs_of_their_own(scripts: Scripts) -> None:
     scripts.run("""
@@ -565,6 +566,7 @@ for thread in threads: thread.join()
         ]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")

@@ -118,6 +118,7 @@ def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not items(tmp_path / "p")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = project(tmp_path / "p", calls="search(epoch_s=0.4, epochs=4)")
@@ -260,6 +261,7 @@ both()
 """
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
@@ -272,6 +274,7 @@ def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
     assert saved.parts[-5:-1] == log.parts[-4:]
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_one_without_snapshots_begins_again_in_its_item(tmp_path: Path) -> None:
     path = project(tmp_path / "p", "snapshot_mode='none'")
@@ -298,6 +301,7 @@ def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
     assert len(items(path.parent)) == 1
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_plain_folders_begin_anew(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.4)")

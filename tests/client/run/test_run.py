@@ -408,7 +408,7 @@ RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("all_ranks", [False, True])
+@pytest.mark.parametrize("all_ranks", [pytest.param(False, marks=pytest.mark.further), True])
 def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any], all_ranks: bool) -> None:
     pytest.importorskip("torch")
     script = f"begin(all_ranks={all_ranks})\nrows(10, 'r' + os.environ['RANK'])\ntime.sleep(0.5)\nrows(1, 'last')\n"  # noqa: E501

@@ -121,6 +121,7 @@ def test_the_panels_of_hyper_parameters(page_server: Serve, root: Path, page: Pa
     assert heads.first.inner_text().startswith("lr")
 
 
+@pytest.mark.further
 @slow
 def test_a_part_of_a_scatter_selects_its_runs(page_server: Serve, root: Path, page: Page) -> None:
     write_search(root)

@@ -241,6 +241,7 @@ def test_hostile_runs_in_a_report_are_text(root: Path, page: Page, faults: Fault
     assert page.locator("#page script, #page iframe, #page svg").count() == 0
 
 
+@pytest.mark.further
 @slow
 def test_fifty_runs_fit(root: Path, page: Page, faults: Faults, tmp_path: Path) -> None:
     """More than fit: 60 runs of 25 metrics, 1,000 rows each, which do not repeat, and pictures."""

@@ -158,7 +158,10 @@ def test_hooks_raise(tmp_path: Path) -> None:
     assert broken >= {"argparse_parsers.hook", "summary_writers.hook"}
 
 
-@pytest.mark.parametrize("library", PROGRAMS)
+@pytest.mark.parametrize(
+    "library",
+    [pytest.param(name, marks=pytest.mark.further if name in {"absl", "click"} else ()) for name in PROGRAMS],
+)
 def test_what_hooks_of_a_library_call_raises(tmp_path: Path, library: str) -> None:
     needs(library)
     script, words = PROGRAMS[library]

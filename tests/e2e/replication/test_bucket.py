@@ -161,6 +161,7 @@ def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
     assert (found.checked, found.changed, found.wrong, found.broken) == (1, 0, [], [])
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_file_too_large_for_a_batch_is_not_kept_waiting_by_one_that_grows_all_the_time(
     server: S3Server, bucket: str, tmp_path: Path
@@ -218,6 +219,7 @@ def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, stor
     assert {path.rpartition("/")[2].partition("?")[0] for path in sent()} <= {"new", "SHA256SUMS"}, sent()
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_push_and_the_trash(node: Node, server: S3Server, bucket: str, tmp_path: Path) -> None:
     finished_item(node)

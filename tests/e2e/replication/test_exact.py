@@ -148,6 +148,7 @@ def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
     assert checked.stdout.count(": OK") == 5
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_the_sums_of_an_ended_run_are_written_once(node: Node, master: Sshd) -> None:
     def end(item: str) -> Path:

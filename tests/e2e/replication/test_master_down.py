@@ -82,6 +82,7 @@ def queue(node: Node, files: int) -> int:
     return sum(path.stat().st_size for path in node.root.rglob("*") if path.is_file())
 
 
+@pytest.mark.further
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hours", "files"),

@@ -126,6 +126,7 @@ def test_what_says_that_it_is_whole_comes_last(tmp_path: Path, make_node: Callab
     assert parts_path(here, identity(2, world=2)).is_dir()
 
 
+@pytest.mark.further
 def test_a_later_save_of_the_same_step_never_mixes_with_the_earlier_one(
     tmp_path: Path, make_node: MakeNode
 ) -> None:

@@ -65,7 +65,9 @@ def is_there(machine: Machine, save: SaveIdentity) -> bool:
     return machine.has_named(save) and parts_of(machine.folder) == []
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.further)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(2, marks=pytest.mark.further), pytest.param(12, marks=pytest.mark.further)]
+)
 def test_agents_that_are_killed_and_links_that_are_cut(
     master: Sshd, proxy: Proxy, make_node: Callable[..., Node], rounds: int
 ) -> None:

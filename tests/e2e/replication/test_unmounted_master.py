@@ -53,7 +53,12 @@ def held_up(node: Node) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "what", ["a new file of an item", pytest.param("a new run", marks=pytest.mark.further), "a row"]
+    "what",
+    [
+        "a new file of an item",
+        pytest.param("a new run", marks=pytest.mark.further),
+        pytest.param("a row", marks=pytest.mark.further),
+    ],
 )
 def test_nothing_is_written_beneath_a_disk_that_is_away(sent: Node, master: Sshd, what: str) -> None:
     with unmounted(master) as empty:

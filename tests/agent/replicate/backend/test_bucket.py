@@ -771,6 +771,7 @@ def test_a_file_that_is_replaced_while_it_is_pulled_is_not_made_of_two(
     assert (tmp_path / path.decode()).read_bytes() == b"b" * size
 
 
+@pytest.mark.further
 def test_a_log_whose_parts_are_merged_while_it_is_pulled_is_whole(
     server: S3Server, session: BucketSession, bucket: str, tmp_path: Path
 ) -> None:

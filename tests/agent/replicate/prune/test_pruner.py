@@ -323,6 +323,7 @@ def test_killed_between_note_and_removal_the_file_is_looked_after_again(sent: No
     wait_until(lambda: (master.root / name).read_bytes().endswith(b"and more"), 30, "the changed file there")
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_retention_by_itself(sent: Node, master: Sshd) -> None:
     sent.agent = {"retention": True, "retention_max_bytes": 150_000, "retention_free_fraction": 0}

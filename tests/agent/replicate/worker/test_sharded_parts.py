@@ -207,6 +207,7 @@ def test_an_agent_that_was_killed_before_the_name_was_taken_goes_on(pair: Pair) 
     check_whole(pair.there / final_of(SAVE))
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_there(pair: Pair) -> None:
     now = time.time_ns() + 10**9  # as rank 0 tells it; later than the files, as the note of what goes is

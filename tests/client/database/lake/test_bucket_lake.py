@@ -143,6 +143,7 @@ def test_a_build_costs_what_is_new(server: S3Server, bucket: str, send: Send, ma
     assert [one for one in read if name not in one] == []
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_changed_run_and_one_that_goes_on_are_left_out_until_built(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun, root: Path
@@ -205,6 +206,7 @@ def test_of_two_builds_one_counts_and_old_rubbish_is_swept(
     assert {name.rpartition("/")[0] for name in keys(server, bucket)} - {""} == counts
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_store_that_knows_etags_without_quotes_only(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun
@@ -217,6 +219,7 @@ def test_a_store_that_knows_etags_without_quotes_only(
     store.close()
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_damage_leaves_the_lake(server: S3Server, bucket: str, send: Send, make_run: MakeRun) -> None:
     send(make_run(number=1))

@@ -191,8 +191,8 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
     "query",
     [
         "SELECT range(9000000)",
-        pytest.param("SELECT repeat('x', 2000000000) FROM range(1000)", marks=pytest.mark.slow),
-        pytest.param("SELECT [range(1000000) FOR x IN range(1000000)]", marks=pytest.mark.slow),
+        pytest.param("SELECT repeat('x', 2000000000) FROM range(1000)", marks=pytest.mark.further),
+        pytest.param("SELECT [range(1000000) FOR x IN range(1000000)]", marks=pytest.mark.further),
     ],
 )
 def test_values_that_no_memory_holds(filled: Path, query: str) -> None:
@@ -308,6 +308,7 @@ def test_rows_that_take_too_long_end(
     assert not list(tmp_path.glob("*.parquet"))
 
 
+@pytest.mark.further
 def test_more_rows_than_a_table_holds(
     filled: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -67,6 +67,7 @@ def run_file(root: Path, index: str, **fields: Any) -> None:
     (folder / "run.json").write_text(json.dumps(content))
 
 
+@pytest.mark.further
 @pytest.mark.slow
 def test_a_clock_that_was_set_back_changes_nothing_for_a_resumed_run(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
