@@ -264,6 +264,7 @@ def test_a_temp_file_that_is_gone_is_begun_anew(target: Opened) -> None:
     assert (root / "big").read_bytes() == data
 
 
+@pytest.mark.slow
 def test_it_says_what_is_on_its_disk(target: Opened, request: pytest.FixtureRequest) -> None:
     session, _ = target
     syncs = request.node.callspec.params["target"] in {"sftp", "folder"}
@@ -413,6 +414,7 @@ def test_reading_listing_removing(target: Opened) -> None:
     assert session.stat(b"d/g") is None
 
 
+@pytest.mark.slow
 @pytest.mark.of_file_systems
 def test_a_folder_in_which_files_come_and_go_can_be_listed(target: Opened) -> None:
     session, root = target
@@ -461,6 +463,7 @@ def test_a_folder_takes_the_place_of_no_other(target: Opened) -> None:
     assert found == {"one/in/a", "two/in/b"}
 
 
+@pytest.mark.slow
 def test_a_save_of_several_machines_becomes_whole(target: Opened, tmp_path: Path) -> None:
     """Where a folder cannot get its name at once, it stays in parts, and that is said."""
     session, root = target

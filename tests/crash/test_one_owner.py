@@ -141,6 +141,7 @@ GONE: dict[str, Callable[[Places], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gone", ["state", *(pytest.param(n, marks=pytest.mark.further) for n in GONE if n != "state")]
 )

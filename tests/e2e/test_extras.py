@@ -79,6 +79,7 @@ def test_a_command_says_what_to_install(root: Path, words: tuple[str, ...], extr
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "extra"),
     [

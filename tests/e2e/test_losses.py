@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rla_client.contract.agent.places import Places
 
 PROGRAM = """
@@ -31,6 +33,7 @@ print("lost", manager.run.outbox.lost, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_lost_rows_and_figures_are_told_everywhere(
     places: Places, new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

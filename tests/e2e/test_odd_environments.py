@@ -395,6 +395,7 @@ def test_training_and_its_agent(case: Case, lab: Lab, wait_until: Callable[..., 
     assert lab.state()["lost"] == 0, lab.state()
 
 
+@pytest.mark.slow
 def test_a_child_of_multiprocessing_that_fails_has_failed(lab: Lab, wait_until: Callable[..., Any]) -> None:
     """Such a child ends without what is to be done at a process's end."""
     before = "def failing():\n    main()\n    raise ValueError('no more reward')"

@@ -190,6 +190,7 @@ def test_the_worst_of_a_step_are_found_by_a_command(tmp_path: Path) -> None:
     assert "\x1b" not in rla(*command, "--text").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_resumed_run_has_each_sample_once_and_keeps_the_others_aside(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")

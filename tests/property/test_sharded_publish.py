@@ -53,6 +53,7 @@ def complete(folder: Path) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_histories(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -86,6 +87,7 @@ def test_histories(tmp_path: Path, seed: int) -> None:
     assert kills
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", [False, pytest.param(True, marks=pytest.mark.further)])
 def test_a_kill_at_each_call(tmp_path: Path, older: bool) -> None:
     calls, killed = 0, True

@@ -74,6 +74,7 @@ def _one_thread() -> Any:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_kill_at_each_call(tmp_path: Path) -> None:
     assert save(tmp_path, 1, 1) == ""
     calls, step = 0, 1
@@ -90,6 +91,7 @@ def test_a_kill_at_each_call(tmp_path: Path) -> None:
     assert calls > 16
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_each_call(tmp_path: Path) -> None:
     """In children, for an audit hook cannot be taken off."""
     calls, failed = 0, 0

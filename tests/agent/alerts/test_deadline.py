@@ -188,6 +188,7 @@ def test_a_mail_that_was_accepted_is_sent_however_the_farewell_goes(tmp_path: Pa
         assert len(server.mails) == 1
 
 
+@pytest.mark.slow
 def test_each_address_of_a_host_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not answer (IPv6 behind a firewall) leaves time for the next."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.2", 0)) as full:

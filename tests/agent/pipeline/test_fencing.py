@@ -136,6 +136,7 @@ def test_it_is_taken_in_beside_and_survives_kills(
     assert beside.read_text().count("\n") == 51
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["kept", "gone"])
 def test_a_spool_that_a_backup_brought_back(
     places: Places,

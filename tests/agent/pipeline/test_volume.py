@@ -90,6 +90,7 @@ def test_a_commit_of_many_files_does_not_wait_for_jobs(
         release.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["nothing", "a copy"])
 def test_a_spool_that_is_away_for_a_moment_says_nothing_of_its_writers(
     volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], meanwhile: str
@@ -456,6 +457,7 @@ def ended_stream(places: Places, folder: Path, number: int) -> Adopt:
     return Adopt(outbox.stream_folder.name, outbox.stream_folder)
 
 
+@pytest.mark.slow
 def test_many_ends_leave_time_for_others(
     volume: Volume,
     places: Places,

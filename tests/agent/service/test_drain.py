@@ -371,6 +371,7 @@ print(exp_manager.results_dir, exp_manager.log_dir, sep="\\n", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_copied_spool_are_drawn_for_who_trusts_it(places: Places, tmp_path: Path) -> None:
     """Else they stay in it, and neither their pickles run nor, ever, the interpreter that the copy names."""
     places.stopped_marker.touch()

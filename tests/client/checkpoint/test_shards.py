@@ -127,6 +127,7 @@ def run_ranks(folder: Path, world: int) -> list[dict[str, list[str]]]:
     return [json.loads((folder / f"found.{rank}").read_text()) for rank in range(world)]
 
 
+@pytest.mark.slow
 def test_shards_are_refused_at_save_and_at_load(tmp_path: Path) -> None:
     for found in run_ranks(tmp_path, 2):
         assert len(found) > 15
@@ -139,6 +140,7 @@ def test_shards_are_refused_at_save_and_at_load(tmp_path: Path) -> None:
         assert "FlatParameter of shape (20,)" in found["flat parameters"][0]
 
 
+@pytest.mark.slow
 def test_on_a_mesh_of_one_rank_all_are_saved(tmp_path: Path) -> None:
     (found,) = run_ranks(tmp_path, 1)
     late = found.pop("late")

@@ -72,6 +72,7 @@ def test_odd_keys_cost_no_other(
     assert abs((meta["last_modified"] - plain["last_modified"]).total_seconds()) < 60
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_is_asked_again_and_its_answer_shows_no_signature(
     server: S3Server, bucket: str
 ) -> None:

@@ -339,6 +339,7 @@ for name, keys in (("without", {"config_exclude_keys": ["path"]}), ("only", {"co
     assert (only, without) == ({"name": "only", "lr": 0.1}, {"name": "without", "lr": 0.1, "seed": 1})
 
 
+@pytest.mark.slow
 def test_ends_modes_ids_and_what_is_unknown(scripts: Scripts) -> None:
     done = scripts.run(
         IMPORT

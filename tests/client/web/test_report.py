@@ -83,6 +83,7 @@ def test_the_file_holds_no_text_of_a_run_outside_of_its_data(root: Path) -> None
     assert "default-src 'none'" in policy[1]
 
 
+@pytest.mark.slow
 def test_what_is_too_large_without_any_curve(
     rla: Rla, root: Path, tmp_path: Path, make_run: Callable[..., str]
 ) -> None:
@@ -117,6 +118,7 @@ def test_one_run_with_more_than_a_file_holds(
     assert CUT in told["runs"]["problems"]
 
 
+@pytest.mark.slow
 def test_large_parameters_are_read_a_few_times_a_run(root: Path, make_run: Callable[..., str]) -> None:
     """And not once for each name of any: that took minutes."""
     for number in range(30):

@@ -153,6 +153,7 @@ def test_what_hooks_call_raises(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hooks_raise(tmp_path: Path) -> None:
     broken = same_as_plain(tmp_path, "hooks", LIGHT, "--seed", "3")
     assert broken >= {"argparse_parsers.hook", "summary_writers.hook"}

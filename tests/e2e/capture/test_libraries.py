@@ -43,6 +43,7 @@ def test_sb3(tmp_path: Path) -> None:
     assert "tensorboard" not in run.captured["sources"]  # SB3's own writer is inside of it
 
 
+@pytest.mark.slow
 def test_a_second_sb3_model_has_its_own_run(tmp_path: Path) -> None:
     first, second = capture(tmp_path, SB3, "second").runs
     assert [row["time-step"] for row in first.rows] == ["64", "128", "192"]
@@ -165,6 +166,7 @@ def test_rsl_rl(tmp_path: Path) -> None:
     assert run.captured["sources"]["rsl_rl"]["parameters"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", PARSERS)
 def test_parameters_of_command_lines(tmp_path: Path, library: str) -> None:
     needs(library)
@@ -198,6 +200,7 @@ torch.save({"a": torch.ones(2)}, "model.pt")
     assert list((tmp_path / "data" / "checkpoint").rglob("model.pt"))
 
 
+@pytest.mark.slow
 def test_a_module_and_the_programs_own_sitecustomize(tmp_path: Path) -> None:
     package = tmp_path / "zoo"
     package.mkdir()

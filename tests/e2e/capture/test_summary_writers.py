@@ -46,6 +46,7 @@ print("to stderr", file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["torch.utils.tensorboard", pytest.param("tensorboardX", marks=further)])
 def test_values_parameters_and_the_programs_own_files(tmp_path: Path, module: str) -> None:
     script = PPO.replace("MODULE", module)
@@ -92,6 +93,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [pytest.param(e, marks=() if "KILL" in e else further) for e in ENDINGS])
 def test_the_end_of_a_program(tmp_path: Path, ending: str) -> None:
     script = f"""
@@ -155,6 +157,7 @@ def test_workers_join_the_run_of_their_parent(tmp_path: Path, method: str) -> No
     assert [f"worker{number}/loss" in text for number, text in enumerate(tables)] == [True, True]
 
 
+@pytest.mark.slow
 def test_workers_without_a_run_open_none(tmp_path: Path) -> None:
     found = capture(tmp_path, WORKERS, "spawn")
     assert (found.stdout, found.runs) == (b"[0, 0]\n", [])
@@ -189,6 +192,7 @@ for seed in range(3):
         assert run.values()["eval/loss", 2] == -2
 
 
+@pytest.mark.slow
 def test_the_programs_own_run_wins(tmp_path: Path) -> None:
     script = """
 import rla_client
@@ -244,6 +248,7 @@ def test_an_error_of_ours_switches_a_part_off(tmp_path: Path, where: str) -> Non
     assert "capture: tensorboard is off" in (found.run.folder / "warn.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_data_root_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     script = (
@@ -263,6 +268,7 @@ def test_warnings_that_are_errors(tmp_path: Path) -> None:
     assert not found.run.captured["errors"]
 
 
+@pytest.mark.slow
 def test_wrapped_names_are_pickled_by_reference_and_keep_their_signature(tmp_path: Path) -> None:
     """Each name that a hook wraps, of all libraries that are installed here."""
     script = """
@@ -324,6 +330,7 @@ def test_ranks_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert {value for (tag, _), value in found.run.values().items() if tag == "rank"} == {0.0}
 
 
+@pytest.mark.slow
 def test_many_threads_at_the_first_metric(tmp_path: Path) -> None:
     script = """
 import threading

@@ -65,6 +65,7 @@ for lr in (0.1, 0.2):
     assert [run.values()["loss", 0] for run in found.runs] == [0.1, 0.2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INSTALLED, reason="wandb is installed here")
 @pytest.mark.parametrize("sync", ["", "sync"])
 def test_in_the_place_of_wandb(tmp_path: Path, sync: str) -> None:

@@ -45,6 +45,7 @@ def humble(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["folder", "file"])
 def test_closed_samples_are_told_of_and_the_others_shown(root: Path, make_run: MakeRun, closed: str) -> None:
     pytest.importorskip("duckdb")

@@ -47,6 +47,7 @@ for step in range(3):
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize("pattern", SCRIPTS)
 def test_a_changed_script_records_what_it_logs(rla: Rla, tmp_path: Path, pattern: str) -> None:

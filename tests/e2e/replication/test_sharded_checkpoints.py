@@ -143,6 +143,7 @@ def test_a_later_save_of_the_same_step_never_mixes_with_the_earlier_one(
     assert [path.name for path in there.rglob("*.kept-*")] == []
 
 
+@pytest.mark.slow
 def test_what_retention_drops_goes_from_the_master_where_that_is_asked_for(
     tmp_path: Path, make_node: MakeNode
 ) -> None:
@@ -161,6 +162,7 @@ def test_what_retention_drops_goes_from_the_master_where_that_is_asked_for(
     check_whole(there / "checkpoint_2.dcp")
 
 
+@pytest.mark.slow
 def test_of_one_that_was_dropped_before_all_was_sent_nothing_stays_on_the_master(
     tmp_path: Path, make_node: MakeNode
 ) -> None:
@@ -175,6 +177,7 @@ def test_of_one_that_was_dropped_before_all_was_sent_nothing_stays_on_the_master
     check_whole(there / "checkpoint_2.dcp")
 
 
+@pytest.mark.slow
 def test_one_is_pruned_and_comes_back_as_a_whole_whenever_that_is_killed(
     tmp_path: Path, make_node: MakeNode
 ) -> None:

@@ -706,6 +706,7 @@ def content_requests(store: FaultyStore) -> list[str]:
     return [method for _, method, path in store.requests if "list-type" not in path and "?" not in path]
 
 
+@pytest.mark.slow
 def test_a_pull_takes_two_requests_a_file_at_the_same_time(
     server: S3Server, bucket: str, store: FaultyStore, tmp_path: Path
 ) -> None:

@@ -227,6 +227,7 @@ def test_a_publisher_is_killed_at_each_operation(tmp_path: Path, stride: int) ->
     killed_everywhere(tmp_path, prepare, stride)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.further)])
 def test_a_publisher_that_replaces_a_checkpoint_is_killed_at_each_operation(
     tmp_path: Path, stride: int

@@ -153,6 +153,7 @@ def of_whole(save: SaveIdentity, ranks: tuple[int, ...]) -> dict[str, int]:
     return {**rows, f"{final}/.rla/whole.json": PRUNED}
 
 
+@pytest.mark.slow
 def test_what_two_machines_wrote_becomes_whole_on_the_master(pair: Pair) -> None:
     pair.a.machine.save(SAVE)
     words = "checkpoint_1: 2 of 4 shards are on the master; missing: rank 2, 3"
@@ -185,6 +186,7 @@ def test_nothing_is_sent_again_by_an_agent_that_was_away_at_the_publication(pair
     check_whole(pair.there / final_of(SAVE))
 
 
+@pytest.mark.slow
 def test_an_agent_that_was_killed_before_the_name_was_taken_goes_on(pair: Pair) -> None:
     for one in (pair.a, pair.b):
         one.machine.save(SAVE)
@@ -237,6 +239,7 @@ def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_the
     check_whole(pair.there / final_of(SAVE))
 
 
+@pytest.mark.slow
 def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
     """Nobody looks at all of it before a minute has passed; but its folders are watched."""
     log = pair.a.node.root / "log" / ITEM / "run.json"
@@ -254,6 +257,7 @@ def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
     assert len(pair.a.rows()) == 5
 
 
+@pytest.mark.slow
 def test_what_the_master_lost_of_a_part_is_sent_again(pair: Pair) -> None:
     pair.a.machine.save(SAVE)
     making = pair.there / PARTS_FOLDER / name_of(SAVE)
@@ -377,6 +381,7 @@ def test_notes_that_went_in_a_power_cut_are_made_anew(pair: Pair) -> None:
     check_whole(final)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retention", ["keep", "mirror"])
 def test_retention_on_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
     """Of a mirror all goes, `whole.json` first; else all stays."""

@@ -22,6 +22,7 @@ def where(root: Path, make_run: MakeRun) -> tuple[str, str]:
     return "-d", str(root)
 
 
+@pytest.mark.slow
 def test_each_form_has_the_same_groups_and_numbers(rla: Rla, where: tuple[str, str]) -> None:
     latex = rla("table", "--format", "latex", *where)
     assert latex.returncode == 0, latex.stderr

@@ -450,6 +450,7 @@ def test_abandoned_saves_stay_until_this_opening_has_a_whole_one(machines: list[
     assert not aside.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", [False, pytest.param(True, marks=pytest.mark.further)])
 def test_a_kill_at_each_call_heals(tmp_path: Path, older: bool) -> None:
     calls, killed = 0, True

@@ -229,6 +229,7 @@ def test_a_chain_of_runs_is_cut_for_each_rank(root: Path) -> None:
     assert (found.rows, found.last, found.share) == (3, 10.0, RankShare(3, 0, 2, 2, (2, 2)))
 
 
+@pytest.mark.slow
 def test_commands_take_ranks(root: Path, index: str, rla: Rla) -> None:
     def asked(*words: str) -> str:
         done = rla(words[0], "-d", str(root), *words[1:], columns=200)

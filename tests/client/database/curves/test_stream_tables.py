@@ -105,6 +105,7 @@ def test_a_column_of_that_very_name_comes_first(root: Path, index: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_command_finds_the_metrics_of_each_writer(root: Path, index: str, rla: Rla) -> None:
     def asked(*words: str) -> str:
         done = rla(words[0], "-d", str(root), *words[1:], columns=200)

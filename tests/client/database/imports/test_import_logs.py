@@ -516,6 +516,7 @@ def test_of_mlflows_folder_the_runs_that_are_not_deleted(root: Path, tmp_path: P
     assert [row.rsplit(",", 1)[0] for row in rows] == ["0.5,0", "nan,1", "0.1,9007199254740993"]
 
 
+@pytest.mark.slow
 def test_event_files_are_read_without_torch(root: Path, tmp_path: Path) -> None:
     """tensorboardX imports it, for up to 20 s; and can be imported by others afterwards."""
     write_events(tmp_path / "runs", {"loss": [1.0, 2.0]})

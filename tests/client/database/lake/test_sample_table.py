@@ -64,6 +64,7 @@ def answers(root: Path) -> list[str]:
     return sorted(map(repr, rla_client.database.open(root).sql(EVERY).fetchall()))
 
 
+@pytest.mark.slow
 def test_the_lake_says_what_the_files_say(
     sampled: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

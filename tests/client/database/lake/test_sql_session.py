@@ -62,6 +62,7 @@ def answers(root: Path) -> list[str]:
     return [repr(database.open(root).sql(query).fetchall()) for query in QUERIES]
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_query_ends_with_it(filled: Path) -> None:
     """A thread that outlives it would be the last to hold the connection, and abort a Python that ends."""
     before = {*threading.enumerate()}
@@ -187,6 +188,7 @@ def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -221,6 +223,7 @@ def test_rows_that_are_too_many_for_an_answer(filled: Path) -> None:
         sql_query.fetched(database.open(filled).sql(query, clock), 0, clock)
 
 
+@pytest.mark.slow
 def test_the_process_of_a_query_ends_with_it(filled: Path) -> None:
     db = database.open(filled)
     found = db.sql("SELECT i FROM range(100000000) t(i)")
@@ -299,6 +302,7 @@ def test_what_others_take_does_not_count(filled: Path, monkeypatch: pytest.Monke
 ENDLESS = "SELECT i FROM range(100000000000) t(i) WHERE i < 5000 OR i = 99999999998"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--csv"], ["--json"], ["--parquet", "x.parquet"]])
 def test_rows_that_take_too_long_end(
     filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]], options: list[str]
@@ -325,6 +329,7 @@ def test_more_rows_than_a_table_holds(
     assert json.loads(rla("sql", "SELECT 1 WHERE false", "--json", *words[1:]).stdout) == []
 
 
+@pytest.mark.slow
 def test_columns_with_one_name_are_told_apart(
     filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
