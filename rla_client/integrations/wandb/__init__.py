@@ -32,6 +32,7 @@ from rla_client.contract.capture import wandb_distribution
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
+from rla_client.integrations.wandb.run_config import parameters_of
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.session import Run
@@ -100,7 +101,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
             return former
         former.finish()
     sync_tensorboard = sync_tensorboard or bool(further.pop("tensorboard", False))  # its former name
-    parameters = session.parameters_of(config)
+    parameters = parameters_of(config)
     kept = {*(further.pop("config_include_keys", None) or parameters)}
     kept -= {*(further.pop("config_exclude_keys", None) or ())}
     parameters = {key: value for key, value in parameters.items() if key in kept}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import glob
-import json
 import math
 import os
 import secrets
@@ -19,148 +17,30 @@ from rla_client.adapter import Joined, in_its_run, opened_here
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG, OTHER_RESULTS
-from rla_client.contract.text.bounded_parsing import check_yaml, parse_json
-from rla_client.integrations.wandb.artifact import Artifact, put
+from rla_client.contract.text.bounded_parsing import parse_json
+from rla_client.integrations.wandb.artifact import Artifact
 from rla_client.integrations.wandb.growing_tables import GrowingTables
+from rla_client.integrations.wandb.run_config import Config
+from rla_client.integrations.wandb.run_summary import SUMMARY_FILE, Summary
 from rla_client.integrations.wandb.sample_tables import log_table_samples
+from rla_client.integrations.wandb.saved_files import SavedFiles, restored
 from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
 from rla_client.integrations.wandb.tensor_histograms import watcher
 from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
-from rla_client.integrations.wandb.values import PLAIN_TYPES, Table, UsageError, row_value, show
+from rla_client.integrations.wandb.values import Table, UsageError, show, sort_values
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.environment import MODE_VARIABLE
 from rla_client.run.failure import EndStatus, ending
-from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.record.scalar_rows import scalar_rows
 from rla_client.run_handle import OpenRun
 from rla_client.stream import scope as scopes
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.param_values import plain_hyper_param
 
-SUMMARY_FILE = "summary.json"
 FILES = "files"  # of the script's own, below the results
-RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
 ALERT_WAIT_S = 60.0  # between two alerts of one title
 current: scopes.Part[Run | None] = scopes.Part(lambda: None)  # wandb.run
 disables: bool = False  # `RLA_MODE` was set by `init`
-
-
-class _Items(dict[str, Any]):
-    """A dict whose items are attributes, too, and that is told of what is set, inside of its run."""
-
-    def __init__(self, *content: Any, joined: Joined | None = None) -> None:
-        super().__init__(*content)
-        vars(self)["_joined"] = joined or Joined()
-
-    def update(self, *args: Any, **further: Any) -> None:
-        """Set several."""
-        dict.update(self, *args, **further)
-        with vars(self)["_joined"].active():
-            self.changed(dict(*args, **further))
-
-    def as_dict(self) -> dict[str, Any]:
-        """A plain copy."""
-        return dict(self)
-
-    _as_dict = as_dict  # of the summary in wandb, which prime-rl saves
-
-    def changed(self, values: dict[str, Any]) -> None:
-        """Several were set."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """Write nothing any more: the run has ended, and what is open is another one."""
-        vars(self)["changed"] = lambda _: None
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.update({key: value})
-
-    __setattr__ = __setitem__
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            raise AttributeError(f"there is no {key!r}") from None
-
-    def __reduce__(self) -> tuple[Any, ...]:  # a copy is a plain dict
-        return dict, (dict(self),)
-
-
-class Config(_Items):
-    """The run's hyper-parameters; what is set is written at once."""
-
-    def update(self, d: Any = None, allow_val_change: Any = None, **further: Any) -> None:  # type: ignore[override]
-        """Set several: a mapping, a Namespace, a dataclass, a YAML file."""
-        del allow_val_change
-        super().update({**parameters_of(d), **further})
-
-    update_locked = merge_locked = update
-
-    def setdefaults(self, d: Any) -> None:
-        """Set those that are not there."""
-        self.update({key: value for key, value in parameters_of(d).items() if key not in self})
-
-    def changed(self, values: dict[str, Any]) -> None:
-        """Write them."""
-        if values and exp_manager.run is not None:
-            exp_manager.add_hyper_param(values)
-
-    def persist(self) -> None:
-        """Nothing: what is set is written at once."""
-
-    as_dict = dict.copy
-
-
-def parameters_of(config: Any) -> dict[str, Any]:
-    """Hyper-parameters as scripts give them to wandb: YAML files and absl's flags, too."""
-    if isinstance(config, str | os.PathLike):
-        import yaml  # noqa: PLC0415 - rarely needed
-
-        text = read_small(config, links=True)
-        check_yaml(text)
-        found = yaml.safe_load(text) or {}
-        return {
-            key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
-            for key, entry in found.items()
-        }
-    return to_parameters(config.flag_values_dict() if hasattr(config, "flag_values_dict") else config)
-
-
-class _Below(dict[str, Any]):
-    """A dict in which `["acc"]["max"]` is `["acc.max"]`, as wandb nests them, also to set it."""
-
-    def __missing__(self, key: str) -> Any:
-        below = {name: value for name, value in self.items() if name.startswith(f"{key}.")}
-        if not below:
-            raise KeyError(key)
-        found = _Part({name[len(key) + 1 :]: value for name, value in below.items()})
-        found.above, found.name = self, key
-        return found
-
-
-class _Part(_Below):
-    above: _Below
-    name: str
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.above[f"{self.name}.{key}"] = value
-
-
-class Summary(_Items, _Below):
-    """The last value of each metric, or what `define_metric` says, and what the script sets.
-
-    Kept in `summary.json` beside the rows: when the script sets something, and when the run ends.
-    """
-
-    def changed(self, values: dict[str, Any]) -> None:
-        """Write the file."""
-        del values
-        if exp_manager.run is not None:
-            text = json.dumps(plain_hyper_param(dict(self)), indent=1, default=str)
-            exp_manager.run.file(LOG, SUMMARY_FILE, text.encode("utf-8", "backslashreplace"))
 
 
 class Run(Lenient):
@@ -209,7 +89,7 @@ class Run(Lenient):
         self._tables = GrowingTables()
         self._alerted: dict[str, float] = {}
         self._renewed = False  # that a key came twice in a step was told
-        self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
+        self._saved = SavedFiles()
         self._hooks: list[Any] = []
         self._folders = options.get("joined") or (None if self.disabled else self._at())
         if options.get("joined"):
@@ -267,8 +147,6 @@ class Run(Lenient):
         """Where the run lies."""
         return self.url
 
-    # -- rows ---------------------------------------------------------------------------------
-
     @in_its_run
     def log(
         self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any
@@ -292,7 +170,7 @@ class Run(Lenient):
             raise TypeError("wandb.log must be passed a dictionary")
         values: dict[str, Any] = {}  # for the row
         others: dict[str, Any] = {}
-        _sort(data, "", values, others)
+        sort_values(data, "", values, others)
         if self._finished:
             raise UsageError("the run is finished: call wandb.init() again")
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
@@ -395,43 +273,20 @@ class Run(Lenient):
             hook.remove()
         self._hooks = []
 
-    # -- files --------------------------------------------------------------------------------
-
     @in_its_run
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
         """Copy files to the run now and, where they have changed, once more at its end; the copies' paths."""
         del policy
         if glob_str is None or self.disabled or self._finished:
             return []
-        pattern = os.fspath(glob_str)
-        above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
-        bases, copies = (Path(self.dir), Path(os.path.abspath(base_path or above))), []
-        for path in map(Path, map(os.path.abspath, sorted(glob.glob(pattern, recursive=True)))):
-            if path.is_file():
-                base = next((base for base in bases if path.is_relative_to(base)), path.parent)
-                copies.append(str(Path(self.dir) / path.relative_to(base)))
-                self._save(path, Path(copies[-1]))
-        return copies
-
-    def _save(self, path: Path, target: Path) -> None:
-        try:
-            changed = path.stat().st_mtime
-            if path != target and self._saved.get((path, target)) != changed:
-                put(target, path)
-                self._saved[path, target] = changed
-        except OSError as error:  # a full disk, say, which is no reason to stop training
-            self._saved.setdefault((path, target), -math.inf)  # at the end there may be room
-            warn(f"{path} was not copied: {error}")
+        return self._saved.save(os.fspath(glob_str), Path(self.dir), base_path)
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
         """A file that this run or the one it continues from has saved, open for reading; None without one."""
         if self._finished:
             return None
-        path = Path(self.dir, name)
         before = None if self._earlier is None else Path(self._earlier.folder(OTHER_RESULTS), FILES, name)
-        if before is not None and before.is_file() and not path.exists():
-            put(path, before)
-        return path.open() if path.is_file() else None
+        return restored(Path(self.dir, name), before)
 
     @in_its_run
     def log_artifact(
@@ -458,8 +313,6 @@ class Run(Lenient):
 
     def log_code(self, *_: Any, **__: Any) -> None:
         """Nothing: each run keeps its code."""
-
-    # -- words and end ------------------------------------------------------------------------
 
     @in_its_run
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = ALERT_WAIT_S) -> None:
@@ -504,8 +357,7 @@ class Run(Lenient):
         self.unwatch()
         for row, x in self._metrics.rest():
             self._write(row, x)
-        for path, target in list(self._saved):
-            self._save(path, target)
+        self._saved.save_again()
         logger.get_current().write_scalars()
         if self.summary:
             self.summary.changed({})
@@ -520,22 +372,3 @@ class Run(Lenient):
             self.finish(getattr(error, "code", None))
         else:
             self._end(*ending(error))
-
-
-def _sort(data: Mapping[str, Any], prefix: str, values: dict[str, Any], others: dict[str, Any]) -> None:
-    """Put what a row takes into `values`, the rest into `others`; the later of two with one name counts."""
-    for key, value in data.items():
-        if not (prefix or isinstance(key, str)):
-            raise TypeError("Key values passed to `wandb.log` must be strings.")
-        name = f"{prefix}{key}" if prefix else key
-        if type(value) not in PLAIN_TYPES and isinstance(value, Mapping):
-            _sort(value, f"{name}.", values, others)
-            continue
-        name = f"_{name}" if name in RESERVED else name
-        values.pop(name, None)
-        others.pop(name, None)
-        plain = value if type(value) in PLAIN_TYPES else row_value(value)
-        if plain is not None:
-            values[name] = plain
-        elif value is not None:
-            others[name] = value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ _CATEGORIES = (  # colours, Tableau's ten
     (140, 86, 75), (227, 119, 194), (127, 127, 127), (188, 189, 34), (23, 190, 207),
 )  # fmt: skip
 MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
+RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
 PLAIN_TYPES = frozenset({float, int, bool, str})
 
 
@@ -241,3 +242,22 @@ def pixels(data: Any) -> Any:
         if least < 0 or (tensor and greatest > 1):
             found = (found - least) / ((greatest - least) or 1.0)
     return found
+
+
+def sort_values(data: Mapping[str, Any], prefix: str, values: dict[str, Any], others: dict[str, Any]) -> None:
+    """Put what a row takes into `values`, the rest into `others`; the later of two with one name counts."""
+    for key, value in data.items():
+        if not (prefix or isinstance(key, str)):
+            raise TypeError("Key values passed to `wandb.log` must be strings.")
+        name = f"{prefix}{key}" if prefix else key
+        if type(value) not in PLAIN_TYPES and isinstance(value, Mapping):
+            sort_values(value, f"{name}.", values, others)
+            continue
+        name = f"_{name}" if name in RESERVED else name
+        values.pop(name, None)
+        others.pop(name, None)
+        plain = value if type(value) in PLAIN_TYPES else row_value(value)
+        if plain is not None:
+            values[name] = plain
+        elif value is not None:
+            others[name] = value

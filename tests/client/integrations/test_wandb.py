@@ -565,22 +565,6 @@ except ValueError as error:
     assert "big" in tags["histograms"]
 
 
-def test_parts_of_the_summary_can_be_set() -> None:
-    from rla_client.integrations.wandb.session import Summary
-
-    class Told(Summary):
-        def changed(self, values: dict[str, Any]) -> None:
-            told.update(values)
-
-    told: dict[str, Any] = {}
-    summary = Told({"a.b.max": 1, "a.min": 2})
-    summary["a"]["b"]["max"] = 5
-    assert (summary["a.b.max"], summary["a"]["b"]["max"], summary["a"]["min"]) == (5, 5, 2)
-    assert told == {"a.b.max": 5}
-    with pytest.raises(KeyError):
-        summary["a"]["c"]
-
-
 def test_images_as_wandb_takes_them() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     import numpy as np
