@@ -1,7 +1,8 @@
 """Cost of `rla-agent run --capture` for a program: its start, the first metric, each `add_scalar`.
 
 The same programs run plain and captured in turns. Told is the CPU time of the program's own process; calls of
-`add_scalar` are timed.
+`add_scalar` are timed. Between two rows the program computes, as training does, or sleeps, after which its
+core is cold and each call takes several times as long, with and without capture.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from stage import Stage
 
 START = "import time; print(time.process_time())"
 WRITER = """
-import json, time
+import json, sys, time
+import numpy
 from torch.utils.tensorboard import SummaryWriter
-tags = [f"loss/{number}" for number in range(int(__import__("sys").argv[1]))]
+tags, computes = [f"loss/{number}" for number in range(int(sys.argv[1]))], sys.argv[2] == "computes"
+batch = numpy.ones((64, 4096), numpy.float32)  # 1 MiB
 writer = SummaryWriter("events")
 before = time.process_time()
 writer.add_scalar(tags[0], 0.5, 0)
@@ -29,7 +32,11 @@ for step in range(1, 3001):
     for tag in tags:
         writer.add_scalar(tag, step * 0.5, step)
     times.append((time.perf_counter_ns() - began) / len(tags) / 1000)
-    time.sleep(0.0005)  # as in training: the agent, and the writer's own thread, run beside it
+    until = time.perf_counter() + 0.0005  # the agent, and the writer's own thread, run beside it
+    while computes and time.perf_counter() < until:
+        numpy.add(batch, 1, out=batch)
+    if not computes:
+        time.sleep(0.0005)
 print(json.dumps([opened * 1000, sorted(times)[1500]]))
 """
 STARTS, WRITES = 20, 5
@@ -62,21 +69,19 @@ def main() -> None:
             starts[captured].append(float(told(stage, captured, "-c", START)) * 1000)
         more = median(starts[True]) - median(starts[False])
         print(f"start: {median(starts[False]):.1f} ms of CPU plain, {more:.1f} ms more captured (goal 5)")
-        for tags in (1, 9):
+        for between, tags in (("computes", 1), ("computes", 9), ("sleeps", 1), ("sleeps", 9)):
             found: dict[bool, list[list[float]]] = {False: [], True: []}
             for number in range(2 * WRITES):
                 captured = bool(number % 2)
-                found[captured].append(json.loads(told(stage, captured, str(program), str(tags))))
+                found[captured].append(json.loads(told(stage, captured, str(program), str(tags), between)))
             (first, call), (first_more, call_more) = (
                 [median(column) for column in zip(*found[captured], strict=True)]
                 for captured in (False, True)
             )
-            if tags == 1:
+            if (between, tags) == ("computes", 1):
                 print(f"the first metric: {first_more - first:.0f} ms of CPU more (goal 200)")
-            print(
-                f"add_scalar at {tags} a row: {call:.1f} us plain, {call_more - call:.1f} us more captured"
-                + (" (goal 12)" if tags > 1 else "")
-            )
+            costs = f"{call:.1f} us plain, {call_more - call:.1f} us more captured"
+            print(f"add_scalar at {tags} a row, program {between}: {costs}" + " (goal 12)" * (tags > 1))
 
 
 if __name__ == "__main__":
