@@ -3,9 +3,9 @@
 Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL), tables of wandb
 (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of the
 wandb module and of `rla import trackio` have in their results. Of a table that was logged again with more
-rows, each row counts once. They become a
-samples file of their own, `samples.import-<hash of the path>.jsonl.gz`, whole or not at all. What was
-imported before stays as it is.
+rows, each row counts once. What the run has already, logged or imported before, is left out
+(`known_samples`). The others become a samples file of their own,
+`samples.import-<hash of the path>.jsonl.gz`, whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, is_there
 from rla_client.contract.layout import SAMPLES, item_path, samples_file
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
+from rla_client.database.imports.known_samples import KnownSamples
 from rla_client.samples.cells import plain_row
 from rla_client.samples.completion_tables import (
     STEPS,
@@ -55,18 +56,18 @@ class Imported:
     """What an import did.
 
     Attributes:
-        file: the run's samples file.
-        rows: that it has now.
-        there: it had been imported before.
+        file: with the samples that are new; None without any.
+        rows: so many are new.
+        there: so many the run had already.
     """
 
-    file: Path
+    file: Path | None
     rows: int
-    there: bool = False
+    there: int = 0
 
 
 def import_samples(data_root: Path, table: str, index: str, source: Path, now: float) -> Imported:
-    """Put the samples of a file, or of all files in a folder, into a run.
+    """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
 
     Args:
         data_root: of the database.
@@ -77,7 +78,7 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
 
     Raises:
         ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
-        OSError: a file cannot be read or written.
+        BrokenFileError: the run's own samples are damaged. OSError: a file cannot be read or written.
     """
     files = [source] if source.is_file() else sorted(
         (path for path in source.rglob("*") if _has_samples(path.name) and path.is_file()),
@@ -87,21 +88,35 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         raise ArgumentError(
             f"{source} has no file of samples: it should end in {', '.join((*ENDINGS, '.csv'))}"
         )
-    role = f"import-{hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()}"
-    name = samples_file(role)
+    first = f"import-{hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()}"
     with held_folder(data_root, item_path(SAMPLES, table, index), create=True) as folder:
-        final = data_root / SAMPLES / table / index / name
-        if is_there(folder / name):
-            return Imported(final, 0, there=True)
-        rows, tables = 0, Tables()
-        with replacing(folder / name) as temp, temp.open("wb") as out:
-            for path in files:
-                for at, some in _chunks(path, tables, role, now):
-                    out.writelines(encode_samples(some, at, rows))
-                    rows += len(some)
-            if not rows:
-                raise ArgumentError(f"{source} has no samples")
-    return Imported(final, rows)
+        roles = chain([first], (f"{first}-{number}" for number in count(2)))
+        role = next(one for one in roles if not is_there(folder / samples_file(one)))
+        known = KnownSamples(data_root, table, index)
+        parts = _new_parts(files, known, role, now)
+        part = next(parts, None)
+        if part is None:
+            if known.met:
+                return Imported(None, 0, known.met)
+            raise ArgumentError(f"{source} has no samples")
+        rows = 0
+        with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
+            for at, some in chain([part], parts):
+                out.writelines(encode_samples(some, at, rows))
+                rows += len(some)
+    return Imported(data_root / SAMPLES / table / index / samples_file(role), rows, known.met)
+
+
+def _new_parts(
+    files: Iterable[Path], known: KnownSamples, role: str, now: float
+) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
+    """Rows that the run does not have, each part with its step."""
+    tables = Tables()
+    for path in files:
+        for at, rows in _chunks(path, tables, role, now):
+            some = known.without(rows, at.step)
+            if some:
+                yield at, some
 
 
 def _has_samples(name: str) -> bool:
@@ -211,7 +226,12 @@ def _cell(name: str, text: object) -> object:
         return None
     if text[0] in "[{" or (text[0] in "-0123456789" and not is_text(name)):
         try:
-            return json.loads(text)
+            found = json.loads(text)
         except (ValueError, RecursionError):
             return text
+        return found if not is_text(name) or _are_messages(found) else text  # a completion that is JSON
     return text
+
+
+def _are_messages(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, dict) and "role" in one for one in found)
