@@ -109,7 +109,7 @@ def _import_samples(
 
     database = open_database(data_root)
     run = database.find(reference, table)
-    done = import_samples(database.data_root, run.table, run.index, path, now())
+    done = import_samples(database.data_root, run.table, run.index, path, now(), run.hyper_param)
     facts = {
         "run": f"{run.table}/{run.index}",
         "file": None if done.file is None else str(done.file),

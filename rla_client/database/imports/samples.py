@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -31,6 +32,8 @@ from rla_client.database.imports.known_samples import KnownSamples
 from rla_client.samples.cells import plain_row
 from rla_client.samples.completion_tables import (
     STEPS,
+    TrlTables,
+    are_of_trl,
     is_text,
     known_names,
     read_parquet,
@@ -49,6 +52,7 @@ TRL_CSV = "-completions.csv"
 MAX_CHARS = 1_000_000  # of a cell
 MAX_CSV_CELL = 64 << 20  # as it lies in the file
 CHUNK_ROWS = 10_000
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,14 @@ class Imported:
     there: int = 0
 
 
-def import_samples(data_root: Path, table: str, index: str, source: Path, now: float) -> Imported:
+def import_samples(
+    data_root: Path,
+    table: str,
+    index: str,
+    source: Path,
+    now: float,
+    parameters: Mapping[str, Any] = NOTHING,
+) -> Imported:
     """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
 
     Args:
@@ -75,6 +86,7 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         index: of the run.
         source: a file, or a folder.
         now: Unix seconds, the timestamp of samples that have none.
+        parameters: of the run, which say when TRL's trainers generate.
 
     Raises:
         ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
@@ -93,7 +105,7 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         roles = chain([first], (f"{first}-{number}" for number in count(2)))
         role = next(one for one in roles if not is_there(folder / samples_file(one)))
         known = KnownSamples(data_root, table, index)
-        parts = _new_parts(files, known, role, now)
+        parts = _new_parts(files, known, Tables(parameters), SampledAt("train", role, 0, now))
         part = next(parts, None)
         if part is None:
             if known.met:
@@ -108,15 +120,14 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
 
 
 def _new_parts(
-    files: Iterable[Path], known: KnownSamples, role: str, now: float
+    files: Iterable[Path], known: KnownSamples, tables: Tables, at: SampledAt
 ) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
     """Rows that the run does not have, each part with its step."""
-    tables = Tables()
     for path in files:
-        for at, rows in _chunks(path, tables, role, now):
-            some = known.without(rows, at.step)
+        for step, rows in _chunks(path, tables):
+            some = known.without(rows, step)
             if some:
-                yield at, some
+                yield at._replace(step=step), some
 
 
 def _has_samples(name: str) -> bool:
@@ -124,13 +135,20 @@ def _has_samples(name: str) -> bool:
 
 
 class Tables:
-    """The tables of an import, of which each is logged again when it has grown."""
+    """The tables of an import, of which each is logged again when it has grown.
 
-    def __init__(self) -> None:
-        self._last: dict[str, list[Mapping[str, Any]]] = {}
+    Args:
+        parameters: of the run.
+    """
 
-    def new_rows(self, path: Path, rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._trl = TrlTables(parameters)
+        self._last: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def new_rows(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """The rows that the same table did not have in the file before."""
+        if rows and _is_of_trl(path) and are_of_trl(rows[0]):
+            return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)[0]
         if not path.name.endswith(TABLE_ENDING):
             return rows
         name = _STEP_AND_HASH.sub("", str(path))
@@ -139,20 +157,23 @@ class Tables:
         return rows[len(before) :] if rows[: len(before)] == before else rows
 
 
-def _chunks(
-    path: Path, tables: Tables, role: str, now: float
-) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
+def _is_of_trl(path: Path) -> bool:
+    return path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV)
+
+
+def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, list[dict[str, Any]]]]:
     """Rows of a file with the step of each run of them."""
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
     elif path.suffix == ".csv":
         rows = list(_csv_rows(path))
     else:
-        rows = tables.new_rows(path, list(_json_rows(path)))
+        rows = list(_json_rows(path))
+    rows = tables.new_rows(path, rows)
     rows = single_rows(rows)
     of_file = step_of_name(path) or 0
     steps = [of_file if (own := step_of_row(row)) is None else own for row in rows]
-    if path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV):
+    if _is_of_trl(path):
         rows = trl_rows(rows)
     for step, numbers in groupby(range(len(rows)), lambda number: steps[number]):
         chosen = list(numbers)
@@ -165,7 +186,7 @@ def _chunks(
                 )
                 for n in chosen[begin : begin + CHUNK_ROWS]
             ]
-            yield SampledAt("train", role, step, now), some
+            yield step, some
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -180,3 +180,17 @@ def test_samples_on_the_master_alone_are_fetched_first(root: Path, make_run: Mak
     path.unlink()
     with pytest.raises(ArgumentError, match="transfer fetch"):
         import_samples(root, "task", index, tmp_path / "5.jsonl", 5.0)
+
+
+def test_tables_of_trl_at_steps_that_generate_nothing_count_once(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    (dump := tmp_path / "results").mkdir()
+    for step in (1, 2):
+        (dump / f"{step}-completions.csv").write_text(
+            f"step,prompt,completion,accuracy,advantage\n{step},p,c,0.5,-1.0\n"
+        )
+    index = make_run()
+    assert import_samples(root, "task", index, dump, 5.0, {"num_iterations": 2}).rows == 1
+    done = import_samples(root, "task", index, dump, 5.0, {"num_iterations": 1})
+    assert (done.rows, done.there) == (1, 1)
