@@ -5,7 +5,7 @@ Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-
 wandb module and of `rla import trackio` have in their results. Of a table that was logged again with more
 rows, each row counts once. What the run has already, logged or imported before, is left out
 (`known_samples`). The others become a samples file of their own,
-`samples.import-<hash of the path>.jsonl.gz`, whole or not at all.
+`samples.import-<hash of the path>.jsonl.gz` (`…-2` where the path was imported before), whole or not at all.
 """
 
 from __future__ import annotations
