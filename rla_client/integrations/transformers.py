@@ -9,7 +9,6 @@ trainers write (`log_completions=True`: `completions/*.parquet`) become samples 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
@@ -26,7 +25,14 @@ from rla_client.contract.errors import RlaError
 from rla_client.log_row import log_samples
 from rla_client.manager import exp_manager
 from rla_client.run.run import Run
-from rla_client.samples.completion_tables import read_parquet, step_of_name, trl_rows
+from rla_client.samples.completion_tables import (
+    GENERATION,
+    TrlTables,
+    read_parquet,
+    step_of_name,
+    step_of_row,
+    trl_rows,
+)
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLACallback"]
@@ -134,21 +140,23 @@ class Completions:
         self._changed = 0
         self._known: dict[str, int] = {}
         self._step = step  # of the last look
-        self._last = b""  # hash of the last file: a table that is logged again is the same one
+        self._tables = TrlTables({name: getattr(args, name, None) for name in GENERATION})
         self._new(step)
 
     def take(self, step: int) -> None:
         """Log what is new up to a step; never raises because of a file."""
         for path in self._new(step):
             try:
-                content = hashlib.blake2b(path.read_bytes(), usedforsecurity=False).digest()
-                rows = [] if content == self._last else read_parquet(path)
+                rows = read_parquet(path)
             except (RlaError, OSError) as error:
                 logging.getLogger("rla_client").warning("completions are not kept as samples: %s", error)
                 continue
             if rows:
-                self._last, at = content, rows[0].get("step")
-                log_samples(trl_rows(rows, self._weights), step=step_of_name(path) if at is None else at)
+                own = step_of_row(rows[0])
+                at = own if own is not None else step_of_name(path) or step
+                new, name = self._tables.new_rows(rows, at)
+                if new:
+                    log_samples(trl_rows(new, self._weights), step=at, name=name)
 
     def _new(self, step: int) -> list[Path]:
         """Files that came, or were written again, since the last call; few stats where there are none."""

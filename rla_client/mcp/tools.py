@@ -49,6 +49,7 @@ MOST_LINES = 200
 LINE_CHARS = 300
 SEARCHED_BYTES = 4 << 20  # of the end of a log
 LEAST_SAMPLE_CHARS = 600  # of one that is shown whole among many
+CUT_CHARS = 50  # of the line that says so, and around it
 SQL_S = 30.0
 MOST_SQL_BYTES = 32 << 20  # of rows, of which far less fits an answer
 
@@ -233,13 +234,14 @@ class Tools:
         if id is not None:
             chosen = found.where(f"id == {id!r}")
         chosen = chosen.sort(sort) if sort else chosen
-        shown = chosen.head(min(max(limit, 1), MOST_ROWS))
+        most = (MAX_CHARS - NOTE_CHARS) // LEAST_SAMPLE_CHARS if whole else MOST_ROWS
+        shown = chosen.head(min(max(limit, 1), most))
         note = f"{len(shown)} of {len(chosen)} samples that match, of {len(found)}"
         note = "\n".join([note, *closed])
         if whole:
-            room = max(MAX_CHARS // max(len(shown), 1) - NOTE_CHARS, LEAST_SAMPLE_CHARS)
-            texts = [lines_text(sample_text(row)) for row in shown.head(MAX_CHARS // LEAST_SAMPLE_CHARS)]
-            texts = [text if len(text) <= room else shortened(text, room - NOTE_CHARS) for text in texts]
+            room = (MAX_CHARS - NOTE_CHARS) // max(len(shown), 1) - CUT_CHARS
+            texts = [lines_text(sample_text(row)) for row in shown]
+            texts = [text if len(text) <= room else shortened(text, room) for text in texts]
             return bounded("\n\n".join([note, *texts]), "a smaller limit or one id shows a sample whole")
         columns = found.index.columns
         names = list(columns)[:MOST_COLUMNS]

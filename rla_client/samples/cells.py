@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from rla_client.stream.values import MAX_DEPTH, clean_text, text_of, to_plain
 
 CUT = "cut"  # a column: the names of cells that were cut
+CUT_TEXT = re.compile(r"\n… \d+ characters cut …\n")  # see `shortened`
 _EXACT = frozenset({float, bool, NoneType})
 _WORD = 1 << 63
 _TOKENS = re.compile(r"(^|_)(ids?|tokens|log_?probs?|masks?)$", re.IGNORECASE)

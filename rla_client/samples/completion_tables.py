@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
     "messages": "completion",
 }
 _NUMBERED = re.compile(r"^(input|output|score)_(\d+)$")  # a row a step, as verl and SkyRL log their tables
+GENERATION = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")  # of TRL's trainers
 STEPS = ("step", "global_step", "time-step", "iteration")
 _OWN = frozenset(
     ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
@@ -99,6 +100,46 @@ def trl_rows(
             whole.setdefault("reward", sum(value * used.get(name, 1.0) for name, value in given.items()))
         found.append(whole)
     return found
+
+
+class TrlTables:
+    """TRL's tables of one training, of whose samples each counts once.
+
+    A table has what was generated last. It comes again at a step that generates nothing, and beside the
+    completions of an evaluation at the same step, after which the last of training may remain in it.
+
+    Args:
+        parameters: of the trainer.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        given = (parameters.get(name) for name in GENERATION)
+        iterations, generation, accumulated = (value if isinstance(value, int) else 1 for value in given)
+        self._own = iterations * generation <= accumulated  # each step generates
+        self._step: float | None = None
+        self._last: list[str] = []
+
+    def new_rows(
+        self, rows: Sequence[Mapping[str, Any]], step: float
+    ) -> tuple[Sequence[Mapping[str, Any]], str]:
+        """The rows of the next table that are new, and the name to log them under."""
+        again = step == self._step
+        before, self._step = self._last, step
+        self._last = [repr([cell for name, cell in row.items() if name != "step"]) for row in rows]
+        if again:
+            return rows[_overlap(before, self._last) :], "eval"
+        return ([] if not self._own and before == self._last else rows), "train"
+
+
+def _overlap(before: list[str], now: list[str]) -> int:
+    """How many rows at the end of one table begin the next one."""
+    counts = range(min(len(before), len(now)), 0, -1)
+    return next((count for count in counts if before[-count:] == now[:count]), 0)
+
+
+def are_of_trl(columns: Collection[str]) -> bool:
+    """Whether a table has the columns of TRL's."""
+    return {"step", "prompt", "completion", "advantage"} <= set(columns)
 
 
 def are_samples(columns: Sequence[str]) -> bool:

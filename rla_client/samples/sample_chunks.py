@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from rla_client.contract.errors import ArgumentError
@@ -15,6 +17,7 @@ from rla_client.stream.values import text_of, to_plain
 
 CHUNK_BYTES = 4 << 20  # of a record: a quarter of what the agent takes, half of a segment
 MAX_NAME_CHARS = 100
+KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollouts come in between
 
 
 class Limits(Protocol):
@@ -44,6 +47,14 @@ class Chunk(NamedTuple):
     rows: int
 
 
+@dataclass(slots=True)
+class _Taken:
+    """What was taken of one time-step."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
 class SampleChunks:
     """What one process logs of one run; counts what the limits take.
 
@@ -53,8 +64,8 @@ class SampleChunks:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._step: object = None
-        self._step_rows = self._step_bytes = self._run_bytes = 0
+        self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
+        self._run_bytes = 0
 
     def chunks(  # noqa: PLR0913 - what a call says
         self,
@@ -98,10 +109,12 @@ class SampleChunks:
     def _kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
         """Numbers of the rows that stay."""
         limits = self._limits
-        if step != self._step:
-            self._step, self._step_rows, self._step_bytes = step, 0, 0
-        max_rows = limits.step_max_rows - self._step_rows
-        max_bytes = limits.step_max_bytes - self._step_bytes
+        taken = self._steps.setdefault(step, _Taken())
+        self._steps.move_to_end(step)
+        if len(self._steps) > KNOWN_STEPS:
+            self._steps.popitem(last=False)
+        max_rows = limits.step_max_rows - taken.rows
+        max_bytes = limits.step_max_bytes - taken.bytes
         if limits.run_max_bytes:
             max_bytes = min(max_bytes, limits.run_max_bytes - self._run_bytes)
         total = sum(map(len, packed))
@@ -110,8 +123,8 @@ class SampleChunks:
             candidates = [_candidate(row, len(data)) for row, data in zip(plain, packed, strict=True)]
             kept = choose(candidates, max_rows, max_bytes, f"{step}")
             total = sum(len(packed[number]) for number in kept)
-        self._step_rows += len(kept)
-        self._step_bytes += total
+        taken.rows += len(kept)
+        taken.bytes += total
         self._run_bytes += total
         return kept
 

@@ -109,12 +109,13 @@ def _import_samples(
 
     database = open_database(data_root)
     run = database.find(reference, table)
-    done = import_samples(database.data_root, run.table, run.index, path, now())
+    done = import_samples(database.data_root, run.table, run.index, path, now(), run.hyper_param)
     facts = {
         "run": f"{run.table}/{run.index}",
-        "file": str(done.file),
+        "file": None if done.file is None else str(done.file),
         "rows": done.rows,
         "already_there": done.there,
     }
-    told = f"{path} was imported before: {done.file}" if done.there else f"{done.rows} samples: {done.file}"
+    told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
+    told += f"; {done.there} were there already" if done.there else ""
     print_done(facts, told, as_json=as_json)

@@ -3,9 +3,9 @@
 Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL), tables of wandb
 (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of the
 wandb module and of `rla import trackio` have in their results. Of a table that was logged again with more
-rows, each row counts once. They become a
-samples file of their own, `samples.import-<hash of the path>.jsonl.gz`, whole or not at all. What was
-imported before stays as it is.
+rows, each row counts once. What the run has already, logged or imported before, is left out
+(`known_samples`). The others become a samples file of their own,
+`samples.import-<hash of the path>.jsonl.gz` (`…-2` where the path was imported before), whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, count, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -27,9 +28,12 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, is_there
 from rla_client.contract.layout import SAMPLES, item_path, samples_file
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
+from rla_client.database.imports.known_samples import KnownSamples
 from rla_client.samples.cells import plain_row
 from rla_client.samples.completion_tables import (
     STEPS,
+    TrlTables,
+    are_of_trl,
     is_text,
     known_names,
     read_parquet,
@@ -48,6 +52,7 @@ TRL_CSV = "-completions.csv"
 MAX_CHARS = 1_000_000  # of a cell
 MAX_CSV_CELL = 64 << 20  # as it lies in the file
 CHUNK_ROWS = 10_000
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +60,25 @@ class Imported:
     """What an import did.
 
     Attributes:
-        file: the run's samples file.
-        rows: that it has now.
-        there: it had been imported before.
+        file: with the samples that are new; None without any.
+        rows: so many are new.
+        there: so many the run had already.
     """
 
-    file: Path
+    file: Path | None
     rows: int
-    there: bool = False
+    there: int = 0
 
 
-def import_samples(data_root: Path, table: str, index: str, source: Path, now: float) -> Imported:
-    """Put the samples of a file, or of all files in a folder, into a run.
+def import_samples(
+    data_root: Path,
+    table: str,
+    index: str,
+    source: Path,
+    now: float,
+    parameters: Mapping[str, Any] = NOTHING,
+) -> Imported:
+    """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
 
     Args:
         data_root: of the database.
@@ -74,10 +86,11 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         index: of the run.
         source: a file, or a folder.
         now: Unix seconds, the timestamp of samples that have none.
+        parameters: of the run, which say when TRL's trainers generate.
 
     Raises:
         ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
-        OSError: a file cannot be read or written.
+        BrokenFileError: the run's own samples are damaged. OSError: a file cannot be read or written.
     """
     files = [source] if source.is_file() else sorted(
         (path for path in source.rglob("*") if _has_samples(path.name) and path.is_file()),
@@ -87,21 +100,34 @@ def import_samples(data_root: Path, table: str, index: str, source: Path, now: f
         raise ArgumentError(
             f"{source} has no file of samples: it should end in {', '.join((*ENDINGS, '.csv'))}"
         )
-    role = f"import-{hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()}"
-    name = samples_file(role)
+    first = f"import-{hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()}"
     with held_folder(data_root, item_path(SAMPLES, table, index), create=True) as folder:
-        final = data_root / SAMPLES / table / index / name
-        if is_there(folder / name):
-            return Imported(final, 0, there=True)
-        rows, tables = 0, Tables()
-        with replacing(folder / name) as temp, temp.open("wb") as out:
-            for path in files:
-                for at, some in _chunks(path, tables, role, now):
-                    out.writelines(encode_samples(some, at, rows))
-                    rows += len(some)
-            if not rows:
-                raise ArgumentError(f"{source} has no samples")
-    return Imported(final, rows)
+        roles = chain([first], (f"{first}-{number}" for number in count(2)))
+        role = next(one for one in roles if not is_there(folder / samples_file(one)))
+        known = KnownSamples(data_root, table, index)
+        parts = _new_parts(files, known, Tables(parameters), SampledAt("train", role, 0, now))
+        part = next(parts, None)
+        if part is None:
+            if known.met:
+                return Imported(None, 0, known.met)
+            raise ArgumentError(f"{source} has no samples")
+        rows = 0
+        with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
+            for at, some in chain([part], parts):
+                out.writelines(encode_samples(some, at, rows))
+                rows += len(some)
+    return Imported(data_root / SAMPLES / table / index / samples_file(role), rows, known.met)
+
+
+def _new_parts(
+    files: Iterable[Path], known: KnownSamples, tables: Tables, at: SampledAt
+) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
+    """Rows that the run does not have, each part with its step."""
+    for path in files:
+        for step, rows in _chunks(path, tables):
+            some = known.without(rows, step)
+            if some:
+                yield at._replace(step=step), some
 
 
 def _has_samples(name: str) -> bool:
@@ -109,13 +135,20 @@ def _has_samples(name: str) -> bool:
 
 
 class Tables:
-    """The tables of an import, of which each is logged again when it has grown."""
+    """The tables of an import, of which each is logged again when it has grown.
 
-    def __init__(self) -> None:
-        self._last: dict[str, list[Mapping[str, Any]]] = {}
+    Args:
+        parameters: of the run.
+    """
 
-    def new_rows(self, path: Path, rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._trl = TrlTables(parameters)
+        self._last: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def new_rows(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """The rows that the same table did not have in the file before."""
+        if rows and _is_of_trl(path) and are_of_trl(rows[0]):
+            return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)[0]
         if not path.name.endswith(TABLE_ENDING):
             return rows
         name = _STEP_AND_HASH.sub("", str(path))
@@ -124,20 +157,23 @@ class Tables:
         return rows[len(before) :] if rows[: len(before)] == before else rows
 
 
-def _chunks(
-    path: Path, tables: Tables, role: str, now: float
-) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
+def _is_of_trl(path: Path) -> bool:
+    return path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV)
+
+
+def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, list[dict[str, Any]]]]:
     """Rows of a file with the step of each run of them."""
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
     elif path.suffix == ".csv":
         rows = list(_csv_rows(path))
     else:
-        rows = tables.new_rows(path, list(_json_rows(path)))
+        rows = list(_json_rows(path))
+    rows = tables.new_rows(path, rows)
     rows = single_rows(rows)
     of_file = step_of_name(path) or 0
     steps = [of_file if (own := step_of_row(row)) is None else own for row in rows]
-    if path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV):
+    if _is_of_trl(path):
         rows = trl_rows(rows)
     for step, numbers in groupby(range(len(rows)), lambda number: steps[number]):
         chosen = list(numbers)
@@ -150,7 +186,7 @@ def _chunks(
                 )
                 for n in chosen[begin : begin + CHUNK_ROWS]
             ]
-            yield SampledAt("train", role, step, now), some
+            yield step, some
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -211,7 +247,12 @@ def _cell(name: str, text: object) -> object:
         return None
     if text[0] in "[{" or (text[0] in "-0123456789" and not is_text(name)):
         try:
-            return json.loads(text)
+            found = json.loads(text)
         except (ValueError, RecursionError):
             return text
+        return found if not is_text(name) or _are_messages(found) else text  # a completion that is JSON
     return text
+
+
+def _are_messages(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, dict) and "role" in one for one in found)

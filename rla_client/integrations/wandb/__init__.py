@@ -150,6 +150,11 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     session.current.put(opened, scopes.current())
     dict.update(opened.config, parameters)
     opened.note()
+    if settings.get("x_primary") is False and not opened.disabled:
+        warn(
+            f"wandb.init: no other process of this machine writes the run {known!r} of {table!r} below "
+            f"{exp_manager.data_root} now, which this one should join: it has a run of its own"
+        )
     if beside:
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)

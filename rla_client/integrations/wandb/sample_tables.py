@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,6 +10,8 @@ from rla_client.integrations.wandb.values import Table
 from rla_client.log_row import log_samples
 from rla_client.samples.completion_tables import (
     STEPS,
+    TrlTables,
+    are_of_trl,
     are_samples,
     known_names,
     single_rows,
@@ -24,26 +26,42 @@ _TRL = "completions"  # what TRL calls its table
 _EVALUATIONS = frozenset({"eval", "val", "validation", "test"})
 
 
-def log_table_samples(key: str, table: Table, step: float, weights: Sequence[float] | None = None) -> None:
-    """Keep the rows of a table that has completions with prompts or rewards as samples of the run, too.
+class SampleTables:
+    """Tables of a run that become samples of it.
 
     Args:
-        key: under which it is logged; below `val/` or `eval/` they are samples of an evaluation.
-        table: with the rows that are new.
-        step: of rows that say none.
-        weights: of TRL's reward functions.
+        config: of the run: its hyper-parameters when a table is logged.
     """
-    columns = [str(column) for column in table.columns]
-    if not are_samples(columns):
-        return
-    rows: Sequence[Any] = single_rows([
-        {name: cell for name, cell in zip(columns, cells, strict=False) if type(cell) in _PLAIN}
-        for cells in table.data
-    ])  # fmt: skip
-    steps = [step if (own := step_of_row(row)) is None else own for row in rows]
-    if key.rpartition("/")[2] == _TRL:
-        rows = trl_rows(rows, weights)
-    name = "train" if _EVALUATIONS.isdisjoint(key.split("/")) else "eval"
-    for at, numbers in groupby(range(len(rows)), lambda number: steps[number]):
-        chosen = [known_names(rows[number]) for number in numbers]
-        log_samples([{k: v for k, v in row.items() if k not in STEPS} for row in chosen], step=at, name=name)
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._trl: dict[str, TrlTables] = {}
+
+    def log(self, key: str, table: Table, step: float) -> None:
+        """Keep the rows of a table that has completions with prompts or rewards as samples of the run, too.
+
+        Args:
+            key: under which it is logged; below `val/` or `eval/` they are samples of an evaluation.
+            table: with the rows that are new.
+            step: of rows that say none.
+        """
+        columns = [str(column) for column in table.columns]
+        if not are_samples(columns):
+            return
+        rows: Sequence[Any] = single_rows([
+            {name: cell for name, cell in zip(columns, cells, strict=False) if type(cell) in _PLAIN}
+            for cells in table.data
+        ])  # fmt: skip
+        name = "train"
+        if key.rpartition("/")[2] == _TRL and are_of_trl(columns):
+            tables = self._trl.setdefault(key, TrlTables(self._config))
+            rows, name = tables.new_rows(rows, step)
+        if not _EVALUATIONS.isdisjoint(key.split("/")):
+            name = "eval"
+        steps = [step if (own := step_of_row(row)) is None else own for row in rows]
+        if key.rpartition("/")[2] == _TRL:
+            rows = trl_rows(rows, self._config.get("reward_weights"))
+        for at, numbers in groupby(range(len(rows)), lambda number: steps[number]):
+            chosen = [known_names(rows[number]) for number in numbers]
+            given = [{k: v for k, v in row.items() if k not in STEPS} for row in chosen]
+            log_samples(given, step=at, name=name)

@@ -22,7 +22,7 @@ from rla_client.integrations.wandb.artifact import Artifact
 from rla_client.integrations.wandb.growing_tables import GrowingTables
 from rla_client.integrations.wandb.run_config import Config
 from rla_client.integrations.wandb.run_summary import SUMMARY_FILE, Summary
-from rla_client.integrations.wandb.sample_tables import log_table_samples
+from rla_client.integrations.wandb.sample_tables import SampleTables
 from rla_client.integrations.wandb.saved_files import SavedFiles, restored
 from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
 from rla_client.integrations.wandb.tensor_histograms import watcher
@@ -87,6 +87,7 @@ class Run(Lenient):
         self.keeps_samples = True  # of the tables; a mirror of wandb's run leaves them to the library's part
         self._metrics = StepMetrics()
         self._tables = GrowingTables()
+        self._samples = SampleTables(self.config)
         self._alerted: dict[str, float] = {}
         self._renewed = False  # that a key came twice in a step was told
         self._saved = SavedFiles()
@@ -200,7 +201,7 @@ class Run(Lenient):
                 if kept is not None:
                     show(key, kept, x)
                 if isinstance(kept, Table) and self.keeps_samples:
-                    log_table_samples(key, kept, x, self.config.get("reward_weights"))
+                    self._samples.log(key, kept, x)
             except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
                 warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
 

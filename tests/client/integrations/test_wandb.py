@@ -949,6 +949,20 @@ run.log({"loss": 2.0}, step=4)
 
 
 @pytest.mark.slow
+def test_who_should_join_a_run_that_nobody_writes_is_told(scripts: Scripts) -> None:
+    done = scripts.run(
+        IMPORT
+        + """
+settings = wandb.Settings(mode="shared", x_label="rollout-3", x_primary=False)
+wandb.init(project="many", id="gone", settings=settings).log({"reward": 1.0})
+"""
+    )
+    assert "no other process of this machine writes the run 'gone' of 'many'" in done.stdout
+    (run,) = scripts.runs()
+    assert [row["reward"] for row in run.rows()] == ["1.0"]
+
+
+@pytest.mark.slow
 def test_a_table_that_grows_costs_its_new_rows_alone(scripts: Scripts) -> None:
     """verl's and OpenRLHF's pattern: a new table of all rows so far, each time; and `log_mode`."""
     scripts.run(

@@ -263,7 +263,12 @@ def test_samples_are_listed_filtered_and_shown_whole_within_the_limit(tools: Too
     listed = tools.samples(where="reward > 290", sort="-reward", limit=2)
     assert [row["reward"] for row in rows_of(listed)] == ["299", "298"]
     assert notes_of(listed) == ["2 of 9 samples that match, of 300"]
-    assert len(tools.samples(whole=True, limit=999)) <= MAX_CHARS
+    for limit, most in ((1, 1), (10, 10), (999, 19)):
+        text = tools.samples(whole=True, limit=limit)
+        assert len(text) <= MAX_CHARS
+        assert f"{most} of 300 samples that match" in text
+        for number in range(most):
+            assert f"answer {number} answer {number} answer {number}" in text, "of each there is something"
     assert "answer 5 answer 5" in tools.samples(id="5", whole=True)
     assert len(tools.samples(limit=999)) <= MAX_CHARS
     with pytest.raises(RlaError, match="reward"):

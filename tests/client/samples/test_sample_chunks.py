@@ -41,6 +41,15 @@ def test_the_room_of_a_step_is_shared_by_its_calls() -> None:
     assert [len(kept) for *_, kept in _taken(chunks, rows, step=2)] == [8]
 
 
+def test_steps_that_come_in_turn_have_one_room_each() -> None:
+    chunks = SampleChunks(SamplesConfig(step_max_rows=10))
+    rows = [{"prompt": str(n)} for n in range(8)]
+    counts = dict.fromkeys((1, 2), 0)
+    for step in (1, 2, 1, 2, 1, 2):
+        counts[step] += sum(len(kept) for *_, kept in _taken(chunks, rows, step=step))
+    assert counts == {1: 10, 2: 10}
+
+
 def test_a_run_has_an_end() -> None:
     chunks = SampleChunks(SamplesConfig(run_max_bytes=1000))
     counts = [len(kept) for step in range(9) for *_, kept in _taken(chunks, [{"a": "x" * 290}], step)]

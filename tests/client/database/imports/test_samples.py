@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sampled import write_samples
 from support.written_runs import MakeRun
 
 import rla_client.database
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.imports.samples import import_samples
+
+LONG = "long" * 20
 
 
 def test_dumps_of_a_trainer_become_samples_once(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
@@ -21,14 +26,14 @@ def test_dumps_of_a_trainer_become_samples_once(root: Path, make_run: MakeRun, t
         (dump / f"{step}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (dump / "notes.txt").write_text("nothing")
     done = import_samples(root, "task", index, dump, 5.0)
-    assert (done.rows, done.there) == (6, False)
+    assert (done.rows, done.there) == (6, 0)
     samples = rla_client.database.open(root).samples()
     assert [row["step"] for row in samples] == [2, 2, 2, 10, 10, 10]
     (first, *_) = samples
     assert (first["prompt"], first["completion"], first["reward"]) == ("p0", "c0", 0)
     assert first.keys().isdisjoint({"ids", "input", "_step"})
     again = import_samples(root, "task", index, dump, 6.0)
-    assert again.there
+    assert (again.rows, again.there) == (0, 6)
     assert len(rla_client.database.open(root).samples()) == 6
 
 
@@ -106,3 +111,86 @@ def test_tables_of_trackio(root: Path, make_run: MakeRun, tmp_path: Path) -> Non
     (dump / "table_4.json").write_text(json.dumps(table))
     (row,) = imported(root, make_run(), dump)
     assert (row["step"], row["prompt"], row["reward"]) == (4, "p", 0.5)
+
+
+def test_what_the_run_has_already_is_not_imported_again(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    index = make_run()
+    logged: list[dict[str, Any]] = [
+        {"prompt": "p", "completion": "c", "reward": 1.0},
+        {"prompt": "p", "completion": "c", "reward": 1.0},
+        {"prompt": "p", "completion": f"{LONG}\n… 20 characters cut …\n{LONG}", "cut": ["completion"]},
+        {"prompt": "p", "completion": [{"role": "assistant", "content": "hi"}]},
+        {"prompt": "p", "completion": '{"a": 1}'},
+        {"prompt": "p", "completion": ""},
+    ]
+    write_samples(root, "task", index, [(5, logged)])
+    dump = tmp_path / "results"
+    dump.mkdir()
+    with (dump / "5-completions.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["step", "prompt", "completion", "accuracy"])
+        out.writerows([5, "p", "c", 0.5] for _ in range(3))
+        out.writerow([5, "p", f"{LONG}{'x' * 20}{LONG}", 0.5])
+        out.writerow([5, "p", '[{"role": "assistant", "content": "hi"}]', 0.5])
+        out.writerow([5, "p", '{"a": 1}', 0.5])
+        out.writerow([5, "p", "", 0.5])
+        out.writerow([6, "p", "c", 0.5])
+    done = import_samples(root, "task", index, dump, 5.0)
+    assert (done.rows, done.there) == (2, 6)
+    found = list(rla_client.database.open(root).samples())
+    assert [(row["step"], row["completion"]) for row in found[6:]] == [(5, "c"), (6, "c")]
+    for again in (dump, dump / "5-completions.csv", dump / ".." / "results"):
+        done = import_samples(root, "task", index, again, 5.0)
+        assert (done.file, done.rows, done.there) == (None, 0, 8)
+
+
+def test_a_dump_that_grew_is_imported_by_what_is_new(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    index = make_run()
+    (dump := tmp_path / "rollouts").mkdir()
+    for step in (1, 2, 3):
+        (dump / f"{step}.jsonl").write_text(json.dumps({"input": "p", "output": f"c{step}"}) + "\n")
+        done = import_samples(root, "task", index, dump, 5.0)
+        assert (done.rows, done.there) == (1, step - 1)
+    samples = rla_client.database.open(root).samples()
+    assert sorted(row["completion"] for row in samples) == ["c1", "c2", "c3"]
+    assert len({row["id"] for row in samples}) == 3
+
+
+def test_rows_without_completions_are_compared_as_a_whole(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    index = make_run()
+    path = tmp_path / "3.jsonl"
+    path.write_text('{"task": "a", "score": 1}\n{"task": "b", "score": 1}\n')
+    assert import_samples(root, "task", index, path, 5.0).rows == 2
+    path.write_text('{"task": "a", "score": 1}\n{"task": "b", "score": 2}\n')
+    done = import_samples(root, "task", index, path, 5.0)
+    assert (done.rows, done.there) == (1, 1)
+
+
+def test_samples_on_the_master_alone_are_fetched_first(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    index = make_run()
+    path = write_samples(root, "task", index, [(5, [{"prompt": "p", "completion": "c"}])])
+    (tmp_path / "5.jsonl").write_text('{"prompt": "p", "completion": "c"}\n')
+    below = str(path.relative_to(root))
+    write_note(path.parent, PrunedFile(below, path.stat().st_size, "", 0, "sftp://u@h/m", 0.0))
+    assert import_samples(root, "task", index, tmp_path / "5.jsonl", 5.0).there == 1
+    path.unlink()
+    with pytest.raises(ArgumentError, match="transfer fetch"):
+        import_samples(root, "task", index, tmp_path / "5.jsonl", 5.0)
+
+
+def test_tables_of_trl_at_steps_that_generate_nothing_count_once(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    (dump := tmp_path / "results").mkdir()
+    for step in (1, 2):
+        (dump / f"{step}-completions.csv").write_text(
+            f"step,prompt,completion,accuracy,advantage\n{step},p,c,0.5,-1.0\n"
+        )
+    index = make_run()
+    assert import_samples(root, "task", index, dump, 5.0, {"num_iterations": 2}).rows == 1
+    done = import_samples(root, "task", index, dump, 5.0, {"num_iterations": 1})
+    assert (done.rows, done.there) == (1, 1)

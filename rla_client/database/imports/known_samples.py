@@ -1,0 +1,122 @@
+"""Samples that a run already has, to be told from those of an import.
+
+Two samples are the same where time-step, prompt and completion are; without a completion, where all that was
+logged is. What else a dump says may differ: rewards are weighted here and not there, a long cell is cut. A
+sample that the run has twice is known twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.checkpoint.prune_notes import pruned_files
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import SAMPLES
+from rla_client.contract.sample_encoding import OWN_COLUMNS
+from rla_client.database.samples.sample_index import SampleIndex
+from rla_client.database.tree.chains import chain_of
+from rla_client.samples.cells import CUT, CUT_TEXT, shortened
+
+_TEXTS = ("prompt", "completion")
+_DERIVED = frozenset((*OWN_COLUMNS, "group", CUT))
+
+
+class KnownSamples:
+    """The samples of a run, each of which tells one of an import as known.
+
+    Args:
+        data_root: of the database.
+        table: of the run.
+        index: of the run.
+
+    Attributes:
+        met: so many of an import were known.
+
+    Raises:
+        ArgumentError: some of them are not here. BrokenFileError: a file of samples is damaged.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, data_root: Path, table: str, index: str) -> None:
+        self.met = 0
+        links = chain_of(data_root, table, index)
+        for folder in (data_root / SAMPLES / table / link.index for link in links):
+            if any(not (folder / note.name).exists() for note in pruned_files(folder)):
+                raise ArgumentError(
+                    f"samples of the run are on the master alone, and could come twice\n"
+                    f"hint: rla-agent transfer fetch '{folder}', then import again"
+                )
+        self._index = SampleIndex(data_root, table, links)
+        self._index.refresh()
+        if self._index.unread:
+            raise ArgumentError(f"{self._index.unread[0]} may not be read: its samples could come twice")
+        self._rows: dict[float, list[int]] = {}
+        for row, step in enumerate(self._index.columns.get("step", ())):
+            self._rows.setdefault(step, []).append(row)
+        self._of_step: dict[float, Counter[bytes]] = {}
+        self._lengths: dict[float, set[int]] = {}  # to which cells of a step are cut
+
+    def without(self, rows: Iterable[dict[str, Any]], step: float) -> list[dict[str, Any]]:
+        """The rows of a time-step that the run does not have.
+
+        Args:
+            rows: plain data.
+            step: of them.
+        """
+        if step not in self._rows:
+            return list(rows)
+        if step not in self._of_step:
+            self._read(step)
+        counts = self._of_step[step]
+        new = []
+        for row in rows:
+            known = next((key for key in self._keys(row, step) if counts[key] > 0), None)
+            if known is None:
+                new.append(row)
+            else:
+                counts[known] -= 1
+                self.met += 1
+        return new
+
+    def _read(self, step: float) -> None:
+        counts: Counter[bytes] = Counter()
+        lengths: set[int] = set()
+        for _, line in self._index.texts(self._rows[step]):
+            row = json.loads(line)
+            counts[_key(row)] += 1
+            for name in row.get(CUT) or ():
+                found = CUT_TEXT.search(row[name]) if isinstance(row.get(name), str) else None
+                if found is not None:
+                    lengths.add(2 * found.start())
+        self._of_step[step], self._lengths[step] = counts, lengths
+
+    def _keys(self, row: Mapping[str, Any], step: float) -> Iterable[bytes]:
+        """Of the row, and of the row with cells as long as those that were cut."""
+        yield _key(row)
+        for length in self._lengths[step]:
+            yield _key(row, length)
+
+
+def _key(row: Mapping[str, Any], length: int | None = None) -> bytes:
+    names = _TEXTS if "completion" in row else sorted(row.keys() - _DERIVED)
+    cells = [[name, _plain(row.get(name), length)] for name in names]
+    text = json.dumps(cells, ensure_ascii=False, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
+
+
+def _plain(value: object, length: int | None) -> object:
+    """A cell in the one form that JSON, Parquet and CSV have of it, cut where it is longer."""
+    if length is not None:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+        if len(text) > length:
+            return shortened(text, length)
+    if isinstance(value, str) and value[:1] in {"[", "{"}:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    return "" if value is None else value
