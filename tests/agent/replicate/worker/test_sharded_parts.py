@@ -263,6 +263,70 @@ def test_what_the_master_lost_of_a_part_is_sent_again(pair: Pair) -> None:
     check_whole(pair.there / final_of(SAVE))
 
 
+def look_at_all(agent: Agent) -> None:
+    """What is not confirmed is looked at on the master."""
+    assert agent.worker is not None
+    (served,) = agent.worker._served.values()
+    served.database.look_now()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("__1_0.distcp", "gone"),
+        ("__1_0.distcp", "empty"),
+        (".rla/shard-1.json", "empty"),
+        (".metadata", "gone"),
+    ],
+)
+def test_what_the_master_lost_of_a_whole_one_is_sent_again(pair: Pair, name: str, damage: str) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    there = pair.there / final_of(SAVE) / name
+    content = there.read_bytes()
+    there.unlink() if damage == "gone" else there.write_bytes(b"")
+    look_at_all(pair.a)
+    pair.until(lambda: there.exists() and there.read_bytes() == content, "sent again", pair.a)
+    pair.until(lambda: pair.a.rows() == of_whole(SAVE, (0, 1)), "clean rows", pair.a)
+    check_whole(pair.there / final_of(SAVE))
+    assert not list(pair.there.rglob(".rla-tmp-*"))
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "not whole yet"])
+def test_into_a_later_save_of_others_nothing_is_sent(pair: Pair, whole: bool) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    shutil.rmtree(pair.there / final_of(SAVE))
+    later = Machine(pair.folder / "c", range(1), pair.a.target)  # one machine took the run over
+    alone = identity(attempt=1, world=1)
+    later.save(alone, order=2)
+    shutil.copytree(later.folder / final_of(alone), pair.there / final_of(alone))
+    if not whole:
+        (pair.there / final_of(alone) / ".rla/whole.json").unlink()
+    files = {path: path.stat().st_ino for path in pair.there.rglob("*")}
+    look_at_all(pair.a)
+    until = time.monotonic() + 1.0
+    pair.until(lambda: time.monotonic() > until and pair.a.is_idle, "nothing to send", pair.a)
+    assert {path: path.stat().st_ino for path in pair.there.rglob("*")} == files
+
+
+def test_what_is_damaged_here_is_not_put_into_a_whole_one(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    here, there = (root / final_of(SAVE) / "__1_0.distcp" for root in (pair.a.machine.folder, pair.there))
+    times = here.stat()
+    here.write_bytes(b"x" * times.st_size)
+    os.utime(here, ns=(times.st_atime_ns, times.st_mtime_ns))
+    there.unlink()
+    look_at_all(pair.a)
+    words = "is not what whole.json says of it"
+    pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+    assert not there.exists()
+
+
 def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
     pair.a.machine.save(SAVE)
     making = pair.there / PARTS_FOLDER / name_of(SAVE)
