@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,10 @@ class Machine:
     def _serves(self) -> bool:
         assert self._agent is not None
         assert self._agent.poll() is None, (self.folder / "agent.log").read_text()[-3000:]
-        return self.places.control_socket.exists()
+        with suppress(FileNotFoundError):
+            is_ours = f'"pid": {self._agent.pid},' in self.places.lock.read_text()  # and not a client's
+            return is_ours and self.places.control_socket.exists()
+        return False
 
     def _on_it(self, *command: str) -> list[str]:
         hidden = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in self._unseen)
