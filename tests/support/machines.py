@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -59,7 +60,8 @@ class Machine:
         )
 
     def start_agent(self, **environment: str) -> None:
-        """Begin its agent, and wait until it serves."""
+        """Begin its agent, and wait until it serves; one that a client has begun makes way."""
+        self.kill_agent()
         with (self.folder / "agent.log").open("ab") as log:
             self._agent = subprocess.Popen(
                 self._on_it("-m", "rla_agent", "start"),
@@ -70,11 +72,16 @@ class Machine:
         wait_until(self._serves, DEADLINE_S, lambda: (self.folder / "agent.log").read_text()[-3000:])
 
     def kill_agent(self) -> None:
-        """SIGKILL. Does nothing without one."""
+        """SIGKILL, also to one that a client has begun. Does nothing without one."""
         if self._agent is not None:
             self._agent.kill()
             self._agent.wait(60 * TIME_FACTOR)
             self._agent = None
+        with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            holder = int(json.loads(self.places.lock.read_text())["pid"])
+            if str(self.folder) in _environment_of(holder):
+                os.kill(holder, signal.SIGKILL)
+                wait_until(lambda: not _environment_of(holder), DEADLINE_S)
 
     def say(self, *command: str) -> str:
         """What a Python command prints on this machine."""
@@ -111,6 +118,14 @@ class Machine:
             "OMP_NUM_THREADS": "1",
             **more,
         }
+
+
+def _environment_of(process: int) -> str:
+    """Empty once it has ended."""
+    try:
+        return Path(f"/proc/{process}/environ").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def told(path: Path) -> dict[str, Any]:
