@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.killed_child import killed_at
@@ -234,6 +235,28 @@ def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_the
     until = time.monotonic() + 2.0
     pair.until(lambda: time.monotonic() > until and pair.a.is_idle, "what is to go is gone", pair.a)
     check_whole(pair.there / final_of(SAVE))
+
+
+def test_one_that_takes_its_name_during_a_look_is_known_to_be_whole(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the master's files would go with the ones here that retention takes before the next look."""
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/.rla/{name}": CLEAN for name in ("metadata", "shard-1.json")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    content = (pair.there / final_of(SAVE) / ".rla/whole.json").read_bytes()
+    looks = WaitingParts._moved
+
+    def at_this_moment(*arguments: Any) -> Any:  # a sender's thread
+        finish_on_master(pair.a.machine.folder, content, FOLDER, pair.a.target)
+        return looks(*arguments)
+
+    monkeypatch.setattr(WaitingParts, "_moved", at_this_moment)
+    rows = pair.a.rows_after_a_look()
+    assert rows[f"{final_of(SAVE)}/__0_0.distcp"] == CLEAN
+    assert rows[f"{final_of(SAVE)}/.rla/whole.json"] == PRUNED
 
 
 def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
