@@ -92,7 +92,7 @@ class Temp:
 class Unconfirmed:
     """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
 
-    `sent_at`: Unix seconds.
+    `sent_at`: Unix seconds. `of_whole`: as of a `SendJob`.
     """
 
     key: Key
@@ -102,6 +102,7 @@ class Unconfirmed:
     here: bool
     sent_at: float
     record: SentRecord
+    of_whole: bytes | None = None
 
 
 def record_of(row: tuple[Any, ...]) -> SentRecord | None:

@@ -71,6 +71,18 @@ class _Told:
     order: int
 
 
+@dataclass(frozen=True)
+class _Save:
+    """What a save must know of the open run, at its time-step."""
+
+    folder: Path
+    run: str
+    epoch: int
+    step: int
+    order: int
+    retention: Retention
+
+
 class RLAStorageWriter(FileSystemWriter):
     """Writes a sharded checkpoint of the open run; rank 0 has the run.
 
@@ -86,6 +98,11 @@ class RLAStorageWriter(FileSystemWriter):
         self._asked: int | None = step
         self._told: _Told | None = None
         self._retention = Retention()
+        self._sent: _Save | None = None  # by the process that has the run, where another one saves
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For the process that saves with `AsyncCheckpointerType.PROCESS`, which has no run."""
+        return {**self.__dict__, "_sent": self._sent or self._save_now()}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Take the time-step from a name such as `step-200`; where it lies is the run's business."""
@@ -111,12 +128,12 @@ class RLAStorageWriter(FileSystemWriter):
             NotConfiguredError: no run is open there.
             UnsafeNameError: the name cannot be part of a file name.
         """
-        run, item = exp_manager.run, exp_manager.checkpoint_dir
-        if run is None or run.opening is None or item is None:
+        now = self._sent or self._save_now()
+        if now is None:
             raise NotConfiguredError("open a run on rank 0 first: exp_manager.log_files_gen()")
-        folder, step, opening = Path(item), self._step_now(), run.opening
-        order, self._retention = exp_manager._data.checkpoints.next_sharded()  # noqa: SLF001 - the manager is ours
-        token = save_token(opening.run, opening.epoch, self._name, step, order)
+        folder, order, self._retention = now.folder, now.order, now.retention
+        step = now.step if self._asked is None else self._asked
+        token = save_token(now.run, now.epoch, self._name, step, order)
         parts = parts_name(self._name, step, token)
         former = _unfinished.pop((folder, self._name), None)
         if former is not None:  # all ranks are at this save now
@@ -124,7 +141,7 @@ class RLAStorageWriter(FileSystemWriter):
         _unfinished[folder, self._name] = parts
         with held_folder(folder, f"{PARTS_FOLDER}/{parts}/{OWN_FOLDER}", create=True):
             pass
-        save = SaveIdentity(opening.run, opening.epoch, token, self._name, step, len(plans), "torch")
+        save = SaveIdentity(now.run, now.epoch, token, self._name, step, len(plans), "torch")
         return [
             dataclasses.replace(plan, storage_data=_Told(f"__{rank}_", folder, save, order))
             for rank, plan in enumerate(plans)
@@ -192,6 +209,14 @@ class RLAStorageWriter(FileSystemWriter):
         fsync_folder(self.path)
         receipt = Receipt(told.save, rank, os.uname().nodename, told.order, files, metadata)
         write_atomic(self.path / receipt_name(rank), receipt.encode())
+
+    def _save_now(self) -> _Save | None:
+        """None where no run is open in this process."""
+        run, item = exp_manager.run, exp_manager.checkpoint_dir
+        if run is None or run.opening is None or item is None:
+            return None
+        order, retention = exp_manager._data.checkpoints.next_sharded()  # noqa: SLF001 - the manager is ours
+        return _Save(Path(item), run.opening.run, run.opening.epoch, self._step_now(), order, retention)
 
     def _step_now(self) -> int:
         return int(exp_manager.get_timestep()) if self._asked is None else self._asked

@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,8 @@ class Machine:
         )
 
     def start_agent(self, **environment: str) -> None:
-        """Begin its agent, and wait until it serves."""
+        """Begin its agent, and wait until it serves; one that a client has begun makes way."""
+        self.kill_agent()
         with (self.folder / "agent.log").open("ab") as log:
             self._agent = subprocess.Popen(
                 self._on_it("-m", "rla_agent", "start"),
@@ -69,11 +72,16 @@ class Machine:
         wait_until(self._serves, DEADLINE_S, lambda: (self.folder / "agent.log").read_text()[-3000:])
 
     def kill_agent(self) -> None:
-        """SIGKILL. Does nothing without one."""
+        """SIGKILL, also to one that a client has begun. Does nothing without one."""
         if self._agent is not None:
             self._agent.kill()
             self._agent.wait(60 * TIME_FACTOR)
             self._agent = None
+        with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            holder = int(json.loads(self.places.lock.read_text())["pid"])
+            if str(self.folder) in _environment_of(holder):
+                os.kill(holder, signal.SIGKILL)
+                wait_until(lambda: not _environment_of(holder), DEADLINE_S)
 
     def say(self, *command: str) -> str:
         """What a Python command prints on this machine."""
@@ -89,7 +97,10 @@ class Machine:
     def _serves(self) -> bool:
         assert self._agent is not None
         assert self._agent.poll() is None, (self.folder / "agent.log").read_text()[-3000:]
-        return self.places.control_socket.exists()
+        with suppress(FileNotFoundError):
+            is_ours = f'"pid": {self._agent.pid},' in self.places.lock.read_text()  # and not a client's
+            return is_ours and self.places.control_socket.exists()
+        return False
 
     def _on_it(self, *command: str) -> list[str]:
         hidden = "".join(f"mount -t tmpfs none {shlex.quote(str(path))} && " for path in self._unseen)
@@ -107,6 +118,14 @@ class Machine:
             "OMP_NUM_THREADS": "1",
             **more,
         }
+
+
+def _environment_of(process: int) -> str:
+    """Empty once it has ended."""
+    try:
+        return Path(f"/proc/{process}/environ").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def told(path: Path) -> dict[str, Any]:

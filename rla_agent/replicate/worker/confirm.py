@@ -25,19 +25,19 @@ import logging
 import time
 import zlib
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
-from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
-from rla_agent.replicate.ledger_rows import PRUNED, Key, Unconfirmed
+from rla_agent.replicate.ledger_rows import Key, Unconfirmed
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.plan import SMALL_BYTES
-from rla_agent.replicate.worker.sharded_order import MARK, is_in_making, own_folder, split
+from rla_agent.replicate.worker.sharded_lost import of_whole, whole_there
+from rla_agent.replicate.worker.sharded_order import is_in_making
 from rla_agent.replicate.worker.source_file import EDGE_BYTES
-from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.text.terminal_text import printable
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …
@@ -49,7 +49,7 @@ CHECK_BYTES: Final = 4 << 20  # that are read for one batch
 CONFIRM_EVERY_S: Final = 1.0
 MAX_NAMED: Final = 10  # lost files in one line of the log
 log = logging.getLogger("rla_agent.replicate.worker.confirm")
-What: TypeAlias = Literal["there", "missing", "differs", "unknown"]
+What: TypeAlias = Literal["there", "missing", "differs", "unknown", "replaced"]
 
 
 class Sessions(Protocol):
@@ -66,7 +66,10 @@ class Sessions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of looking at a file. `synced`: it is on the master's disk."""
+    """What came of looking at a file. `synced`: it is on the master's disk.
+
+    `what` is `replaced` where another save has the place of the sharded checkpoint that it is of, or none.
+    """
 
     file: Unconfirmed
     what: What
@@ -91,9 +94,21 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
     synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
     found = session.probe([Probe(file.path, _spans(file)) for file in files])
     return [
-        Checked(file, _judge(file, one, is_synced), bool(is_synced))
+        Checked(file, _of_ours(session, file, _judge(file, one, is_synced)), bool(is_synced))
         for file, one, is_synced in zip(files, found, synced, strict=True)
     ]
+
+
+def _of_ours(session: Session, file: Unconfirmed, what: What) -> What:
+    """What is wrong with a file of a checkpoint that others may replace, if they have not."""
+    if file.of_whole is None or what not in {"missing", "differs"}:
+        return what
+    try:
+        return what if whole_there(session, file.path, file.of_whole) is not None else "replaced"
+    except LinkError:
+        raise
+    except TargetError:
+        return "unknown"
 
 
 def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
@@ -179,7 +194,8 @@ class Confirmations:
             if size > CHECK_BYTES and taken:
                 break
             if file.key not in self._checking and file.key not in flying:
-                taken.append(file)
+                told = self._ledger, self._number, file.path, file.item
+                taken.append(replace(file, of_whole=of_whole(*told) if file.here else None))
         self._checking.update(file.key for file in taken)
         return tuple(taken)
 
@@ -205,8 +221,7 @@ class Confirmations:
                 self._ledger.confirm(file.key, file.sent_at, None if sure else again)
                 continue
             published = one.what == "missing" and is_in_making(file.path)
-            if published or (file.here and self._is_of_several(file.path)):
-                # another machine gave it its name, or has put a later save in its place
+            if published or one.what == "replaced":  # another machine gave it its name, or replaced it
                 self._ledger.confirm(file.key, file.sent_at, time.time() + CONFIRM_S)
                 continue
             wrong.append(file)
@@ -223,12 +238,6 @@ class Confirmations:
         self.mended += mended
         if wrong:
             self._tell(wrong)
-
-    def _is_of_several(self, path: bytes) -> bool:
-        """Whether a file is of a sharded checkpoint of which other machines have parts."""
-        found = split(CHECKPOINT, path)
-        row = None if found is None else self._ledger.states(self._number, own_folder(found[0])).get(MARK)
-        return row is not None and row[0] == PRUNED
 
     def _tell(self, wrong: Sequence[Unconfirmed]) -> None:
         names = [printable(file.path.decode("utf-8", "backslashreplace")) for file in wrong[:MAX_NAMED]]

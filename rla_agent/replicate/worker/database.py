@@ -53,6 +53,7 @@ from rla_agent.replicate.worker.link import Link, health_after
 from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode, UpToDate, Wait
 from rla_agent.replicate.worker.scan import Scanner, item_name
 from rla_agent.replicate.worker.send_job import Failed, NotYetError, SendJob, Sent
+from rla_agent.replicate.worker.sharded_lost import of_whole
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
@@ -280,7 +281,9 @@ class Database:
             self.ledger.retry_at(due.key, at, failed=False)
             return None
         self._flight.left_behind.discard(due.key)
-        return SendJob(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
+        whole = of_whole(self.ledger, self.number, due.path, due.item)
+        twin = self._twin(due, local)
+        return SendJob(due, action, _temp(due.path), twin=twin, local=local, of_whole=whole)
 
     def _earliest(self, due: Due, action: ReplaceFile | Append | SetMode, now: float) -> float:
         """When a file may be read, and appended to, again."""

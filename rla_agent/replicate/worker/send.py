@@ -50,6 +50,7 @@ from rla_agent.replicate.worker.send_job import (
     SendJob,
     Sent,
 )
+from rla_agent.replicate.worker.sharded_lost import OthersSaveError, send_lost
 from rla_agent.replicate.worker.source_file import READ_BYTES, Source, folder_copy_mode
 from rla_client.contract.layout import ARCHIVE_TESTER
 
@@ -103,6 +104,8 @@ class Sender:
                 permits.append((job, job.action.mode))
             elif isinstance(job.action, Append):
                 appends.append(job)
+            elif job.of_whole is not None:
+                results.append(self._send_lost(job, job.of_whole))
             elif job.action.size <= SMALL_BYTES or job.twin is not None:
                 batch.append(job)
             else:
@@ -165,7 +168,7 @@ class Sender:
             return 0o700, shared
 
     def _prepare_folders(self, jobs: Sequence[SendJob], results: list[Result]) -> list[SendJob]:
-        ready = []
+        ready: list[SendJob] = []
         self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
         for job in jobs:
             try:
@@ -181,12 +184,13 @@ class Sender:
             else:
                 results.append(Failed(job, problem))
         try:
-            self._session.make_folders([parent(job.due.path) for job in ready], self._folder_mode)
+            made = [parent(job.due.path) for job in ready if job.of_whole is None]
+            self._session.make_folders(made, self._folder_mode)
         except LinkError:
             raise
         except TargetError:
             self._session.forget_folders()
-            return [job for job in ready if self._folder_made(job, results)]
+            return [job for job in ready if job.of_whole is not None or self._folder_made(job, results)]
         return ready
 
     def _folder_made(self, job: SendJob, results: list[Result]) -> bool:
@@ -346,7 +350,11 @@ class Sender:
             self._permit_one(job, source)
             return Sent(job, known, read_s=time.monotonic() - began, synced=None)
         source.skip_to(job.start)
-        upload = Upload(
+        found = self._session.upload(self._as_upload(job, source, size, expect))
+        return Sent(job, source.record(action.generation, size, found.mtime_s), synced=found.synced)
+
+    def _as_upload(self, job: SendJob, source: Source, size: int, expect: RemoteStat | None) -> Upload:
+        return Upload(
             job.due.path,
             job.temp,
             _mtime_s(job, source),
@@ -360,8 +368,27 @@ class Sender:
             job.sure,
             partial(self._synced, job),
         )
-        found = self._session.upload(upload)
-        return Sent(job, source.record(action.generation, size, found.mtime_s), synced=found.synced)
+
+    def _send_lost(self, job: SendJob, of_whole: bytes) -> Result:
+        """Put a file back into a checkpoint that is whole there; where it is not, look again later."""
+        assert isinstance(job.action, ReplaceFile)
+        try:
+            with closing(Source(self._root, job.due.path)) as source:
+                size = _planned_size(job, source)
+                upload = self._as_upload(job, source, size, None)
+                source.skip_to(size)
+                try:
+                    found = send_lost(self._session, upload, source, of_whole)
+                except OthersSaveError:
+                    found = RemoteStat(size, upload.mtime_s)
+                record = source.record(job.action.generation, size, found.mtime_s)
+                return Sent(job, record, synced=found.synced)
+        except LinkError:
+            raise
+        except MissingError as error:  # the folder is gone by now: not to be made by us
+            return Failed(job, TransientError("send", job.due.path, error.why))
+        except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
+            return Failed(job, error)
 
     def _small(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
         opened: list[tuple[SendJob, Source, SmallFile]] = []

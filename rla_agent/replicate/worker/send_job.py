@@ -24,6 +24,8 @@ class SendJob:
 
     `twin`: a file on the master that has the same content and may be linked. `local`: the version that
     was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+
+    `of_whole`: SHA-256 of the `whole.json` that must be there, for others may replace it (`sharded_lost`).
     """
 
     due: Due
@@ -33,6 +35,7 @@ class SendJob:
     twin: Twin | None = None
     local: Local | None = None
     sure: int = 0
+    of_whole: bytes | None = None
 
     @property
     def size(self) -> int:

@@ -98,10 +98,13 @@ class WaitingParts:
         if any(job.due.path.startswith((making + b"/", final + b"/")) for job in flying):
             return  # at the next look
         rows = self._rows(making)
-        note = self._note(sharded_order.own_folder(final), WHOLE_NAME)  # retention may take it at any time
+        own = sharded_order.own_folder(final)
+        note = self._note(own, WHOLE_NAME)  # retention may take it at any time
         moved = self._moved(making, item, final, rows)
-        if moved is None:
-            return
+        if moved and note is None:
+            note = self._note(own, WHOLE_NAME)  # it took its name just now
+        if moved is None or (moved and note is None and not self._is_whole_here(own)):
+            return  # at the next look, without what retention takes just now
         if _METADATA in moved and _STAGED in rows:  # it was renamed before a kill: two rows
             del rows[_STAGED]
             moved.pop(_STAGED, None)
@@ -184,6 +187,11 @@ class WaitingParts:
             if note is not None:
                 number = self._ledger.folder(self._number, folder.path, folder.kind, folder.item)
                 self._ledger.add_pruned(Key(number, os.fsencode(name)), self._number, note)
+
+    def _is_whole_here(self, own: bytes) -> bool:
+        """Whether `whole.json`, or the note of one on whatever master, is in a checkpoint's own folder."""
+        here = Path(os.fsdecode(os.path.join(self._root, own)))
+        return os.path.lexists(here / WHOLE_NAME) or read_note(here, WHOLE_NAME) is not None
 
     def _note(self, folder: bytes, name: str) -> PrunedFile | None:
         """The note of a file that is on this master alone."""

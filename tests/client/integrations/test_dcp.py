@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,28 @@ def test_the_number_of_a_checkpoint_id_is_the_time_step(folder: Path) -> None:
         {"w": torch.ones(1)}, checkpoint_id="any/step-17", storage_writer=RLAStorageWriter("m"), no_dist=True
     )
     assert (folder / "m_17.dcp" / ".rla" / "whole.json").is_file()
+
+
+IN_ANOTHER_PROCESS = """
+import pickle, sys, torch
+from torch.distributed.checkpoint import save
+for written in pickle.load(sys.stdin.buffer):
+    save({"w": torch.ones(1)}, storage_writer=pickle.loads(written), no_dist=True)
+"""
+
+
+def test_a_process_without_the_run_saves(folder: Path) -> None:
+    """As torch does for `AsyncCheckpointerType.PROCESS`."""
+    exp_manager.new_saver(max_to_keep=2)
+    writers = []
+    for step in range(3):
+        time_step_holder.set_time(step)
+        writers.append(pickle.dumps(RLAStorageWriter()))
+    time_step_holder.set_time(99)
+    command = [sys.executable, "-W", "ignore", "-c", IN_ANOTHER_PROCESS]
+    done = subprocess.run(command, input=pickle.dumps(writers), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert finals_of(folder) == ["checkpoint_1.dcp", "checkpoint_2.dcp"]
 
 
 def test_a_save_that_a_later_process_abandoned_is_none(folder: Path) -> None:

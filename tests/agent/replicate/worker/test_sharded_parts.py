@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.killed_child import killed_at
@@ -239,6 +240,28 @@ def test_one_that_retention_took_before_its_folder_was_looked_at_stays_whole_the
     check_whole(pair.there / final_of(SAVE))
 
 
+def test_one_that_takes_its_name_during_a_look_is_known_to_be_whole(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the master's files would go with the ones here that retention takes before the next look."""
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    sent = {f"{PARTS_FOLDER}/{name_of(SAVE)}/.rla/{name}": CLEAN for name in ("metadata", "shard-1.json")}
+    pair.until(lambda: sent.items() <= pair.a.rows().items() and pair.a.is_idle, "a's part", pair.a)
+    pair.until(lambda: pair.b.machine.has_named(SAVE), "b's name", pair.b)
+    content = (pair.there / final_of(SAVE) / ".rla/whole.json").read_bytes()
+    looks = WaitingParts._moved
+
+    def at_this_moment(*arguments: Any) -> Any:  # a sender's thread
+        finish_on_master(pair.a.machine.folder, content, FOLDER, pair.a.target)
+        return looks(*arguments)
+
+    monkeypatch.setattr(WaitingParts, "_moved", at_this_moment)
+    rows = pair.a.rows_after_a_look()
+    assert rows[f"{final_of(SAVE)}/__0_0.distcp"] == CLEAN
+    assert rows[f"{final_of(SAVE)}/.rla/whole.json"] == PRUNED
+
+
 @pytest.mark.slow
 def test_a_part_of_a_run_that_is_over_goes_at_once(pair: Pair) -> None:
     """Nobody looks at all of it before a minute has passed; but its folders are watched."""
@@ -266,6 +289,70 @@ def test_what_the_master_lost_of_a_part_is_sent_again(pair: Pair) -> None:
     pair.b.machine.save(SAVE)
     pair.until_named()
     check_whole(pair.there / final_of(SAVE))
+
+
+def look_at_all(agent: Agent) -> None:
+    """What is not confirmed is looked at on the master."""
+    assert agent.worker is not None
+    (served,) = agent.worker._served.values()
+    served.database.look_now()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("__1_0.distcp", "gone"),
+        ("__1_0.distcp", "empty"),
+        (".rla/shard-1.json", "empty"),
+        (".metadata", "gone"),
+    ],
+)
+def test_what_the_master_lost_of_a_whole_one_is_sent_again(pair: Pair, name: str, damage: str) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    there = pair.there / final_of(SAVE) / name
+    content = there.read_bytes()
+    there.unlink() if damage == "gone" else there.write_bytes(b"")
+    look_at_all(pair.a)
+    pair.until(lambda: there.exists() and there.read_bytes() == content, "sent again", pair.a)
+    pair.until(lambda: pair.a.rows() == of_whole(SAVE, (0, 1)), "clean rows", pair.a)
+    check_whole(pair.there / final_of(SAVE))
+    assert not list(pair.there.rglob(".rla-tmp-*"))
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "not whole yet"])
+def test_into_a_later_save_of_others_nothing_is_sent(pair: Pair, whole: bool) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    shutil.rmtree(pair.there / final_of(SAVE))
+    later = Machine(pair.folder / "c", range(1), pair.a.target)  # one machine took the run over
+    alone = identity(attempt=1, world=1)
+    later.save(alone, order=2)
+    shutil.copytree(later.folder / final_of(alone), pair.there / final_of(alone))
+    if not whole:
+        (pair.there / final_of(alone) / ".rla/whole.json").unlink()
+    files = {path: path.stat().st_ino for path in pair.there.rglob("*")}
+    look_at_all(pair.a)
+    until = time.monotonic() + 1.0
+    pair.until(lambda: time.monotonic() > until and pair.a.is_idle, "nothing to send", pair.a)
+    assert {path: path.stat().st_ino for path in pair.there.rglob("*")} == files
+
+
+def test_what_is_damaged_here_is_not_put_into_a_whole_one(pair: Pair) -> None:
+    for one in (pair.a, pair.b):
+        one.machine.save(SAVE)
+    pair.until_named()
+    here, there = (root / final_of(SAVE) / "__1_0.distcp" for root in (pair.a.machine.folder, pair.there))
+    times = here.stat()
+    here.write_bytes(b"x" * times.st_size)
+    os.utime(here, ns=(times.st_atime_ns, times.st_mtime_ns))
+    there.unlink()
+    look_at_all(pair.a)
+    words = "is not what whole.json says of it"
+    pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
+    assert not there.exists()
 
 
 def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
