@@ -70,21 +70,23 @@ class Signatures:
         """
         if index[:_DAY] != self._day or table != self._table:
             self._open(table, index[:_DAY])
-        name, folder, settled_ns = index[_DAY + 1 :], self._folder, self._settled_ns
-        if folder < 0:
+        if self._folder < 0:
             return _NO_LOG
+        try:
+            return self._of_folder(index[_DAY + 1 :], known)
+        except OSError:  # it is not for us, until it is; a link to itself; a disk that cannot be read
+            return ""
+
+    def _of_folder(self, name: str, known: str | None) -> str:
+        folder, settled_ns = self._folder, self._settled_ns
         try:
             mtime_ns = os.stat(name, dir_fd=folder).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return _NO_LOG
-        except OSError:  # a day that may not be entered, a link to itself, a disk that cannot be read
-            return ""
         try:
             csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=folder)
         except (FileNotFoundError, NotADirectoryError):
             return "" if mtime_ns >= settled_ns else self._with_roles(name, str(mtime_ns), known)
-        except OSError:  # the run's folder is not for us, until it is
-            return ""
         csv_ns, changed_ns = csv.st_mtime_ns, csv.st_ctime_ns
         if mtime_ns >= settled_ns or csv_ns >= settled_ns or changed_ns >= settled_ns:
             return ""
@@ -97,21 +99,13 @@ class Signatures:
         if before[0] == own:
             roles = [part.partition(",")[0] for part in before[1:]]
         else:
-            try:
-                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._folder)
-            except OSError:
-                return ""
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._folder)
             try:
                 roles = roles_in(os.listdir(folder))
-            except OSError:
-                return ""
             finally:
                 os.close(folder)
         for role in roles:
-            try:
-                csv = os.stat(f"{name}/{table_of(PROGRESS_FILE, role)}", dir_fd=self._folder)
-            except OSError:
-                return ""
+            csv = os.stat(f"{name}/{table_of(PROGRESS_FILE, role)}", dir_fd=self._folder)
             if max(csv.st_mtime_ns, csv.st_ctime_ns) >= self._settled_ns:
                 return ""
             own += f"{ROLE}{role},{csv.st_ino},{csv.st_size},{csv.st_mtime_ns},{csv.st_ctime_ns}"
