@@ -77,6 +77,4 @@ def proxy_command_of(found: dict[str, str | list[str]], address: str, port: int)
     before, _, last = jump.rpartition(",")
     target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     gate = last if "://" in last or ":" not in last else f"ssh://{last}"  # with a port: only so is it read
-    return shlex.join(
-        ["ssh", "-o", "BatchMode=yes", *(["-J", before] if before else []), "-W", target, gate]
-    )
+    return shlex.join(["ssh", "-o", "BatchMode=yes", *(["-J", before] if before else []), "-W", target, gate])

@@ -1,7 +1,7 @@
 """The way to a master through a command: ProxyJump and ProxyCommand of the ssh config.
 
-The command runs in a shell, as OpenSSH runs it, with a socket of ours as its stdin and stdout. What it says on
-stderr (the jump host's key has changed, no such program) is kept, for it is the reason when it ends.
+The command runs in a shell, as OpenSSH runs it, with a socket of ours as its stdin and stdout. What it says
+on stderr (the jump host's key has changed, no such program) is kept, for it is the reason when it ends.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class ProxySocket(socket.socket):
         with theirs:
             made = cls(fileno=ours.detach())
             try:
-                made._process = subprocess.Popen(  # noqa: S603 - the user's own ssh config
-                    ["/bin/sh", "-c", f"exec {command}"], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+                end = theirs.fileno()
+                made._process = subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {command}"], stdin=end, stdout=end, stderr=subprocess.PIPE
                 )
             except BaseException:
                 socket.socket.close(made)

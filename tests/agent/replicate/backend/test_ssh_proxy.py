@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.replication_lab import Sshd
