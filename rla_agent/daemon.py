@@ -247,7 +247,8 @@ class Daemon:
             self._signals += 1
         elif kind == MessageKind.STATUS:
             self._askers.append(peer)
-            self._teller.submit(self._tell_status, self._facts(), self._configs.problems())
+            problems = self._configs.problems() + self._replication.problems()
+            self._teller.submit(self._tell_status, self._facts(), problems)
 
     def _sample(self, now: float) -> None:
         self._next_sample = now + SAMPLE_S

@@ -28,12 +28,11 @@ def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
 
     Args:
         tries: failed so far, one at least.
-        asked_s: what the server asked for.
+        asked_s: what the server asked for, kept where it is longer than ours: some always ask for 0.
         chance: from 0 to 1; spreads agents that all lost the same server.
     """
-    if asked_s is not None:
-        return min(asked_s, RETRY_MOST_S)
-    return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
+    own_s = float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
+    return own_s if asked_s is None else min(max(asked_s, own_s), RETRY_MOST_S)
 
 
 @dataclass(frozen=True, slots=True)

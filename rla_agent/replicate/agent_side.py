@@ -154,6 +154,13 @@ class Replication:
         if self._wanted:
             self._process.poll(now)
 
+    def problems(self) -> list[dict[str, str]]:
+        """What keeps databases from being replicated at all."""
+        refused = f"a database is not replicated yet, tried again: {self._refused}" if self._refused else ""
+        return [
+            {"what": what, "fix": "see: rla-agent logs"} for what in (refused, self._process.fault) if what
+        ]
+
     def stop(self, timeout: float) -> None:
         """End the worker."""
         self._askers.shutdown(wait=False, cancel_futures=True)

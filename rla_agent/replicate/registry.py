@@ -62,7 +62,7 @@ def entries(state: Path) -> list[RegisteredDatabase]:
     """
     try:
         return _read_entries(state)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
     except (OSError, *_NO_LIST) as error:
         why = error.strerror if isinstance(error, OSError) else repr(error)

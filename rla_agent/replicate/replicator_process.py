@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from rla_client.contract.filesystem.atomic_write import fsync_folder
+from rla_client.contract.text.terminal_text import printable
 
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 STEADY_S: Final = 60.0
 KILL_AFTER_S: Final = 5.0
+LAST_BYTES: Final = 4096
 LOG_BYTES: Final = 4 << 20  # of worker.log; the one before is kept
 _log = logging.getLogger("rla_agent.replicate.replicator_process")
 
@@ -35,7 +37,7 @@ class ReplicatorProcess:
         self._tries = 0
         self._not_before = 0.0
         self._started = 0.0
-        self._refused = ""  # why it could not be started, as it was logged last
+        self.fault = ""  # why it could not be started, or that it does not live long; as it was logged last
 
     @property
     def pid(self) -> int | None:
@@ -61,20 +63,28 @@ class ReplicatorProcess:
     def poll(self, now: float) -> None:
         """See whether the worker lives; start it again when its time has come (`now`: monotonic seconds)."""
         if self._process is not None:
-            if self._process.poll() is None:
+            steady = now - self._started > STEADY_S
+            if steady:
+                self.fault = ""
+            status = self._process.poll()
+            if status is None:
                 return
             self._process = None
-            self._later(now, 0 if now - self._started > STEADY_S else self._tries + 1)
+            if not steady:
+                self._note(f"ends again and again (exit status {status}): {_last_line(self._log_path)}")
+            self._later(now, 0 if steady else self._tries + 1)
         elif now >= self._not_before:
             try:
                 self.start(now)
             except OSError as error:  # no room for its log, no process: the agent goes on without it
-                if str(error) != self._refused:
-                    _log.warning("the replicator cannot be started now, tried again: %s", error)
-                self._refused = str(error)
+                self._note(f"cannot be started now, tried again: {error}")
                 self._later(now, self._tries + 1)
-            else:
-                self._refused = ""
+
+    def _note(self, what: str) -> None:
+        fault = f"the replicator {what}"
+        if fault != self.fault:
+            _log.warning("%s", fault)
+        self.fault = fault
 
     def _later(self, now: float, tries: int) -> None:
         self._tries = tries
@@ -95,6 +105,17 @@ class ReplicatorProcess:
             process.wait(KILL_AFTER_S)
         except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
             _log.warning("the replicator (pid %d) does not end; the agent does not wait for it", process.pid)
+
+
+def _last_line(path: Path) -> str:
+    """The last line of a log, the one that says what happened."""
+    try:
+        with path.open("rb") as log:
+            log.seek(-min(LAST_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
+            lines = log.read().decode("utf-8", "replace").split("\n")
+    except OSError as error:
+        return str(error)
+    return next((printable(line.strip()) for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def rotate(path: Path) -> None:

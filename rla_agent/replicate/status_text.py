@@ -67,9 +67,12 @@ def as_text(status: dict[str, Any]) -> str:
     else:
         lines = [f"replication: {word}"]
     if not status["targets"] and "error" not in status:
-        lines.append(
+        lines += [
+            f"  {printable(root)}: nothing was sent yet; what keeps it: rla-agent status"
+            for root in dict.fromkeys(status["databases"])
+        ] or [
             "  no database is replicated (SEND_LOG_FILE and REMOTE_SETTING in rla_config.yaml switch it on)"
-        )
+        ]
     for target in status["targets"]:
         lines += _target_lines(target)
     if status["parked_files"]:

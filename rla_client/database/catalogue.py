@@ -31,7 +31,7 @@ from rla_client.database.records.record import Record, to_json
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.records.told_fields import TOLD_FIELDS
 from rla_client.database.signatures import RACY_NS, Signatures
-from rla_client.database.tree.items import day_items, find_days, find_tables
+from rla_client.database.tree.items import day_items, find_days, find_tables, tell_unread
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -163,9 +163,14 @@ class Catalogue:
         for kind in DEFAULT_LOG_TYPES:
             for table in find_tables(self._root, (kind,)):
                 for day in find_days(self._root, kind, table):
-                    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    try:
                         found = os.stat(f"{self._root}/{kind}/{table}/{day}")
-                        yield (kind, table, day), max(found.st_mtime_ns, found.st_ctime_ns)
+                    except (FileNotFoundError, NotADirectoryError):
+                        continue
+                    except OSError as error:
+                        tell_unread(error)
+                        continue
+                    yield (kind, table, day), max(found.st_mtime_ns, found.st_ctime_ns)
 
     def _list_day(self, table: str, day: str, closed: list[str]) -> None:
         kinds: dict[str, list[str]] = {}

@@ -57,7 +57,7 @@ class Signatures:
     def _open(self, table: str, day: str) -> None:
         self._close()
         self._table, self._day = table, day
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        with suppress(OSError):
             self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
 
     def of(self, table: str, index: str, known: str | None = None) -> str:
@@ -70,19 +70,23 @@ class Signatures:
         """
         if index[:_DAY] != self._day or table != self._table:
             self._open(table, index[:_DAY])
-        name, folder, settled_ns = index[_DAY + 1 :], self._folder, self._settled_ns
-        if folder < 0:
+        if self._folder < 0:
             return _NO_LOG
         try:
+            return self._of_folder(index[_DAY + 1 :], known)
+        except OSError:  # it is not for us, until it is; a link to itself; a disk that cannot be read
+            return ""
+
+    def _of_folder(self, name: str, known: str | None) -> str:
+        folder, settled_ns = self._folder, self._settled_ns
+        try:
             mtime_ns = os.stat(name, dir_fd=folder).st_mtime_ns
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            return "" if isinstance(error, PermissionError) else _NO_LOG  # a day that may not be entered
+        except (FileNotFoundError, NotADirectoryError):
+            return _NO_LOG
         try:
             csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=folder)
         except (FileNotFoundError, NotADirectoryError):
             return "" if mtime_ns >= settled_ns else self._with_roles(name, str(mtime_ns), known)
-        except PermissionError:  # the run's folder is not for us, until it is
-            return ""
         csv_ns, changed_ns = csv.st_mtime_ns, csv.st_ctime_ns
         if mtime_ns >= settled_ns or csv_ns >= settled_ns or changed_ns >= settled_ns:
             return ""
@@ -101,10 +105,7 @@ class Signatures:
             finally:
                 os.close(folder)
         for role in roles:
-            try:
-                csv = os.stat(f"{name}/{table_of(PROGRESS_FILE, role)}", dir_fd=self._folder)
-            except (FileNotFoundError, PermissionError):
-                return ""
+            csv = os.stat(f"{name}/{table_of(PROGRESS_FILE, role)}", dir_fd=self._folder)
             if max(csv.st_mtime_ns, csv.st_ctime_ns) >= self._settled_ns:
                 return ""
             own += f"{ROLE}{role},{csv.st_ino},{csv.st_size},{csv.st_mtime_ns},{csv.st_ctime_ns}"
@@ -134,7 +135,7 @@ class SamplesSignatures:
                     return "", 0
                 found += f"{name},{file.st_ino},{file.st_size},{file.st_mtime_ns},{file.st_ctime_ns}{ROLE}"
                 total += file.st_size
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except OSError:
             return "", 0
         return (found, total) if total <= MAX_SAMPLES_BYTES else ("", 0)
 

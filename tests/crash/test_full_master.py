@@ -49,3 +49,35 @@ def test_small_files_on_a_full_master(tmp_path: Path) -> None:
         node.kill()
         master.stop()
         subprocess.run(["umount", "-l", str(master.root)], check=True)
+
+
+@pytest.mark.parametrize("protocol", ["folder", "sftp"])
+def test_a_master_that_is_read_only_for_a_while(tmp_path: Path, protocol: str) -> None:
+    """As after an error of its disk, until somebody mounts it anew: nothing is parked, all goes by itself."""
+    server = Sshd(tmp_path / "sshd")
+    root = server.root
+    subprocess.run(["mount", "-t", "tmpfs", "rla-test", str(root)], check=True)
+    remote = {"file_transfer_protocol": "folder", "remote_data_root": str(root)}
+    node = Node(tmp_path / "node", remote if protocol == "folder" else server.start().remote())
+    try:
+        register(node.state, node.root, node.config)
+        (node.item("results") / "first.bin").write_bytes(b"1")
+        node.run()
+        node.start()
+        wait_until(lambda: same_trees(node, root), 30, "the first file being there")
+        subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+        for number in range(5):
+            (node.item("results") / f"{number}.bin").write_bytes(b"2")
+
+        def told() -> bool:
+            found = replication_status(node.state)
+            return bool(found["targets"][0].get("reason") or found["targets"][0].get("problem"))
+
+        wait_until(told, 30, "status saying that it takes nothing")
+        assert replication_status(node.state)["parked_files"] == 0
+        subprocess.run(["mount", "-o", "remount,rw", str(root)], check=True)
+        wait_until(lambda: same_trees(node, root), 60, "the files going by themselves")
+    finally:
+        node.kill()
+        server.stop()
+        subprocess.run(["umount", "-l", str(root)], check=True)

@@ -45,7 +45,7 @@ class LinkError(TransientError):
 
 
 class FullError(TransientError):
-    """The master has no space left."""
+    """The master takes nothing now: it has no space left, or its disk is mounted read-only."""
 
 
 class MissingError(TargetError):

@@ -34,7 +34,7 @@ from rla_agent.replicate.backend.target import SYNC_BYTES, SmallFile, Upload, ch
 _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+_DENIED: Final = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
 _LOST: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # what a sync says of bytes that are not on the disk
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
 
@@ -302,6 +302,8 @@ def _converted(operation: str, path: bytes) -> Iterator[None]:
         why = error.strerror or str(error)
         if error.errno in _NO_SPACE:
             raise FullError(operation, path, why, "free space on the master") from error
+        if error.errno == errno.EROFS:  # of all files, until an administrator has done with it
+            raise FullError(operation, path, why, "mount the master's disk for writing") from error
         if error.errno in _DENIED:
             raise DeniedError(operation, path, why, "give the folder to this user") from error
         raise TransientError(operation, path, why) from error

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
+_READ_ONLY: Final = 1  # SSH_FXE_STATVFS_ST_RDONLY
 HARDLINK: Final = b"hardlink@openssh.com"
 FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another channel
 _SUFFIX_ASIDE: Final = b".old"
@@ -334,13 +335,15 @@ class SftpSession(Session):
         return self._wire.submit(wire.request(wire.EXTENDED, STATVFS, self._root))
 
     def _answer_free(self, request: int | None) -> int | None:
-        if request is None:
-            return None
-        reply = self._wire.wait(request)
-        if reply.kind != wire.EXTENDED_REPLY or len(reply.body) < 88:  # noqa: PLR2004 - eleven uint64
-            return None
-        _, fragment, _, _, available = struct.unpack_from(">QQQQQ", reply.body)
-        return int(fragment * available)
+        return self._disk(request)[0]
+
+    def _disk(self, request: int | None) -> tuple[int | None, bool]:
+        """Free bytes, None where the server does not tell, and whether the disk is mounted read-only."""
+        reply = None if request is None else self._wire.wait(request)
+        if reply is None or reply.kind != wire.EXTENDED_REPLY or len(reply.body) < 88:  # noqa: PLR2004 - 11 uint64
+            return None, False
+        _, fragment, _, _, available, _, _, _, _, flags, _ = struct.unpack_from(">11Q", reply.body)
+        return int(fragment * available), bool(flags & _READ_ONLY)
 
     def close(self) -> None:
         """See `Session`."""
@@ -706,7 +709,10 @@ class SftpSession(Session):
 
     def _explain(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError:
         """sftp-server says "Failure" for whatever else went wrong; a full disk is the usual reason."""
-        free = self.free_bytes()
+        free, read_only = self._disk(self._ask_free())
+        if read_only:
+            why = "the master's disk is mounted read-only"
+            return FullError(operation, path, why, "mount the master's disk for writing")
         if free is not None and free < ROOM_BYTES:
             return FullError(operation, path, "the master's disk is full", "free space on the master")
         hint = "a quota on the master, or a file where a folder should be?"

@@ -72,4 +72,9 @@ def proxy_command_of(found: dict[str, str | list[str]], address: str, port: int)
     jump = str(found.get("proxyjump", ""))
     if command and command != "none":
         return command
-    return f"ssh -o BatchMode=yes -W {address}:{port} {jump}" if jump and jump != "none" else ""
+    if not jump or jump == "none":
+        return ""
+    before, _, last = jump.rpartition(",")
+    target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    gate = last if "://" in last or ":" not in last else f"ssh://{last}"  # with a port: only so is it read
+    return shlex.join(["ssh", "-o", "BatchMode=yes", *(["-J", before] if before else []), "-W", target, gate])

@@ -19,6 +19,7 @@ from rla_agent.replicate.backend.host_keys import host_key_problem, known_keys
 from rla_agent.replicate.backend.sftp import SftpSession
 from rla_agent.replicate.backend.sftp_wire import START_HINT, open_wire
 from rla_agent.replicate.backend.ssh_login import Login
+from rla_agent.replicate.backend.ssh_proxy import ProxySocket
 
 if TYPE_CHECKING:
     import paramiko
@@ -121,7 +122,12 @@ def _handshake(login: Login) -> paramiko.Transport:
     try:
         transport.start_client(timeout=HANDSHAKE_TIMEOUT_S)
     except (paramiko.SSHException, EOFError, OSError) as error:
+        told = pipe.last_words() if isinstance(pipe, ProxySocket) else ""
         transport.close()
+        if told:
+            why = f"{where}, by the way of {login.proxy_command}: {told}"
+            hint = "see ProxyJump or ProxyCommand in the ssh config, and the known_hosts of the host between"
+            raise LinkError("connect", b"", why, hint) from error
         raise LinkError("connect", b"", f"{where}: {_words(error)}", "is that port sshd's?") from error
     return transport
 
@@ -132,9 +138,7 @@ def _base_type(algorithm: str) -> str:
 
 def _socket(login: Login) -> socket.socket:
     if login.proxy_command:
-        import paramiko  # noqa: PLC0415
-
-        return paramiko.ProxyCommand(login.proxy_command)  # type: ignore[return-value]
+        return ProxySocket.run(login.proxy_command)
     pipe = socket.create_connection((login.address, login.port), timeout=CONNECT_TIMEOUT_S)
     pipe.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):

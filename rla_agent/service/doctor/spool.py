@@ -59,7 +59,9 @@ def check_other_states(around: Surroundings) -> Iterator[Finding]:
 def check_database(around: Surroundings) -> Iterator[Finding]:
     """agent.db is whole."""
     path = around.places.database
-    if path.exists():
+    if path.exists() and not path.is_file():
+        yield Finding("database", "fault", f"{path} is not a file", f"rm -r {path}; rla-agent restart")
+    elif path.exists():
         try:
             with closing(sqlite3.connect(sqlite_address(path), uri=True, timeout=1.0)) as database:
                 answer = database.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -70,8 +70,17 @@ def tell_closed(path: object) -> None:
     warnings.warn(f"left out, as you may not read it: {path}", stacklevel=3)
 
 
+def tell_unread(error: OSError) -> None:
+    """Warn of what is left out, because it may not be read, or cannot."""
+    if isinstance(error, PermissionError):
+        tell_closed(error.filename)
+        return
+    reason = (error.strerror or str(error)).lower()
+    warnings.warn(f"left out, as it cannot be read ({reason}): {error.filename}", stacklevel=3)
+
+
 def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> list[str]:
-    """Names of all task tables, sorted; those that may not be read are left out, with a warning."""
+    """Names of all task tables, sorted; those that cannot be read are left out, with a warning."""
     found: set[str] = set()
     for kind in kinds:
         found.update(_tables_below(data_root / kind, "", MAX_TABLE_DEPTH))
@@ -81,10 +90,10 @@ def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> li
 def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
     try:
         names = list_names(folder)
-    except PermissionError as error:
+    except OSError as error:
         if not table:
             raise
-        tell_closed(error.filename)
+        tell_unread(error)
         return
     for name in names:
         child = folder / name
@@ -108,8 +117,8 @@ def find_days(data_root: Path, kind: str, table: str) -> Iterator[str]:
 def _names_within(folder: str | Path, closed: list[str] | None = None) -> list[str]:
     try:
         return list_names(folder)
-    except PermissionError as error:
-        tell_closed(error.filename)
+    except OSError as error:
+        tell_unread(error)
         if closed is not None:
             closed.append(os.fspath(folder))
         return []
@@ -125,7 +134,7 @@ def day_items(
         kind: of the items.
         table: theirs.
         day: `YYYY/MM/DD`.
-        closed: gets the day's folder where it may not be read, which is also warned of.
+        closed: gets the day's folder where it cannot be read, which is also warned of.
     """
     folder = os.path.join(data_root, kind, table, day)
     groups: dict[str, list[str]] = {}

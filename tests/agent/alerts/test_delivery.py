@@ -14,6 +14,8 @@ def test_delays_grow_and_are_spread() -> None:
     assert retry_delay(1, None, 0.0) == RETRY_FIRST_S / 2
     assert retry_delay(10_000, None, 1.0) == RETRY_MOST_S < GIVE_UP_S
     assert (retry_delay(1, 40.0, 1.0), retry_delay(1, 1e9, 1.0)) == (40.0, RETRY_MOST_S)
+    always_0 = [retry_delay(n, 0.0, 1.0) for n in (1, 3)]
+    assert always_0 == [RETRY_FIRST_S, 4 * RETRY_FIRST_S], "no end of requests"
 
 
 def test_batches() -> None:

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import wait_until
 
 from rla_agent.replicate import replicator_process
-from rla_agent.replicate.replicator_process import LOG_BYTES, ReplicatorProcess, rotate
+from rla_agent.replicate.replicator_process import LOG_BYTES, STEADY_S, ReplicatorProcess, rotate
 from rla_agent.replicate.status import replication_status
 
 
@@ -53,6 +53,25 @@ def test_a_worker_that_does_not_end_keeps_nobody_from_ending(
             worker.stop(0.0)
         assert process.wait(60) < 0
     assert worker.pid is None
+
+
+def test_a_worker_that_cannot_live_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it said last is its reason, until a later one lives long."""
+    (tmp_path / "replicate" / "hints.sock").mkdir(parents=True)
+    process = ReplicatorProcess(tmp_path)
+    process.start(100.0)
+    wait_until(lambda: process.pid is None, 30)
+    process.poll(101.0)
+    assert "hints.sock" in process.fault
+    assert "exit status 1" in process.fault
+    assert caplog.text.count("the replicator ends again and again") == 1
+    (tmp_path / "replicate" / "hints.sock").rmdir()
+    process.poll(200.0)
+    assert process.pid is not None
+    assert process.fault, "it may end at once again"
+    process.poll(200.0 + STEADY_S + 1)
+    assert process.fault == ""
+    process.stop()
 
 
 def test_a_long_log_is_put_aside(tmp_path: Path) -> None:

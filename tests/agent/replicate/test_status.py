@@ -94,6 +94,18 @@ def test_a_list_of_databases_that_cannot_be_read_is_told(state: Path) -> None:
         assert NOTHING not in as_text(found)
 
 
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "replicate").write_text("")
+    assert "databases.json" in replication_status(tmp_path)["error"]
+
+
+def test_a_database_that_no_replicator_has_begun_is_named(tmp_path: Path) -> None:
+    register(tmp_path, tmp_path / "data", tmp_path / "rla_config.yaml")
+    shown = as_text(replication_status(tmp_path))
+    assert f"{tmp_path}/data: nothing was sent yet" in shown
+    assert "no database is replicated" not in shown
+
+
 def test_where_nothing_is_replicated_it_says_so(tmp_path: Path) -> None:
     found = replication_status(tmp_path / "not there")
     assert "error" not in found

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from rla_client.database import open as open_database
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.fsck import find_faults
+from rla_client.database.lake.build import build as build_lake
 from rla_client.database.signatures import RACY_NS, Signatures
 
 
@@ -133,6 +135,30 @@ def test_broken_files_are_problems_of_their_run_only(root: Path, make_run: Calla
     assert good.problems == ()
     assert len(bad.problems) == 2
     assert all(index in problem for problem in bad.problems)
+
+
+@pytest.mark.parametrize(
+    "place", ["{run}/progress.csv", "{run}/progress.rank1.csv", "{run}", "{day}", "2026/12", "2027"]
+)
+def test_a_link_to_itself_hides_no_other_run(
+    root: Path, make_run: Callable[..., str], settle: Callable[[], None], place: str
+) -> None:
+    """What cannot be read at all, as after a fault of the disk, is left out alone."""
+    other, index = make_run(number=1), make_run(number=2)
+    path = root / "log" / "task" / place.format(run=index, day="2026/11/22")
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+    settle()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        database = open_database(root)
+        assert other in [record.index for record in database.records()]
+        assert other in [record.index for record in database.records()]
+        build_lake(root, time.time())
+    if index not in place.format(run=index, day=""):
+        assert any(str(path) in str(one.message) for one in told)
 
 
 def test_a_state_or_a_host_that_is_no_text(root: Path, make_run: Callable[..., str]) -> None:

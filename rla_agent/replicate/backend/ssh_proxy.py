@@ -1,0 +1,73 @@
+"""The way to a master through a command: ProxyJump and ProxyCommand of the ssh config.
+
+The command runs in a shell, as OpenSSH runs it, with a socket of ours as its stdin and stdout. What it says
+on stderr (the jump host's key has changed, no such program) is kept, for it is the reason when it ends.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from rla_client.contract.text.terminal_text import printable
+
+_READ_BYTES: Final = 4096
+_KEPT_BLOCKS: Final = 2
+_SHOWN_CHARS: Final = 300
+_LAST_WORDS_S: Final = 1.0  # for a command that ended, until all that it said has come
+
+
+class ProxySocket(socket.socket):
+    """Our end of a command's stdin and stdout; closing it ends the command."""
+
+    _process: subprocess.Popen[bytes]
+    _said: deque[bytes]
+    _reader: threading.Thread
+
+    @classmethod
+    def run(cls, command: str) -> ProxySocket:
+        """Start a command.
+
+        Raises:
+            OSError: there is no process or descriptor for it.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            made = cls(fileno=ours.detach())
+            try:
+                end = theirs.fileno()
+                made._process = subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {command}"], stdin=end, stdout=end, stderr=subprocess.PIPE
+                )
+            except BaseException:
+                socket.socket.close(made)
+                raise
+        made._said = deque(maxlen=_KEPT_BLOCKS)
+        made._reader = threading.Thread(target=made._listen, name="rla-ssh-proxy", daemon=True)
+        made._reader.start()
+        return made
+
+    def _listen(self) -> None:
+        """Read stderr to its end, so that a command that says much goes on; then reap it."""
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            while block := stderr.read1(_READ_BYTES):  # type: ignore[attr-defined]
+                self._said.append(block)
+        self._process.wait()
+
+    def last_words(self) -> str:
+        """The end of what the command said on stderr, as one line; empty where it said nothing."""
+        self._reader.join(_LAST_WORDS_S)
+        lines = b"".join(self._said).decode("utf-8", "replace").splitlines()
+        told = "; ".join(printable(line.strip()) for line in lines if line.strip("@ \t"))
+        return told if len(told) <= _SHOWN_CHARS else "…" + told[-_SHOWN_CHARS:]
+
+    def close(self) -> None:
+        """Close our end, and end the command."""
+        super().close()
+        with suppress(ProcessLookupError):
+            self._process.terminate()
