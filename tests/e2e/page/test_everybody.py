@@ -204,6 +204,7 @@ def test_without_a_run_each_page_says_what_to_do(
 
 def test_a_menu_lies_in_a_landmark(sweep: View) -> None:
     sweep.row(0).locator(".more-of").click()
+    sweep.page.get_by_role("menuitem").first.wait_for()
     assert sweep.page.locator("main [role=menu]").count() == 1
 
 
