@@ -457,7 +457,7 @@ def test_what_many_losses_say_leaves_room_for_the_curves(page_server: Serve, roo
 
 @pytest.mark.further
 def test_a_long_list_among_the_last_values_is_cut(page_server: Serve, root: Path, page: Page) -> None:
-    index = write_page_run(root, 0, {"loss/policy": [0.5], "vec": [str([0.25] * 1000)]})
+    index = write_page_run(root, 0, {"loss/policy": [0.5], "vec": [f'"{[0.25] * 1000}"']})
     page.goto(run_address(page_server(root), index))
     side = page.locator(".overview aside")
     row = side.get_by_role("row", name="vec [0.25")
