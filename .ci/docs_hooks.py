@@ -29,6 +29,7 @@ from rla_client.contract.layout import DEFAULT_LOG_TYPES
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]+)")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".ipynb": "python"}
+SEARCH_BOOST = {"faq.md": 8, "adr/": 0.3, "architecture.md": 0.3}  # who asks means the answer, not its design
 INSTEAD = {"rla_config.yaml": "reference/config.md", "docs/adr": "reference/decisions.md"}
 NUMBER = re.compile(r"^[\d_.]+$")
 
@@ -52,8 +53,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Send links to files of the repository to their pages."""
+    """Send links to files of the repository to their pages; have the search find answers first."""
     here = page.file.src_uri
+    for begin, boost in SEARCH_BOOST.items():
+        if here.startswith(begin):
+            page.meta["search"] = {"boost": boost}
 
     def target(match: re.Match[str]) -> str:
         source = outside(here, match["path"])

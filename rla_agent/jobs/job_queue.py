@@ -250,19 +250,21 @@ class JobQueue:
                 if error is None:
                     job.end()
                 else:
-                    _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
-                    self._drop(job, str(error))
+                    loss = self._drop(job, str(error))
+                    _log.error("a job of %s failed and is dropped: %s", name, loss)
                 changed.append(name)
         return changed
 
-    def _drop(self, job: _Pending, why: str) -> None:
+    def _drop(self, job: _Pending, why: str) -> Loss:
         job.end()
         row = job.row
         self._failed[row.stream, self._is_media(row.kind)] += 1
         fields = None
         with suppress(RlaError):  # of a row that makes no sense
             fields = unpack(row.fields)
-        self._losses.setdefault(row.stream, []).append(Loss(*of_job(row.kind, fields), why))
+        loss = Loss(*of_job(row.kind, fields), why)
+        self._losses.setdefault(row.stream, []).append(loss)
+        return loss
 
     def take_losses(self) -> dict[str, list[Loss]]:
         """What was dropped since the last call, by stream: for the commit that drops the jobs' rows, too."""

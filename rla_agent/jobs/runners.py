@@ -82,7 +82,7 @@ def _wait_for_root(context: JobContext) -> None:
         raise RetryLaterError(why_parked(context.opening.root))
 
 
-def _raise_undone(context: JobContext, name: str, result: JobResult) -> None:
+def _raise_undone(result: JobResult) -> None:
     """Have a job that was not done tried again, or dropped: a flush tells of it.
 
     Raises:
@@ -92,7 +92,7 @@ def _raise_undone(context: JobContext, name: str, result: JobResult) -> None:
     if result.outcome is JobOutcome.LATER:
         raise RetryLaterError(result.reason)
     if result.outcome in _UNDONE:
-        raise RlaError(f"{name} of {context.opening.title}: {result.outcome.value}: {result.reason}")
+        raise RlaError(f"{result.outcome.value}: {result.reason}")  # who tells of it names the file
 
 
 def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
@@ -112,7 +112,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
         if result.durable:
             retain(job, folder)
             return
-    _raise_undone(context, job.final_name, result)
+    _raise_undone(result)
 
 
 def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
@@ -141,7 +141,7 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
         except OSError as error:
             _retry_or_give_up(job, context, error)
     release(job, context.blobs)
-    _raise_undone(context, job.names[0], result)
+    _raise_undone(result)
 
 
 def media(kind: str, fields: dict[str, Any], context: JobContext) -> None:
@@ -151,7 +151,7 @@ def media(kind: str, fields: dict[str, Any], context: JobContext) -> None:
         return
     with _held_item(context, OTHER_RESULTS) as folder:
         result = run_figure(job, context.blobs, folder, context.opening.python)
-    _raise_undone(context, "/".join(job.name), result)
+    _raise_undone(result)
 
 
 def code(fields: dict[str, Any], context: JobContext) -> None:
@@ -163,7 +163,7 @@ def code(fields: dict[str, Any], context: JobContext) -> None:
         result = run_code(blob, context.blobs, folder, context.opening.root)
     if result.outcome is JobOutcome.REMOVED:
         _wait_for_root(context)
-    _raise_undone(context, "code", result)
+    _raise_undone(result)
 
 
 KINDS: dict[str, JobKind] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_CALLED = {"google": "protobuf", "torch": "PyTorch"}  # a module's name, where nobody knows it by that
+_CALLED = {"google": "protobuf", "torch": "PyTorch", "h11": "uvicorn"}  # a module, by its known name
 
 
 class RlaError(Exception):

@@ -3,7 +3,8 @@
 `rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
 that it never becomes the text that Python shows for it. Taken are the classes of `media/values` (`Image`,
 `Table`, …), DataFrames as tables, figures of matplotlib (their axes, seaborn's grids, pyplot itself), PIL
-images, figures of plotly, arrays that can only be an image, and lists of these. The recorders do the work:
+images, figures of plotly, arrays that can only be an image, and lists with these, of which anything else is
+told as lost. The recorders do the work:
 `results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an interactive page,
 `<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
 
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
 CHANNELS = (1, 3, 4)
 _IMAGE_DIMENSIONS = 3
+_LOOKED_AT = 64  # of a list, which may have a million numbers
 _SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
 _never: set[type] = set()  # kinds of values that were met and are no pictures
 
 
 def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line a kind
-    """Whether a value becomes a file, or is a list of such; raises nothing.
+    """Whether a value becomes a file, or is a list that has such among its first ones; raises nothing.
 
     Args:
         value: what was logged.
@@ -45,7 +47,7 @@ def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line
         return False
     if kind is list or kind is tuple:
         items: Any = value
-        return bool(items) and depth < MAX_DEPTH and all(is_media(item, depth + 1) for item in items)
+        return depth < MAX_DEPTH and any(is_media(item, depth + 1) for item in items[:_LOOKED_AT])
     if isinstance(value, LoggedValue):
         return True
     try:
@@ -112,10 +114,10 @@ def _cut(part: str) -> str:
     return part if len(raw) <= _SHOWN_BYTES else raw[:_SHOWN_BYTES].decode("utf-8", "ignore")
 
 
-def _named(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    if isinstance(value, list | tuple):
+def _named(name: str, value: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    if isinstance(value, list | tuple) and id(value) not in around:
         for number, one in enumerate(value):
-            yield from _named(f"{name}-{number}", one)
+            yield from _named(f"{name}-{number}", one, (*around, id(value)))
     else:
         yield name, value
 

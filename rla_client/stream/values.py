@@ -2,8 +2,8 @@
 
 Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their methods
 (`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an array that
-changes later does not change what was logged. `to_plain` never raises: a value that cannot be read becomes
-text that says so.
+changes later does not change what was logged. A value that cannot be read becomes text that says so; only
+an array that no row has room for is refused, before it is copied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from types import NoneType
 from typing import Any, TypeAlias
 
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError, FrameTooLargeError
+from rla_client.contract.spool.protocol import MAX_FRAME_BYTES
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
 MAX_DEPTH = 32  # of nested lists and dicts; deeper is shown as text (msgpack stops at 512)
@@ -35,6 +36,9 @@ def to_plain(value: object) -> PlainValue:
     (bool, int and float stay apart; NaN and infinities survive), larger arrays nested lists.
     Decimals and fractions become floats; complex numbers, dates, enums without a number or text of
     their own and anything else become text. Lone surrogates in text are written as `\udc80`.
+
+    Raises:
+        FrameTooLargeError: an array has more elements than a row has bytes; each takes one at least.
     """
     kind = type(value)
     if kind in _EXACT:
@@ -52,6 +56,8 @@ def to_plain(value: object) -> PlainValue:
         if (kind.__module__, kind.__name__) in _ITEM_NAMES and element_count(value) == 1:
             _ITEM_KINDS.add(kind)
         return plain_of(value, ())
+    except FrameTooLargeError:
+        raise
     except Exception:  # noqa: BLE001 - foreign code (__str__, item, …) may raise anything
         return text_of(value)
 
@@ -127,6 +133,8 @@ def _list(value: Iterable[object], path: tuple[int, ...]) -> PlainValue:
 def _plain_item(item: object, path: tuple[int, ...]) -> PlainValue:
     try:
         return plain_of(item, path)
+    except FrameTooLargeError:
+        raise
     except Exception:  # noqa: BLE001 - one bad element must not turn the whole list into text
         return text_of(item)
 
@@ -143,7 +151,13 @@ def _from_array(value: object, path: tuple[int, ...]) -> object:
     kind = getattr(array.dtype, "kind", "")
     if kind in {"m", "M"}:  # item() of datetime64[ns] would be a bare count
         array = array.astype(str)
-    if element_count(array) != 1:
+    count = element_count(array)
+    if count > MAX_FRAME_BYTES:
+        raise FrameTooLargeError(
+            f"an array of {count} values is too large for a row; log rla_client.Histogram of it, or write it"
+            " to a file in exp_manager.results_dir"
+        )
+    if count != 1:
         return _list(array.tolist(), path)
     if hasattr(array, "mask"):  # item() of a masked value is what lies below the mask
         return plain_of(array.ravel().tolist()[0], (*path, id(value)))

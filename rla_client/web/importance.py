@@ -225,10 +225,12 @@ class _Axis:
 
     def ruler(self) -> list[list[Any]]:
         """What stands beside the axis: [[place, text], …]."""
+        if self.high == self.low:  # where `scaled` puts all runs
+            return [[0.5, self.texts[0][:MAX_TICK_TEXT] if self.texts else f"{self.low:.4g}"]]
         if not self.texts:
-            return [[0, f"{self.low:.4g}"], [1, f"{self.high:.4g}"]] if self.high > self.low else []
+            return [[0, f"{self.low:.4g}"], [1, f"{self.high:.4g}"]]
         step = -(-len(self.texts) // MAX_TICKS)
-        last = max(len(self.texts) - 1, 1)
+        last = len(self.texts) - 1
         return [[at / last, text[:MAX_TICK_TEXT]] for at, text in enumerate(self.texts) if at % step == 0]
 
 

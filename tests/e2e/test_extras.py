@@ -70,7 +70,13 @@ def test_metrics_are_those_that_pandas_reads(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "extra"), [(("export", "x.csv"), "read"), (("plot",), "plot"), (("web",), "web")]
+    ("words", "extra"),
+    [
+        (("export", "x.csv"), "read"),
+        (("export", "x.parquet"), "parquet"),  # which brings pandas, too
+        (("plot",), "plot"),
+        (("web",), "web"),
+    ],
 )
 def test_a_command_says_what_to_install(root: Path, words: tuple[str, ...], extra: str) -> None:
     done = python(RLA, *words, "--data-root", str(root))
@@ -109,6 +115,8 @@ def test_a_call_says_what_to_install(code: str, extra: str) -> None:
 def test_libraries_are_called_what_they_are_known_by() -> None:
     with pytest.raises(MissingExtraError, match="x needs protobuf: pip install"), extra("tensorboard", "x"):
         raise ModuleNotFoundError(name="google")
+    with pytest.raises(MissingExtraError, match="x needs uvicorn: pip install"), extra("web", "x"):
+        raise ModuleNotFoundError(name="h11")
 
 
 def test_a_saver_tells_at_once_that_it_cannot_save() -> None:

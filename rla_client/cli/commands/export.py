@@ -14,7 +14,7 @@ from rla_client.cli.registration import TAKE, add_command
 from rla_client.cli.selection import Selection, takes_runs
 from rla_client.contract.errors import ArgumentError
 from rla_client.database.curves.rank_tables import parse_ranks, rank_notes
-from rla_client.database.text.table_files import TableFormat, write_table
+from rla_client.database.text.table_files import TableFormat, writable_format, write_table
 
 
 def register(app: typer.Typer) -> None:
@@ -59,6 +59,7 @@ def export(
         facts: dict[str, object] = {"file": str(out), "runs": len(folders)}
         print_done(facts, f"{out}: event files of {len(folders)} run(s)", as_json=as_json)
         return
+    written = writable_format(out, form)
     out.parent.mkdir(parents=True, exist_ok=True)
     if samples:
         frame = samples_frame(database.data_root, records)
@@ -69,7 +70,7 @@ def export(
         told = rank_notes(parse_ranks(ranks), frame_shares(frame))
     else:
         frame = database.frame(records).dropna(axis=1, how="all")
-    written = write_table(frame, out, form)
+    write_table(frame, out, written)
     from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
 from urllib.parse import quote
 
 import typer
@@ -15,7 +15,7 @@ from rla_client.cli.open_database import open_database
 from rla_client.cli.options import AsJson, DataRoot, RunArgument, TableOption
 from rla_client.cli.output import print_done, say
 from rla_client.cli.registration import LOOK, add_command
-from rla_client.contract.errors import ArgumentError, extra
+from rla_client.contract.errors import ArgumentError, NoSuchRunError, extra
 from rla_client.contract.layout import CHECKPOINT, CODE, LOG, OTHER_RESULTS
 from rla_client.contract.process.screen import has_screen
 
@@ -42,7 +42,12 @@ def open_run(
     as_json: AsJson = False,
 ) -> None:
     """Print where a run's files are, and open them where there is a screen; page: in the browser, live."""
-    found = open_database(data_root).find(run, table)
+    try:
+        found = open_database(data_root).find(run, table)
+    except NoSuchRunError as error:
+        if run not in get_args(Part):
+            raise
+        raise NoSuchRunError(f"{str(error).splitlines()[0]}\nhint: rla open @last {run}") from None
     if part == "page":
         if as_json:
             raise ArgumentError("a page has no JSON\nhint: rla show RUN --json")

@@ -68,9 +68,20 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
             print(message(), end="")  # noqa: T201
         else:
             path = getattr(getattr(error, "ctx", None), "command_path", "")
-            tell_error(_with_hint(message(), getattr(error, "possibilities", None) or [], path))
+            meant = _as_value(error) or getattr(error, "possibilities", None) or []
+            tell_error(_with_hint(message(), meant, path))
         sys.exit(getattr(error, "exit_code", EXIT_USAGE))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _as_value(error: Exception) -> list[str]:
+    """Options of which an unknown option is a value: `--format latex` for `--latex`."""
+    word = getattr(error, "option_name", None)
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    if not isinstance(word, str) or not word.startswith("--") or command is None:
+        return []
+    options = [one for one in command.params if word[2:] in getattr(one.type, "choices", ())]
+    return [f"{max(one.opts, key=len)} {word[2:]}" for one in options]
 
 
 def _with_hint(message: str, options: Sequence[str], path: str) -> str:

@@ -23,34 +23,33 @@ FORMATS: dict[str, TableFormat] = {
 }  # of a file with a table
 
 
-def write_table(frame: pd.DataFrame, path: Path, form: TableFormat | None) -> str:
-    """Write a DataFrame whole or not at all.
-
-    Args:
-        frame: rows.
-        path: the file; its folder exists.
-        form: csv, jsonl or parquet; None goes by the file's ending.
-
-    Returns:
-        The form.
+def writable_format(path: Path, form: TableFormat | None) -> TableFormat:
+    """The form of a file that is to be written; None goes by its ending. Asked before anything is read.
 
     Raises:
         ArgumentError: an unknown form.
-        DatabaseError: parquet without a library for it.
+        MissingExtraError: parquet without a library for it.
     """
     chosen = form or FORMATS.get(path.suffix)
     if chosen is None:
         message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
         raise ArgumentError(message)
+    if chosen == "parquet":
+        with extra("parquet", "rla export FILE.parquet"):
+            import pyarrow as pa  # noqa: F401 - pandas' own message does not name the extra
+    return chosen
+
+
+def write_table(frame: pd.DataFrame, path: Path, form: TableFormat) -> None:
+    """Write a DataFrame whole or not at all; the file's folder exists."""
     with replacing(path, durable=False) as temp:
-        if chosen == "csv":
+        if form == "csv":
             with temp.open("w", encoding="utf-8", newline="") as file:
                 _with_tags_as_text(frame).to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
-        elif chosen == "jsonl":
+        elif form == "jsonl":
             _write_jsonl(frame, temp)
         else:
             _write_parquet(frame, temp)
-    return chosen
 
 
 def _with_tags_as_text(frame: pd.DataFrame) -> pd.DataFrame:
@@ -83,6 +82,4 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
             plain[name] = plain[name].map(
                 lambda value: value if isinstance(value, str) else json.dumps(value, default=str)
             )
-    with extra("parquet", "parquet"):
-        import pyarrow as pa  # noqa: F401 - pandas' own message does not name the extra
     plain.to_parquet(path, index=False)

@@ -145,7 +145,10 @@ class Logger:
             if is_media(value):
                 self.save_media(key, value)
                 return
-            given, value = value, to_plain(value)
+            try:
+                given, value = value, to_plain(value)
+            except FrameTooLargeError as error:
+                raise FrameTooLargeError(f"{key}: {error}") from None
             if type(value) not in PLAIN_TYPES:
                 self._warn_no_scalar(key, value, given)
         if exclude is not None or freq is not None:

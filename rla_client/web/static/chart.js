@@ -11,6 +11,7 @@ const BEHIND = 0.35;  // values as they were recorded, behind a smoothed curve
 const NAMED = 14;  // curves that the tip names
 const DAY_S = 86_400;
 const MOST_POWERS = 8;
+const [TEXT_WIDTH, TEXT_HEIGHT] = [44, 14];  // pixels that the text of a tick takes, about
 export const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
 
 /** A colour or another value of the style sheet. */
@@ -21,13 +22,17 @@ const given = (value) => value !== null && value !== undefined;
 /** Whether a series has points that no line reaches: one alone. */
 const lonely = (column) => column.some(given) && column.findIndex(given) === column.findLastIndex(given);
 
-/** Ticks of a logarithmic axis (uPlot's own never end for some ranges): powers of ten, of few also twice and five times them. */
-function powers(low, high) {
+/**
+ * Ticks of a logarithmic axis (uPlot's own never end for some ranges): powers of ten, of few also twice and five times them where
+ * there is room. `most`: how many texts have room beside each other.
+ */
+function powers(low, high, most) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.min(Math.ceil(Math.log10(high)), 308)];
-  const by = Math.ceil((last - first + 1) / MOST_POWERS);
+  const by = Math.ceil((last - first + 1) / Math.max(Math.min(MOST_POWERS, most), 2));
+  const fine = last - first <= 3 && Math.log10(2) * most >= Math.log10(high / low);  // the least distance is that from 1 to 2
   const ticks = [];
   for (let at = first; at <= last; at += by) {
-    for (const times of last - first > 3 ? [1] : [1, 2, 5]) ticks.push(Number(`${times}e${at}`));
+    for (const times of fine ? [1, 2, 5] : [1]) ticks.push(Number(`${times}e${at}`));
   }
   const found = ticks.filter((tick) => tick >= low && tick <= high);
   return found.length > 1 ? found : [0, 1, 2, 3].map((part) => low + (high - low) * part / 3);
@@ -99,11 +104,11 @@ export class Chart {
   axes() {
     const { x, xTicks, logX, logY, yText = shortText, incrs, rulers } = this.options;
     const time = (value) => timeText(value).slice(...(this.plot.scales.x.max - this.plot.scales.x.min > DAY_S ? [5, 16] : [11]));
-    const log = { splits: (_u, _axis, low, high) => powers(low, high), filter: (_, splits) => splits };
-    const split = xTicks ? { splits: () => xTicks.map(([at]) => at) } : logX ? log : { space: x === "timestamp" ? 90 : 60 };
+    const log = (side, room) => ({ splits: (u, _axis, low, high) => powers(low, high, Math.floor(u.bbox[side] / devicePixelRatio / room)), filter: (_, splits) => splits });
+    const split = xTicks ? { splits: () => xTicks.map(([at]) => at) } : logX ? log("width", TEXT_WIDTH) : { space: x === "timestamp" ? 90 : 60 };
     return [
       this.axis("x", 28, xTicks ? (value) => this.xText(value) : x === "timestamp" ? time : shortText, split),
-      this.axis("y", yText === shortText ? 54 : 82, yText, { incrs, show: !rulers, ...(logY ? log : {}) }),
+      this.axis("y", yText === shortText ? 54 : 82, yText, { incrs, show: !rulers, ...(logY ? log("height", TEXT_HEIGHT) : {}) }),
     ];
   }
 

@@ -21,7 +21,7 @@ export function openMenu(button, label, items) {
   } }, choices);
   const beside = (event) => { if (!node.contains(event.target)) close(false); };
   addEventListener("pointerdown", beside, true);
-  document.body.append(node);
+  document.getElementById("page").append(node);  // in a landmark, for those who go from one to the next
   const box = button.getBoundingClientRect();
   node.style.left = `${Math.max(Math.min(box.left, innerWidth - node.offsetWidth - 6), 2)}px`;
   node.style.top = `${box.bottom + node.offsetHeight + 4 > innerHeight ? Math.max(box.top - node.offsetHeight - 2, 2) : box.bottom + 2}px`;

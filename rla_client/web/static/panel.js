@@ -126,7 +126,7 @@ export class Panel {
     this.chart = null;
     fill(this.box);
     this.box.style.height = `${this.height}px`;
-    const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs have no ${head.metric}` : "";
+    const lacking = head.lacking ? `${head.lacking} of ${head.lacking + head.curves.reduce((sum, curve) => sum + (curve.numbers?.length ?? 1), 0)} runs ha${head.lacking === 1 ? "s" : "ve"} no ${head.metric}` : "";
     const series = this.base.slice(1);
     const below = logY && !head.options && series.some((ys) => ys.some((y) => y !== null && y <= 0)) ? "values of 0 and below are left out: log y" : "";
     const ends = clip && !head.options ? withoutOutliers(logY ? series.map((ys) => ys.filter((y) => y > 0)) : series) : null;

@@ -10,6 +10,7 @@ import { distributions, inlineMedia } from "./run_media.js";
 import { systemCharts } from "./system.js";
 
 const MAX_SHOWN = 500;  // rows of a table of names and values
+const MAX_CHARS = 200;  // of a value in it: a list may have thousands
 
 /** Fill the tab; gives what is told of later news: {update(run)}. */
 export function overviewTab(context) {
@@ -20,9 +21,13 @@ export function overviewTab(context) {
   const listed = h("div", {});
   const words = h("input", { type: "search", placeholder: "find a name or value", "aria-label": "Search in parameters and values", value: query.get("find") ?? "",
     oninput: later(() => { save({ find: words.value }); parameters(); update(run()); }, 120) });
+  const valueText = (value) => {
+    const text = typeof value === "number" ? numberText(value) : String(value);
+    return text.length > MAX_CHARS ? h("span", { title: `${text.length} characters; the file of the run has all` }, `${text.slice(0, MAX_CHARS)}…`) : text;
+  };
   const pairs = (all) => {
     const found = all.filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(words.value.toLowerCase()));
-    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value]) => [name, { class: "mono", node: typeof value === "number" ? numberText(value) : String(value) }])),
+    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value]) => [name, { class: "mono", node: valueText(value) }])),
       found.length > MAX_SHOWN && h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more; search for the one you want`),
       !found.length && h("p", { class: "dim" }, all.length ? "none fits" : "none")];
   };

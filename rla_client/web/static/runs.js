@@ -19,7 +19,7 @@ const MOST_COMPARED = 2000;  // runs up to which the page asks by itself what di
 const MOST_LIKELY = 2;
 const MOST_DIFFERING = 100;
 const NARROWEST = 120;  // pixels of the list
-const SHARE = 0.45;  // of the page that the list takes by itself, at most
+const SHARE = 0.47;  // of the page that the list takes by itself, at most
 const LIST_WIDTH = "rla-list-width";
 
 class Runs {
@@ -83,7 +83,8 @@ class Runs {
     const rows = this.rows();
     const own = this.store.own(rows);
     const several = (field) => new Set(rows.map((row) => row[field])).size > 1;
-    const fixed = ["run", ...(offline || this.group ? [] : ["trend"]), ...own.metrics.slice(0, MOST_LIKELY), ...(several("table") || several("place") ? ["table"] : []), "state"];
+    const values = [...(offline || this.group ? [] : ["trend"]), ...own.metrics.slice(0, MOST_LIKELY), ...(several("table") || several("place") ? ["table"] : [])];
+    const fixed = ["run", ...(this.group ? [...values, "state"] : ["state", ...values])];  // the states of a group are long
     const tags = rows.some((row) => row.tags.some((tag) => tag !== ARCHIVED)) ? ["tags"] : [];
     const notes = rows.some((row) => row.note) ? ["note"] : [];
     const differing = rows.length > 1 ? [...this.differingTracked, ...this.differing] : own.tracked;
@@ -354,17 +355,18 @@ class Runs {
     this.folder.setAttribute("aria-expanded", String(!folded));
   }
 
-  /** Give the list the width of its columns, or the one that the user chose. */
-  fitList(columns) {
+  /** Give the list the width of whole columns (a number that is cut reads as another one), or the one that the user chose. */
+  fitList(ends) {
     const chosen = Number(memory.get(LIST_WIDTH));
-    const basis = `${Math.max(chosen || Math.min(columns, Math.round(innerWidth * SHARE)), NARROWEST)}px`;
+    const most = Math.round(innerWidth * SHARE);
+    const basis = `${Math.max(chosen || (ends.findLast((end) => end <= most) ?? most), NARROWEST)}px`;
     if (this.left.style.flexBasis !== basis) this.left.style.flexBasis = basis;
   }
 
   /** What makes the list wider, by mouse or by keys; a double click lets its columns say how wide it is. */
   divider() {
     const { left } = this;
-    const wide = (width) => { memory.set(LIST_WIDTH, String(Math.max(width, NARROWEST))); this.fitList(0); };
+    const wide = (width) => { memory.set(LIST_WIDTH, String(Math.max(width, NARROWEST))); this.fitList([]); };
     return grip("Width of the list", () => left.clientWidth, wide, { class: "divider", title: "Drag to make the list wider; double-click: as wide as its columns", ondblclick: () => { memory.set(LIST_WIDTH, ""); this.table.update(); } });
   }
 

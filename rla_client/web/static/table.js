@@ -31,7 +31,7 @@ function unevenText(rows) {
 }
 
 /**
- * The table. `view` has store, name(row), pinned, sparklines, fitList(pixels), columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
+ * The table. `view` has store, name(row), pinned, sparklines, fitList(where each column ends), columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
  * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), open groups.
  */
 export class Table {
@@ -81,7 +81,8 @@ export class Table {
 
   setWidths() {
     this.box.style.setProperty("--columns", `${SIDE}px ${this.widths.map((width) => `${width}px`).join(" ")}`);
-    this.view.fitList(this.widths.reduce((sum, width) => sum + width, SIDE) + this.box.offsetWidth - this.box.clientWidth);
+    let edge = SIDE + this.box.offsetWidth - this.box.clientWidth;
+    this.view.fitList(this.widths.map((width) => (edge += width)));
   }
 
   /** Make a column as wide as the user wants it; it stays so. */

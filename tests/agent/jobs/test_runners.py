@@ -13,6 +13,8 @@ from support.spooled import bare_opening
 
 from rla_agent.jobs.job_queue import JobContext, RetryLaterError
 from rla_agent.jobs.runners import KINDS
+from rla_client.contract.errors import RlaError
+from rla_client.contract.spool.losses import Loss, of_job
 
 
 def context_of(desk: Any) -> JobContext:
@@ -47,3 +49,14 @@ def test_bytes_that_cannot_be_opened_now_are_not_lost(
             KINDS["checkpoint"].run(job.encode(), context_of(desk))
     KINDS["checkpoint"].run(job.encode(), context_of(desk))
     assert desk.names() == ["checkpoint_1.pt"]
+
+
+def test_a_loss_names_its_file_once(desk: Any) -> None:
+    job = desk.raw_blob(b"x" * 1000)
+    (desk.blobs / "one.raw").unlink()
+    fields = job.encode()
+    with pytest.raises(RlaError) as caught:
+        KINDS["checkpoint"].run(dict(fields), context_of(desk))
+    told = str(Loss(*of_job("checkpoint", fields), str(caught.value)))
+    assert told.startswith("checkpoint checkpoint_1.pt: lost: ")
+    assert told.count("checkpoint_1.pt") == 1

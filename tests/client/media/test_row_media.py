@@ -116,12 +116,24 @@ def test_what_is_no_picture(value: object) -> None:
     assert not is_media(value), "as it is remembered"
 
 
-def test_a_list_that_contains_itself_is_no_picture() -> None:
+def test_a_list_that_contains_itself_ends(run: Any, current: Logger) -> None:
     image = np.zeros((8, 8, 3), np.uint8)
     endless: list[object] = [image]
     endless.append(endless)
-    assert not is_media(endless)
     assert is_media([[image], image])
+    assert rla_client.log({"all": endless}, step=1) == {}
+    run.work()
+    assert run.files == ["1-all-0.png"]
+    assert "picture all-1 is lost" in run.warnings[0]
+
+
+def test_of_a_list_with_pictures_what_is_none_is_lost_and_no_text_of_an_object_is_kept(
+    run: Any, current: Logger
+) -> None:
+    assert rla_client.log({"all": [3, rla_client.Image(np.zeros((8, 8, 3), np.uint8))]}, step=1) == {}
+    run.work()
+    assert run.files == ["1-all-1.png"]
+    assert "all-0 is lost" in run.warnings[0]
 
 
 def test_a_property_that_raises_makes_no_picture() -> None:

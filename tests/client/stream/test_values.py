@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.contract.errors import FrameTooLargeError
 from rla_client.contract.spool.protocol import pack, unpack
 from rla_client.stream.param_values import plain_hyper_param
 from rla_client.stream.values import MAX_INT_BITS, to_plain
@@ -137,6 +138,13 @@ def test_what_contains_itself_ends() -> None:
 def test_integers_without_end_are_shown() -> None:
     assert to_plain(1 << MAX_INT_BITS) == hex(1 << MAX_INT_BITS)
     assert unpack(pack(to_plain((1 << MAX_INT_BITS) - 1))) == (1 << MAX_INT_BITS) - 1
+
+
+@pytest.mark.parametrize("wrap", [lambda array: array, lambda array: [1, array]])
+def test_an_array_that_no_row_has_room_for_is_refused_before_it_is_copied(wrap: Any) -> None:
+    array = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 20, 1 << 20), (0, 0))  # of a byte
+    with pytest.raises(FrameTooLargeError, match=r"1099511627776 values is too large for a row; log rla_"):
+        to_plain(wrap(array))
 
 
 def test_a_tensor_without_data_is_text() -> None:

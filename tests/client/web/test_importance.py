@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_hostile, write_page_run
 from support.page_view import View, box_of
 
-from rla_client.web.importance import ranks, uncertainty, weigh
+from rla_client.web.importance import _Axis, ranks, uncertainty, weigh
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -74,6 +74,13 @@ def test_an_importance_has_an_interval_and_chance_is_told() -> None:
     assert 0.85 <= np.mean(noise) <= 1.0, "of noise one in twenty is above"
     few = uncertainty(values[:8], clear[:8])
     assert few[0][1] - few[0][0] > high - low
+
+
+@pytest.mark.parametrize("values", [["sac", None, "sac"], [0.5, 0.5, None]])
+def test_an_axis_of_one_value_names_it_where_its_runs_are(values: list[Any]) -> None:
+    axis = _Axis(values)
+    assert np.nanmin(axis.scaled()) == np.nanmax(axis.scaled()) == 0.5
+    assert axis.ruler() == [[0.5, str(values[0])]]
 
 
 def test_the_most_important_comes_first(page_server: Serve, root: Path) -> None:

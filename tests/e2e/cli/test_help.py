@@ -91,6 +91,7 @@ def test_without_a_command_the_first_five(programs: dict[str, Any]) -> None:
         (("rla", "ls", "--grup", "lr"), "did you mean --group or --run?"),
         (("rla", "compare", "--wher", "lr > 1"), "did you mean --where?"),
         (("rla", "ls", "--hlp"), "did you mean --help?"),
+        (("rla", "table", "--latex"), "did you mean --format latex?"),
         (("rla", "show", "a", "b", "c"), "rla show --help"),
         (("rla", "ls", "--limit", "many"), "rla ls --help"),
         (("rla-agent", "statsu"), "did you mean 'status' or 'start' or 'restart'?"),

@@ -169,6 +169,27 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(sweep: View, query: str) ->
     assert box["x"] + box["width"] <= 360
 
 
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (820, 1180), (420, 800)])
+def test_the_state_of_a_run_is_seen_at_any_width(
+    page_server: Serve, root: Path, page: Page, width: int, height: int
+) -> None:
+    for number in range(3):
+        params = {"lr": 0.0003, "seed": number}
+        write_page_run(root, number, {"perf/return": [1.0, 2.0]}, params=params, table=f"t{number}")
+    page.set_viewport_size({"width": width, "height": height})
+    view = View(page, page_server(root))
+    state = box_of(view.row(0).locator(".state"))
+    left = box_of(page.locator("#runs-table"))
+    assert state["x"] + state["width"] <= left["x"] + left["width"]
+    if width > 900:
+        heads = [box_of(head) for head in page.locator(".row.head .cell").all()]
+        edge = left["x"] + left["width"]
+        assert all(not one["x"] < edge - 2 < one["x"] + one["width"] - 2 for one in heads), "no number is cut"
+    page.get_by_role("button", name="Columns").click()
+    show = box_of(page.locator("dialog").get_by_role("button", name="Show"))
+    assert 0 <= show["x"] < show["x"] + show["width"] <= width, "the dialog is not clipped"
+
+
 @pytest.mark.parametrize(
     ("where", "text"),
     [("#/runs", "Start one"), ("#/compare", "Choose runs"), ("#/runs?tab=parameters", "Start one")],
@@ -179,6 +200,12 @@ def test_without_a_run_each_page_says_what_to_do(
     (root / "log").mkdir(parents=True)
     page.goto(f"{page_server(root).url}{where}")
     page.get_by_text(text).first.wait_for()
+
+
+def test_a_menu_lies_in_a_landmark(sweep: View) -> None:
+    sweep.row(0).locator(".more-of").click()
+    sweep.page.get_by_role("menuitem").first.wait_for()
+    assert sweep.page.locator("main [role=menu]").count() == 1
 
 
 def test_a_legend_is_large_enough_to_click(sweep: View) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from support.page_lab import PageServer
 from support.page_runs import HOSTILE, LiveRun, write_hostile, write_page_run
+from support.page_view import box_of
 from support.waiting import wait_until
 from support.written_runs import write_run
 
@@ -455,6 +456,17 @@ def test_what_many_losses_say_leaves_room_for_the_curves(page_server: Serve, roo
 
 
 @pytest.mark.further
+def test_a_long_list_among_the_last_values_is_cut(page_server: Serve, root: Path, page: Page) -> None:
+    index = write_page_run(root, 0, {"loss/policy": [0.5], "vec": [f'"{[0.25] * 1000}"']})
+    page.goto(run_address(page_server(root), index))
+    side = page.locator(".overview aside")
+    row = side.get_by_role("row", name="vec [0.25")
+    row.wait_for()
+    assert box_of(row)["height"] < 300
+    name = side.get_by_role("cell", name="loss/policy")
+    assert box_of(name)["height"] < 30, "a name is not broken inside a word"
+
+
 def test_numbers_of_a_table_stand_below_their_heads(run: RunView) -> None:
     (run.root / "results" / TABLE / run.index / "5-scores.csv").write_text("name,score\na,1.5\n")
     run.open("tab=tables&table=5-scores.csv")

@@ -23,6 +23,7 @@ def test_the_folder_of_each_part_is_printed(rla: Rla, root: Path, make_run: Make
     make_run(number=1, kinds=("log",))
     lacking = rla("open", "@last", "code", *where)
     assert (lacking.returncode, "has no code" in lacking.stderr) == (1, True)
+    assert "hint: rla open @last code" in rla("open", "code", *where).stderr
 
 
 def test_a_window_opens_on_a_screen_but_not_over_ssh(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
