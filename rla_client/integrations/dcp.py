@@ -101,7 +101,7 @@ class RLAStorageWriter(FileSystemWriter):
         self._sent: _Save | None = None  # by the process that has the run, where another one saves
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the process that saves where `async_save` is told to use one; it has no run."""
+        """For the process in which torch's `async_save` may save, which has no run."""
         return {**self.__dict__, "_sent": self._sent or self._save_now()}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:

@@ -253,7 +253,7 @@ def make_lab(tmp_path: Path, places: Places, master: Sshd) -> Iterator[Callable[
     made: list[Machine] = []
 
     def make(count: int) -> Lab:
-        config = {"SEND_LOG_FILE": True, "REMOTE_SETTING": master.remote(), "AGENT": {"autostart": False}}
+        config = {"SEND_LOG_FILE": True, "REMOTE_SETTING": master.remote()}
         made.extend(Machine(tmp_path, places.runtime, host, config) for host in ("node-a", "node-b")[:count])
         for machine in made:
             machine.see_nothing_of(*made)

@@ -64,7 +64,7 @@ for written in pickle.load(sys.stdin.buffer):
 
 
 def test_a_process_without_the_run_saves(folder: Path) -> None:
-    """As `async_save` does it, told to use a process."""
+    """As torch does where `async_save` saves in a process of its own."""
     exp_manager.new_saver(max_to_keep=2)
     writers = []
     for step in range(3):
