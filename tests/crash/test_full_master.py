@@ -57,7 +57,7 @@ def test_a_master_that_is_read_only_for_a_while(tmp_path: Path, protocol: str) -
     server = Sshd(tmp_path / "sshd")
     root = server.root
     subprocess.run(["mount", "-t", "tmpfs", "rla-test", str(root)], check=True)
-    remote = {"file_transfer_protocol": "folder", "remote_data_root": str(root)}
+    remote: dict[str, object] = {"file_transfer_protocol": "folder", "remote_data_root": str(root)}
     node = Node(tmp_path / "node", remote if protocol == "folder" else server.start().remote())
     try:
         register(node.state, node.root, node.config)
