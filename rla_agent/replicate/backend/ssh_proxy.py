@@ -1,4 +1,6 @@
-"""The way to a master through a command: a `ProxyJump` or `ProxyCommand` of the ssh config.
+"""The way to a master through a command.
+
+ProxyJump and ProxyCommand of the ssh config name it.
 
 The command runs in a shell, as OpenSSH runs it, with a socket of ours as its stdin and stdout. What it says
 on stderr (the jump host's key has changed, no such program) is kept, for it is the reason when it ends.

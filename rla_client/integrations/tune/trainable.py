@@ -114,8 +114,9 @@ def _open_here(data: RunData) -> None:
             if earlier is None:
                 open_run(data)
             elif any(Path(earlier.folder(CHECKPOINT)).glob(f"{CHECKPOINT_NAME}_*")):
-                table, _config, root = data.setup.configured()
-                continue_at(data, prepare(root, table, earlier, None, CHECKPOINT_NAME, autostart=True))
+                table, config, root = data.setup.configured()
+                autostart = config.agent.autostart
+                continue_at(data, prepare(root, table, earlier, None, CHECKPOINT_NAME, autostart=autostart))
             else:
                 _append_to_trial(data)
         except StillWritingError:
