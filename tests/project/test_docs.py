@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def test_the_search_finds_answers_by_the_words_of_who_asks(site: Path) -> None:
     with chromium() as browser:
         page = browser.new_page()
         for words, heading in asked.items():
-            found = wait_until(lambda words=words: finds(page, site, words), 60, f"a result for {words!r}")
+            found = wait_until(partial(finds, page, site, words), 60, f"a result for {words!r}")
             assert heading in found.partition(" more on this page")[0], (words, found)
 
 
