@@ -8,7 +8,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -214,36 +213,6 @@ def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
         found = wait_until(lambda: finds(page, site, "save_checkpoint"), 60, "a result of the search")
         assert "save_checkpoint" in found
     assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
-
-
-@pytest.mark.slow
-@pytest.mark.further
-@pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
-def test_the_search_finds_answers_by_the_words_of_who_asks(site: Path) -> None:
-    asked = {
-        "delete a run": "How do I delete a run?",
-        "rename a run": "How do I rename a run, or give it a tag or a note?",
-        "add a note": "How do I rename a run, or give it a tag or a note?",
-        "compare last 10 runs": "How do I compare the last ten runs?",
-        "filter by commit": "How do I find runs by date, or by git commit?",
-        "runs by date": "How do I find runs by date, or by git commit?",
-        "code diff": "Which code did a run have, and what changed since?",
-        "latex table error bars": "How do I get a LaTeX table with error bars over seeds?",
-        "plot for a paper": "How do I get a plot for a paper?",
-        "smooth curves": "How do I smooth a curve?",
-        "pandas dataframe": "How do I use pandas?",
-        "share with supervisor": "How do I share results with my supervisor?",
-        "notification on my phone": "Can I get a message on my phone?",
-        "hide a run": "How do I pin, hide or archive runs?",
-        "3d point cloud": "How do I log a confusion matrix, a histogram, a table or a 3-D point cloud?",
-        "GPU memory": "Where do I see GPU memory?",
-        "no internet": "Does it work without internet, or with files on NFS?",
-    }
-    with chromium() as browser:
-        page = browser.new_page()
-        for words, heading in asked.items():
-            found = wait_until(partial(finds, page, site, words), 60, f"a result for {words!r}")
-            assert heading in found.partition(" more on this page")[0], (words, found)
 
 
 def finds(page: Any, site: Path, words: str) -> str:
