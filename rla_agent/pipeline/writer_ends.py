@@ -1,13 +1,15 @@
 """Ends of the processes that write streams, as far as the kernel tells them to one that is no parent.
 
 Linux 6.15 and later give the exit status to whoever held a descriptor of the process when it ended. Which of
-them the kernel killed for lack of memory, its counts tell (`oom_kills`): those of a look `LOOK_S` to twice
-that before the end are compared with those after it, so that an earlier kill is not taken for this one.
+them the kernel killed for lack of memory, its counts tell (`oom_kills`): those of the oldest of the last
+`LOOKS` looks, one each `LOOK_S`, are compared with those after the end. The kernel counts when it decides; a
+process of 20 GiB then took 5 s to be gone. A kill long before is not taken for this one.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +21,17 @@ from rla_client.contract.spool.segments import MAX_HOLDER_BYTES
 from rla_client.contract.spool.writer_liveness import LOCK_NAME, process_lives
 
 LOOK_S = 4.0
+LOOKS = 4
 MAX_WATCHED = 256  # processes: each takes a descriptor
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One process: its descriptor, its control groups, the counts of the last two looks."""
+    """One process: its descriptor, its control groups, the counts of the last looks, oldest first."""
 
     descriptor: int
     groups: list[Path]
-    latest: KillCounts
-    before: KillCounts
+    counts: deque[KillCounts]
 
 
 class WriterEnds:
@@ -54,7 +56,7 @@ class WriterEnds:
             except OSError:
                 os.close(descriptor)
                 return
-            self._watched[stream] = _Watched(descriptor, groups, counts, counts)
+            self._watched[stream] = _Watched(descriptor, groups, deque([counts], maxlen=LOOKS))
 
     def look(self, now: float) -> None:
         """Count again, each `LOOK_S`; `now` is monotonic."""
@@ -66,7 +68,7 @@ class WriterEnds:
             key = str(one.groups[:1])
             if key not in known:
                 known[key] = count_kills(one.groups)
-            one.before, one.latest = one.latest, known[key]
+            one.counts.append(known[key])
 
     def end(self, stream: str) -> WriterEnd:
         """How the process of a stream that is gone ended; it is watched no longer."""
@@ -76,7 +78,7 @@ class WriterEnds:
         status = exit_status(one.descriptor)
         os.close(one.descriptor)
         order = [*map(str, one.groups), MACHINE]
-        counted_by = count_kills(one.groups).since(one.before, order)
+        counted_by = count_kills(one.groups).since(one.counts[0], order)
         return WriterEnd(
             None if status is None else Ending.of(status), memory_words(counted_by) if counted_by else ""
         )

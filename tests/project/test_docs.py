@@ -219,7 +219,6 @@ def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
     assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
 
 
-@pytest.mark.slow
 @pytest.mark.further
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 def test_the_search_finds_answers_by_the_words_of_who_asks(site: Path) -> None:

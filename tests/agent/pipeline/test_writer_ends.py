@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.process_ending import UNKNOWN_END, Ending, WriterEnd
-from rla_agent.pipeline.writer_ends import WriterEnds
+from rla_agent.pipeline import writer_ends
+from rla_agent.pipeline.writer_ends import LOOK_S, LOOKS, WriterEnds
 from rla_client.contract.process.syscalls import exit_status, process_descriptor
 from rla_client.contract.spool.writer_liveness import process_start
 
@@ -82,6 +83,27 @@ def test_another_process_of_that_number_is_not_watched(
     ends.watch("gone", lock(tmp_path / "d", 2**22 + 1, start=5), 2**22 + 1)
     for name in ("other start", "other pid", "no lock", "gone"):
         assert ends.end(name).words == UNKNOWN_END
+
+
+@pytest.mark.parametrize(("looks", "told"), [(1, True), (LOOKS - 1, True), (LOOKS, False)])
+def test_a_kill_is_counted_some_looks_before_the_process_is_gone(
+    ends: WriterEnds,
+    child: subprocess.Popen[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looks: int,
+    told: bool,
+) -> None:
+    counts = tmp_path / "memory.events"  # as the kernel writes it
+    counts.write_text("oom_kill 0\n")
+    monkeypatch.setattr(writer_ends, "memory_groups", lambda _: [tmp_path])
+    ends.watch("s", lock(tmp_path / "s", child.pid), child.pid)
+    counts.write_text("oom_kill 1\n")
+    for number in range(looks):
+        ends.look(1.0 + LOOK_S * number)
+    child.kill()
+    child.wait()
+    assert ("out of memory" in ends.end("s").words) is told
 
 
 def test_words() -> None:
