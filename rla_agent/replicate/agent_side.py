@@ -157,9 +157,8 @@ class Replication:
     def problems(self) -> list[dict[str, str]]:
         """What keeps databases from being replicated at all."""
         refused = f"a database is not replicated yet, tried again: {self._refused}" if self._refused else ""
-        return [
-            {"what": what, "fix": "see: rla-agent logs"} for what in (refused, self._process.fault) if what
-        ]
+        fault = self._process.fault if self._wanted else ""
+        return [{"what": what, "fix": "see: rla-agent logs"} for what in (refused, fault) if what]
 
     def stop(self, timeout: float) -> None:
         """End the worker."""

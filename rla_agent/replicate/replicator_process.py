@@ -37,7 +37,12 @@ class ReplicatorProcess:
         self._tries = 0
         self._not_before = 0.0
         self._started = 0.0
-        self.fault = ""  # why it could not be started, or that it does not live long; as it was logged last
+        self._refused = self._short_lived = ""  # as they were logged last
+
+    @property
+    def fault(self) -> str:
+        """Why it could not be started, or that it did not live long; empty while all is well."""
+        return self._refused or self._short_lived
 
     @property
     def pid(self) -> int | None:
@@ -65,26 +70,25 @@ class ReplicatorProcess:
         if self._process is not None:
             steady = now - self._started > STEADY_S
             if steady:
-                self.fault = ""
+                self._short_lived = ""
             status = self._process.poll()
             if status is None:
                 return
             self._process = None
             if not steady:
-                self._note(f"ends again and again (exit status {status}): {_last_line(self._log_path)}")
+                words = _last_line(self._log_path)
+                found = f"the replicator did not live for a minute (exit status {status}): {words}"
+                self._short_lived = _told(found, self._short_lived)
             self._later(now, 0 if steady else self._tries + 1)
         elif now >= self._not_before:
             try:
                 self.start(now)
             except OSError as error:  # no room for its log, no process: the agent goes on without it
-                self._note(f"cannot be started now, tried again: {error}")
+                found = f"the replicator cannot be started now, tried again: {error}"
+                self._refused = _told(found, self._refused)
                 self._later(now, self._tries + 1)
-
-    def _note(self, what: str) -> None:
-        fault = f"the replicator {what}"
-        if fault != self.fault:
-            _log.warning("%s", fault)
-        self.fault = fault
+            else:
+                self._refused = ""
 
     def _later(self, now: float, tries: int) -> None:
         self._tries = tries
@@ -105,6 +109,13 @@ class ReplicatorProcess:
             process.wait(KILL_AFTER_S)
         except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
             _log.warning("the replicator (pid %d) does not end; the agent does not wait for it", process.pid)
+
+
+def _told(found: str, before: str) -> str:
+    """A fault, logged where it is another one than before."""
+    if found != before:
+        _log.warning("%s", found)
+    return found
 
 
 def _last_line(path: Path) -> str:

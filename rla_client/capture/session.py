@@ -29,6 +29,7 @@ from rla_client.capture.wandb_mirror import WandbMirror
 from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
 from rla_client.contract.capture.notes import REFUSED, RUN, add_note
 from rla_client.contract.capture.parts import TABLE_VARIABLE, TRACK_VARIABLE
+from rla_client.contract.errors import FrameTooLargeError
 from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.contract.layout import CHECKPOINT, LOG, PRINTED
 from rla_client.log_row import flat
@@ -123,7 +124,11 @@ class Session:
             step = self._counted
         self._counted = int(step) + 1
         for name, value in flat(values):
-            plain = to_plain(value)
+            try:
+                plain = to_plain(value)
+            except FrameTooLargeError:  # of an array; the others are recorded
+                part.skip(type(value).__name__, 0)
+                continue
             if isinstance(plain, int | float):
                 self.scalar(part, name, plain, step, None)
             elif not isinstance(plain, str):

@@ -22,7 +22,8 @@ from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenEr
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
-AGENT_S = 10.0  # for the agent to come up and answer at all
+START_S = 10.0  # for an agent to come up
+ANSWERS_S = 60.0  # for a living one to answer at all: its disk may hang, and the job would begin at 0
 ANSWER_S = 2.0  # for one question; then it is asked again
 SETTLE_S = 20.0  # for looks at the master before a run is resumed
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
@@ -149,7 +150,7 @@ def ask_for_fetch(
             if answer["fetch"] == "failed":
                 kind = StillWrittenError if answer.get("still_written") else FetchError
                 raise kind(f"{what}: {answer.get('error')}")
-        if now - heard > AGENT_S:
+        if now - heard > (ANSWERS_S if agent_alive(places) else START_S):
             raise FetchError(f"{what}: the agent does not answer; see: rla-agent status")
         if now - began > timeout_s:
             raise FetchError(

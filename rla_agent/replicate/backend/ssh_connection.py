@@ -125,7 +125,7 @@ def _handshake(login: Login) -> paramiko.Transport:
         told = pipe.last_words() if isinstance(pipe, ProxySocket) else ""
         transport.close()
         if told:
-            why = f"{where}, by the way of {login.proxy_command}: {told}"
+            why = f"{where}, by the way that the ssh config names: {told}"  # its command may hold a password
             hint = "see ProxyJump or ProxyCommand in the ssh config, and the known_hosts of the host between"
             raise LinkError("connect", b"", why, hint) from error
         raise LinkError("connect", b"", f"{where}: {_words(error)}", "is that port sshd's?") from error

@@ -28,7 +28,7 @@ class ProxySocket(socket.socket):
 
     _process: subprocess.Popen[bytes]
     _said: deque[bytes]
-    _reader: threading.Thread
+    _listener: threading.Thread
 
     @classmethod
     def run(cls, command: str) -> ProxySocket:
@@ -49,8 +49,8 @@ class ProxySocket(socket.socket):
                 socket.socket.close(made)
                 raise
         made._said = deque(maxlen=_KEPT_BLOCKS)
-        made._reader = threading.Thread(target=made._listen, name="rla-ssh-proxy", daemon=True)
-        made._reader.start()
+        made._listener = threading.Thread(target=made._listen, name="rla-ssh-proxy", daemon=True)
+        made._listener.start()
         return made
 
     def _listen(self) -> None:
@@ -63,7 +63,7 @@ class ProxySocket(socket.socket):
 
     def last_words(self) -> str:
         """The end of what the command said on stderr, as one line; empty where it said nothing."""
-        self._reader.join(_LAST_WORDS_S)
+        self._listener.join(_LAST_WORDS_S)
         lines = b"".join(self._said).decode("utf-8", "replace").splitlines()
         told = "; ".join(printable(line.strip()) for line in lines if line.strip("@ \t"))
         return told if len(told) <= _SHOWN_CHARS else "…" + told[-_SHOWN_CHARS:]

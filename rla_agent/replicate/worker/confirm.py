@@ -93,22 +93,30 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
     """
     synced = session.sync([file.path for file in files]) if session.syncs else [False] * len(files)
     found = session.probe([Probe(file.path, _spans(file)) for file in files])
+    wholes: dict[bytes, What] = {}
     return [
-        Checked(file, _of_ours(session, file, _judge(file, one, is_synced)), bool(is_synced))
+        Checked(file, _of_ours(session, file, _judge(file, one, is_synced), wholes), bool(is_synced))
         for file, one, is_synced in zip(files, found, synced, strict=True)
     ]
 
 
-def _of_ours(session: Session, file: Unconfirmed, what: What) -> What:
-    """What is wrong with a file of a checkpoint that others may replace, if they have not."""
+def _of_ours(session: Session, file: Unconfirmed, what: What, wholes: dict[bytes, What]) -> What:
+    """What is wrong with a file of a checkpoint that others may replace, if they have not.
+
+    `wholes`: what is known of the saves that are looked at, by the sum of their `whole.json`.
+    """
     if file.of_whole is None or what not in {"missing", "differs"}:
         return what
-    try:
-        return what if whole_there(session, file.path, file.of_whole) is not None else "replaced"
-    except LinkError:
-        raise
-    except TargetError:
-        return "unknown"
+    found = wholes.get(file.of_whole)
+    if found is None:
+        try:
+            found = "there" if whole_there(session, file.path, file.of_whole) is not None else "replaced"
+        except LinkError:
+            raise
+        except TargetError:
+            found = "unknown"
+        wholes[file.of_whole] = found
+    return what if found == "there" else found
 
 
 def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:

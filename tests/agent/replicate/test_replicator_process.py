@@ -64,12 +64,24 @@ def test_a_worker_that_cannot_live_is_told_of(tmp_path: Path, caplog: pytest.Log
     process.poll(101.0)
     assert "hints.sock" in process.fault
     assert "exit status 1" in process.fault
-    assert caplog.text.count("the replicator ends again and again") == 1
+    assert caplog.text.count("the replicator did not live for a minute") == 1
     (tmp_path / "replicate" / "hints.sock").rmdir()
     process.poll(200.0)
     assert process.pid is not None
     assert process.fault, "it may end at once again"
     process.poll(200.0 + STEADY_S + 1)
+    assert process.fault == ""
+    process.stop()
+
+
+def test_one_that_could_not_be_started_is_told_of_until_it_is(tmp_path: Path) -> None:
+    (tmp_path / "replicate").write_text("")
+    process = ReplicatorProcess(tmp_path)
+    process.poll(100.0)
+    assert "cannot be started now" in process.fault
+    (tmp_path / "replicate").unlink()
+    process.poll(200.0)
+    assert process.pid is not None
     assert process.fault == ""
     process.stop()
 

@@ -76,6 +76,12 @@ def test_a_command_that_cannot_run_is_named(master: Sshd, command: str, told: st
         reach(master, command)
 
 
+def test_a_password_in_the_command_is_not_told(master: Sshd) -> None:
+    with pytest.raises(LinkError, match="no such gate") as told:
+        reach(master, "sh -c 'echo no such gate >&2' -- -p hunter2")
+    assert "hunter2" not in str(told.value) + told.value.hint
+
+
 def test_a_command_that_says_much_goes_on(master: Sshd) -> None:
     reach(master, shlex.join([sys.executable, "-c", RELAY, str(master.port), "1000000"]))
 
