@@ -128,10 +128,10 @@ def same_as_plain(folder: Path, how: str, script: str, *words: str) -> set[str]:
         "PYTHONPATH": str(own), "BROKEN": str(folder / "broken.txt"), "HOW": how, "WANDB_MODE": "offline",
         "WANDB_SILENT": "true", "TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
-    # names of one length, for some libraries fold the lines with their paths
-    found = capture(folder / "hooked", script, *words, environment=environment)
-    plain = run_plain(folder / "plain1", script, *words, environment=environment)
-    again = run_plain(folder / "plain2", script, *words, environment=environment)
+    # names that differ in a digit alone, for some libraries fold the lines with their paths
+    found = capture(folder / "place3", script, *words, environment=environment)
+    plain = run_plain(folder / "place1", script, *words, environment=environment)
+    again = run_plain(folder / "place2", script, *words, environment=environment)
     hooked, lines, others = (one.stdout.splitlines() for one in (found, plain, again))
     assert (found.code, len(hooked)) == (plain.code, len(lines)) == (again.code, len(others)), found.stderr
     for number, line in enumerate(lines):
