@@ -106,7 +106,8 @@ class RunRecord:
         begun = self.opened if self.reopened is None else self.reopened
         ran = max(last - begun, 0.0) if last is not None else 0.0
         again = self.after(RunEvent.REOPENED, now)
-        return replace(again, reopened=opened, ran_before_s=self.ran_before_s + ran)
+        ran += self.ran_before_s
+        return replace(again, reopened=opened, ran_before_s=ran, exit_code=None, signal=None)
 
     def process_ended(self, words: str, *, own: bool, last: bool, told: str = "") -> RunRecord:
         """The record of a run that ended, once `exit_code` and `signal` of a command are in it.

@@ -44,6 +44,9 @@ def print_groups(records: list[Record], by: list[str], asked: list[str], form: t
         rows.append(row + [_mean_text(group) for group in same if table.metrics])
     print_rows([*table.by, "runs", "states", *table.metrics], rows, as_json=False, as_csv=False)
     if table.metrics:
+        mixed = set().union(*(same[0].tables for same in table.rows if len(same[0].tables) > 1))
+        if mixed:
+            say_aside(f"runs of {len(mixed)} tables averaged together; --group table,… keeps them apart")
         say_aside("(mean of the last values over runs ± 95 % interval; another metric: -m METRIC)")
         say_unequal(table)
         first = [same[0] for same in table.rows]

@@ -263,12 +263,11 @@ def _other_way(log_dir: Path) -> str:
         return (
             "another run continues when its command is run again as RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"
         )
-    if finished:
-        return "it has finished, so there is nothing to continue: its command begins a new run"
     if key and isinstance(key, str):
-        return (
-            f"to continue it, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
-        )
+        goes_on = "it has finished; to go on from its last checkpoint" if finished else "to continue it"
+        return f"{goes_on}, run its command again: RLA_RUN_ID={shlex.quote(key)} RLA_RESUME=allow COMMAND"
+    if finished:
+        return "it has finished, and was started without a run id: its command begins a new run"
     return (
         "it cannot continue, as it was started without a run id; RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND "
         "starts a run, and continues it after a kill"

@@ -299,7 +299,11 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
         (None, "RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"),
         ("[]", "RLA_RUN_ID=NAME RLA_RESUME=allow COMMAND"),
         ('{"run_key": ""}', "it cannot continue, as it was started without a run id"),
-        ('{"run_key": "a", "state": "finished"}', "it has finished, so there is nothing to continue"),
+        ('{"run_key": "", "state": "finished"}', "its command begins a new run"),
+        (
+            '{"run_key": "a", "state": "finished"}',
+            "from its last checkpoint, run its command again: RLA_RUN_ID=a",
+        ),
         ('{"run_key": "a b"}', "run its command again: RLA_RUN_ID='a b' RLA_RESUME=allow COMMAND"),
     ],
 )

@@ -178,6 +178,8 @@ def test_the_worst_of_a_step_are_found_by_a_command(tmp_path: Path) -> None:
         rla(*command, "--where", "reward > 2 and id != '67'", "--grep", "ANSWER", "--json").stdout or "[]"
     )
     assert found == []
+    none = rla(*command, "--where", "reward > 99")
+    assert "none of the 128 samples of" in none.stderr
     found = json.loads(
         rla(*command, "--where", "reward > 2", "--grep", "answer 7", "--json", "-n", 99).stdout
     )
@@ -263,4 +265,4 @@ def test_a_run_without_samples_has_no_folder_for_them(tmp_path: Path) -> None:
     assert not (tmp_path / "samples").exists()
     shown = rla("samples", "--data-root", tmp_path)
     assert shown.returncode == 0
-    assert "0 samples" in shown.stderr
+    assert "has no samples" in shown.stderr

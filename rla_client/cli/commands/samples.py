@@ -98,7 +98,12 @@ def samples(
                 f"{len(away)} file(s) of its samples are on the master alone; "
                 f"to fetch them: rla-agent transfer fetch '{found.folder(SAMPLES)}'"
             )
-        say_aside(f"({len(shown)} of {len(chosen)} that match, {len(every)} samples of {who}{more})")
+        if not len(every):
+            say_aside(f"{who} has no samples; those of another run: rla samples RUN{more}")
+        elif not len(chosen):
+            say_aside(f"none of the {len(every)} samples of {who} match{more}")
+        else:
+            say_aside(f"({len(shown)} of {len(chosen)} that match, {len(every)} samples of {who}{more})")
 
 
 def _print_json(shown: Samples) -> None:

@@ -31,12 +31,14 @@ class Group:
         states: state → how many runs are in it.
         numbers: last value of the metric of each run that has it.
         lengths: last time-step of each of these runs, None where it is not known.
+        tables: of the runs.
     """
 
     values: tuple[object, ...]
     states: Counter[str] = field(default_factory=Counter)
     numbers: list[float] = field(default_factory=list)
     lengths: list[float | None] = field(default_factory=list)
+    tables: set[str] = field(default_factory=set)
 
     @property
     def texts(self) -> list[str]:
@@ -51,6 +53,7 @@ def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None,
         values = tuple(_value(record, name, now) for name in by)
         group = found.setdefault(tuple(map(group_text, values)), Group(values))
         group.states[record.shown_state(now)] += 1
+        group.tables.add(record.table)
         value = None if metric is None else last_value(record, metric)
         if isinstance(value, int | float):
             group.numbers.append(float(value))

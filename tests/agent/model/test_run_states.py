@@ -29,6 +29,8 @@ def test_the_times_of_a_run_that_is_resumed_twice() -> None:
     second = first.gone_on(1000.0, 1001.0)
     assert (second.state, second.opened, second.reopened) == (RunState.RUNNING, 100.0, 1000.0)
     assert (second.ran_before_s, second.closed) == (60.0, None)
+    shot = replace(first, exit_code=137, signal=9).gone_on(1000.0, 1001.0)
+    assert (shot.exit_code, shot.signal) == (None, None), "those of the process before"
     killed = second.rows_seen(1, 3.0, 1030.0).after(RunEvent.WRITER_GONE, 90_000.0)  # noticed a day later
     assert killed.gone_on(100_000.0, 100_001.0).ran_before_s == 90.0
     silent = second.after(RunEvent.WRITER_GONE, 1500.0)  # its last row is from before
