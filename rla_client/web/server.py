@@ -72,6 +72,7 @@ def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
         access_log=False,
         server_header=False,
         lifespan="off",
+        http="h11",  # refuses two Host headers, and the like; httptools is taken where it happens to be there
         ws="none",
         timeout_graceful_shutdown=CLOSE_S,
     )
