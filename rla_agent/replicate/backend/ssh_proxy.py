@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from rla_client.contract.text.terminal_text import printable
@@ -40,14 +40,13 @@ class ProxySocket(socket.socket):
         ours, theirs = socket.socketpair()
         with theirs:
             made = cls(fileno=ours.detach())
-            try:
-                end = theirs.fileno()
+            end = theirs.fileno()
+            with ExitStack() as failed:
+                failed.callback(socket.socket.close, made)
                 made._process = subprocess.Popen(
                     ["/bin/sh", "-c", f"exec {command}"], stdin=end, stdout=end, stderr=subprocess.PIPE
                 )
-            except BaseException:
-                socket.socket.close(made)
-                raise
+                failed.pop_all()
         made._said = deque(maxlen=_KEPT_BLOCKS)
         made._listener = threading.Thread(target=made._listen, name="rla-ssh-proxy", daemon=True)
         made._listener.start()
