@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if not on_linux() and words and words[0] in NEED_LINUX and "--help" not in words:
         tell_error(f"{why_not_recorded()}; see: rla-agent doctor")
         sys.exit(EXIT_STATE)
-    run_app(make_app(words[0] if words and not completes else None), arguments)
+    run_app(make_app(words[0] if words and not completes else None), arguments, "rla-agent")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _transfer(name: str, arguments: list[str]) -> int:
         return _print_help(command, name)
     root = _value(words, "--data-root")
     if root is None:
-        root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd()))
+        root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd(), new=name == "pull"))
         words += ["--data-root", root]
     if name != "pull":
         open_database(Path(root))
@@ -90,7 +90,7 @@ def _print_help(command: list[str], name: str) -> int:
     env = {**os.environ, "COLUMNS": str(shutil.get_terminal_size((80, 24)).columns)}
     done = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, text=True, check=False, env=env)
     text = done.stdout.partition(" Examples:")[0]  # which are of rla-agent
-    text = text.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
+    text = text.replace(f"rla-agent transfer {name}", f"rla {name}")
     if text:
         say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
         say("\n Examples:\n" + "\n".join(f" {line}" for line in TRANSFER_EXAMPLES[name]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,9 +222,10 @@ def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) ->
 RLA = "from rla_client.cli.app import main; main()"
 
 
-def rla(*words: object) -> subprocess.CompletedProcess[str]:
+def rla(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", RLA, *map(str, words)],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
@@ -246,6 +248,13 @@ def test_pull_verify_push(
     done = rla("pull", *where, laptop, "--table", "tab*", "--kind", "log")
     assert done.returncode == 0, done.stderr
     assert tree(laptop) == {path: sha for path, sha in project.here().items() if path.startswith("log/")}
+    fresh = tmp_path / "fresh"  # the project on another machine, before its first run
+    fresh.mkdir()
+    shutil.copy(project.config, fresh)
+    done = rla("pull", "--kind", "log", cwd=fresh)
+    assert done.returncode == 0, done.stderr
+    assert tree(fresh / "data") == tree(laptop)
+    assert "rla-agent transfer pull --help" in rla("pull", "a-run", cwd=fresh).stderr
     assert "0 fault(s)" in rla("verify", *where, project.root).stdout
     csv = project.there(training.log) / "progress.csv"
     data, times = bytearray(csv.read_bytes()), csv.stat()

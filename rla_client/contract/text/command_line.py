@@ -48,14 +48,19 @@ def tell_error(message: object) -> None:
     print(fitted(f"error: {message}", columns(sys.stderr)), file=sys.stderr)  # noqa: T201
 
 
-def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
     """Run a command and end with its exit code; wrong words are told as other errors are.
+
+    Args:
+        app: the command.
+        arguments: its words; None: those of this process.
+        name: what users type for it; None: what this process was started as.
 
     Raises:
         SystemExit: always, or whatever else the command raises.
     """
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name=name, standalone_mode=False)
     except Exception as error:
         kind = type(error).__name__  # typer brings click's classes under names of its own
         if kind == "Abort":
