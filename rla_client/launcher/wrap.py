@@ -31,6 +31,7 @@ from rla_client.config.project import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.job.snapshot_footer import read_footer
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.context import ExperimentContext, ResumeFrom
 from rla_client.launcher.database_run import open_item, reopen_item
 from rla_client.launcher.experiment_database import DatabasePlan, ItemPlace, find_config_of, find_database
@@ -85,7 +86,7 @@ def wrap_experiment(function: Any = None, **options: Any) -> Any:
 
 
 def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     shown = _keyword_only(function, signature)
     context = signature.parameters[CONTEXT_NAME]
     called = signature.replace(parameters=[context, *list(shown.parameters.values())])

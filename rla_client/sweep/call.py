@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rla_client.config.project import DATA_ROOT_VARIABLE
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.contract.text.spelling import hint
 from rla_client.sweep.command import EXPERIMENT_VARIABLE, PARAMETERS_VARIABLE
 from rla_client.sweep.journal import SweepError
@@ -50,7 +51,7 @@ def main() -> None:
     where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
     parameters = parameters_of(os.environ)
     function = _find(where, name)
-    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", lambda: None)).parameters:
+    if CONTEXT_NAME in signature_of(getattr(function, "__wrapped__", lambda: None)).parameters:
         function({"data_root": os.environ[DATA_ROOT_VARIABLE]}, **parameters)
     else:
         function(**parameters)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+_LAZY = sys.version_info >= (3, 14)  # annotations are evaluated when asked for; some name what is not there
+_DRESS = ("__module__", "__name__", "__qualname__", "__doc__", "__annotate__" if _LAZY else "__annotations__")
 _ours: set[int] = set()  # identities of wrappers, which live as long as their owners
 
 
@@ -38,15 +40,16 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 def dress(wrapper: Any, original: Any) -> None:
     """Give a wrapper the original's names, documentation and signature."""
-    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+    for name in _DRESS:
         if hasattr(original, name):
             setattr(wrapper, name, getattr(original, name))
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original
     inspect = sys.modules.get("inspect")
     if inspect is not None:  # `getfullargspec` does not follow __wrapped__
+        how = {"annotation_format": sys.modules["annotationlib"].Format.FORWARDREF} if _LAZY else {}
         try:
-            wrapper.__signature__ = inspect.signature(original)
+            wrapper.__signature__ = inspect.signature(original, **how)
         except (TypeError, ValueError):
             return
 

@@ -8,7 +8,6 @@ are told apart by their class and, among those of one class, by their order.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.integrations.sb3.environments import (
     environment_states,
     layers_of,
@@ -113,7 +113,7 @@ def _changed(callback: BaseCallback) -> dict[str, Any]:
     arguments: set[str] = set()
     for kind in type(callback).__mro__:
         if "__init__" in vars(kind):
-            arguments.update(inspect.signature(kind.__init__).parameters)  # type: ignore[misc]
+            arguments.update(signature_of(kind.__init__).parameters)  # type: ignore[misc]
     return {
         name: value
         for name, value in vars(callback).items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.integrations.sb3.environments import environment_states, layers_of, restore_environments
 from rla_client.integrations.sb3.portable import portable
 from rla_client.run.current_logger import warn
@@ -114,7 +114,7 @@ def _attributes(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def _arguments(kind: type) -> set[str]:
-    return set(inspect.signature(kind.__init__).parameters) if "__init__" in vars(kind) else set()  # type: ignore[misc]
+    return set(signature_of(kind.__init__).parameters) if "__init__" in vars(kind) else set()  # type: ignore[misc]
 
 
 def _begin_episodes(model: Any) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from rla_client.contract.errors import extra
+from rla_client.contract.process.call_signature import signature_of
 
 with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -15,7 +15,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
 
 def model_parameters(model: BaseAlgorithm) -> dict[str, Any]:
     """The arguments that made a model, as plain data; schedules that are constant as their number."""
-    names = inspect.signature(type(model).__init__).parameters
+    names = signature_of(type(model).__init__).parameters
     found: dict[str, Any] = {"algo": type(model).__name__, "env_id": _env_id(model.env)}
     found["n_envs"], found["policy"] = model.n_envs, model.policy_class.__name__
     for name in names:

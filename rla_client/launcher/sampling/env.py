@@ -12,11 +12,11 @@ one warning says that its episodes repeat only if they draw from seeded generato
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.sampling.env_spec import StepType
 
 NEW_STEP = 5  # observation, reward, terminated, truncated, info
@@ -96,7 +96,7 @@ def _reset_takes_seed(env: Env) -> bool:
     known = _takes_seed.get(kind)
     if known is None:
         try:
-            parameters = inspect.signature(env.reset).parameters.values()
+            parameters = signature_of(env.reset).parameters.values()
         except (TypeError, ValueError):  # written in C
             known = True
         else:

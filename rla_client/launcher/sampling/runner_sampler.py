@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.sampling.local_sampler import LocalSampler
 from rla_client.launcher.sampling.sampler import Sampler
 from rla_client.launcher.sampling.worker import DefaultWorker
@@ -111,7 +111,7 @@ class RunnerSampler:
 def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Those keyword arguments that a function takes."""
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = signature_of(function).parameters
     except (TypeError, ValueError):  # written in C
         return arguments
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.deterministic import get_seed
 from rla_client.launcher.sampling.worker import DefaultWorker, Worker
 
@@ -54,7 +54,7 @@ class WorkerFactory:
 
     def __call__(self, worker_number: int) -> Worker:
         """Make one."""
-        named = inspect.signature(self.worker_class).parameters
+        named = signature_of(self.worker_class).parameters
         old = "max_path_length" in named and "max_episode_length" not in named
         limit = "max_path_length" if old else "max_episode_length"
         arguments = {"seed": self.seed, limit: self.max_episode_length, "worker_number": worker_number}

@@ -395,3 +395,11 @@ def test_going_back_to_a_snapshot_stores_nothing_either(
     experiment()
     assert not data_root.exists()
     assert not any(path.suffix == ".seg" for path in tmp_path.rglob("*"))
+
+
+def test_an_experiment_is_annotated_with_what_only_type_checkers_import() -> None:
+    names: dict[str, Any] = {"wrap_experiment": wrap_experiment}
+    lazily = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"
+    text = lazily + "@wrap_experiment\ndef run(ctxt: Context, lr: Rate = 0.1) -> Missing: ...\n"
+    exec(compile(text, "run.py", "exec", 0, True), names)
+    assert list(names["run"].__signature__.parameters) == ["lr"]

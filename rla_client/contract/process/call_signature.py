@@ -1,0 +1,23 @@
+"""Signatures of functions whose annotations may name what is not there."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature; an annotation that names what only type checkers import stays a reference.
+
+    Since Python 3.14 annotations are evaluated when somebody asks for them.
+
+    Raises:
+        TypeError, ValueError: as `inspect.signature`.
+    """
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format  # noqa: PLC0415 - there from 3.14 on
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
