@@ -1,4 +1,4 @@
-"""Signatures of functions whose annotations may name what is not there."""
+"""Signatures with annotations that cannot be evaluated."""
 
 from __future__ import annotations
 
