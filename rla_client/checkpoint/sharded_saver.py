@@ -44,7 +44,8 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, came_whole, publish, read_fence
+from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, read_fence
+from rla_client.contract.checkpoint.sharded_publish import came_whole, publish
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic

@@ -1,7 +1,7 @@
 """Sharded checkpoints of the open run, on all ranks of its job.
 
 Rank 0's process has the run; the others learn at the first call where it lies, and which opening it is. From
-then on its older saves are fenced off (`sharded_publish`). A rank that does not see rank 0's checkpoint
+then on its older saves are fenced off (`sharded_fence`). A rank that does not see rank 0's checkpoint
 folder saves into that of the part which its machine has of the run (`run_part`); the master gets both.
 Whether two ranks have one folder shows by a file with a random name: paths, devices and inodes are the same
 on clones of one machine.
@@ -22,7 +22,7 @@ from rla_client.checkpoint.sharded_loading import Found, bring_here, bring_save,
 from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
 from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.sharded_publish import raise_fence
+from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.errors import FetchError, NoCheckpointError, NoSuchRunError, RlaError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder

@@ -24,7 +24,7 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
 from rla_client.contract.checkpoint.sharded_copy import copy_sharded
 from rla_client.contract.checkpoint.sharded_files import folder_name
-from rla_client.contract.checkpoint.sharded_publish import read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.checkpoint.sharded_retention import list_whole
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic

@@ -24,15 +24,11 @@ from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa
 from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
+from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import (  # noqa: E402
-    finals_of,
-    finish_on_master,
-    parts_of,
-    publish_all,
-    raise_fence,
-    waiting_parts,
-)
+from rla_client.contract.checkpoint.sharded_finish import finish_on_master  # noqa: E402
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, waiting_parts  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import publish_all  # noqa: E402
 from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,

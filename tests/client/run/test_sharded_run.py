@@ -15,7 +15,8 @@ from rla_client import exp_manager
 from rla_client.checkpoint.sharded_loading import Found
 from rla_client.checkpoint.sharded_saver import Place
 from rla_client.contract.agent.places import Places
-from rla_client.contract.checkpoint.sharded_publish import publish_all, waiting_parts
+from rla_client.contract.checkpoint.sharded_folder import waiting_parts
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
 from rla_client.run import sharded_run
 from rla_client.run.sharded_run import ShardedRun, _Told
