@@ -93,7 +93,8 @@ dist.barrier()
 exp_manager.close()
 dist.destroy_process_group()
 """
-SAVER, PUBLISH = "rla_client.checkpoint.sharded_saver", "rla_client.contract.checkpoint.sharded_publish"
+SAVER, WRITER = "rla_client.checkpoint.sharded_saver", "rla_client.checkpoint.sharded_writer"
+PUBLISH = "rla_client.contract.checkpoint.sharded_publish"
 SEND, MASTER = "rla_agent.replicate.worker.send", "rla_agent.replicate.worker.sharded_master"
 COPY, REMOVAL = "rla_client.checkpoint.shard_capture", "rla_client.contract.checkpoint.sharded_removal"
 RECEIPT, STEP = "shard-", f"{PUBLISH}:carry_out"
@@ -101,9 +102,9 @@ THERE, SENDER = f"{MASTER}:_Publication._carry_out", f"{SEND}:Sender.send_all"
 RANK_POINTS: Final = (
     Point("in memcpy", f"{COPY}:CopyBuffer.fill", "during"),
     Point("before the thread has it", f"{SAVER}:ShardedSaver._copy", "after"),
-    Point("in the shard", f"{SAVER}:write_shard", "during"),
-    Point("before the receipt", f"{SAVER}:write_atomic", "before", RECEIPT),
-    Point("after the receipt", f"{SAVER}:write_atomic", "after", RECEIPT),
+    Point("in the shard", f"{WRITER}:write_shard", "during"),
+    Point("before the receipt", f"{WRITER}:write_atomic", "before", RECEIPT),
+    Point("after the receipt", f"{WRITER}:write_atomic", "after", RECEIPT),
     Point("in delete", f"{REMOVAL}:remove_replaced", "before"),
     Point("in delete", f"{REMOVAL}:remove_replaced", "during"),
 )
