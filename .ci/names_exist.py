@@ -5,6 +5,7 @@
    tell of their time and are left out.
 3. The first line of a module's or package's docstring is one noun phrase: one job.
 4. A default that a page gives as "`key` (value)" is the one in the schema.
+5. No banner of comment signs and dashes parts a module in two: the part is a module of its own.
 
 Prints each fault as `file:line: what`; exit status 1 if there is any.
 """
@@ -34,6 +35,7 @@ DEFAULT = re.compile(
     r"`(?:AGENT\.|REMOTE_SETTING\.)?([a-z_]+)` \((?:default )?([\d,.]+) ?(s|B|KiB|MiB|GiB|%)?\)"
 )
 TWO_JOBS = re.compile(r";|\b(?:and|what|whose|how)\b", re.IGNORECASE)
+BANNER = re.compile(r"#\s*[-=#~*]{2,}|#.*[-=#~*]{4,}\s*$")
 UNITS = {"": 1, "s": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "%": 0.01}
 FOREIGN = frozenset((
     "SFTPClient", "on_training_start", "Monitor", "ModelCheckpoint", "timesteps_total", "wandb_internal",
@@ -70,6 +72,13 @@ def jobs_of_modules() -> Iterator[str]:
             first = doc.split("\n", 1)[0]
             if TWO_JOBS.search(first):
                 yield f"{path.relative_to(ROOT)}:1: more than one noun phrase: {first}"
+
+
+def banners(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Comments that part a module in two."""
+    for number, line in prose:
+        if BANNER.match(line):
+            yield number, f"a banner: {line}"
 
 
 class Code:
@@ -153,6 +162,8 @@ def main() -> int:
             faults += [
                 f"{path.relative_to(ROOT)}:{number}: {what}" for what in unknown_names(path, line, known)
             ]
+        if path.relative_to(ROOT).parts[0] in PACKAGES.values():
+            faults += [f"{path.relative_to(ROOT)}:{number}: {what}" for number, what in banners(one.prose)]
     for page in pages():
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             wrong = [*unknown_names(page, line, known), *wrong_defaults(line, right)]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from rla_client.checkpoint.sharded_saver import ShardedSave
+    from rla_client.checkpoint.sharded_save import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode
     from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.run.record.row import Row

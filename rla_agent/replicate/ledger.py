@@ -190,8 +190,6 @@ class Ledger:
             *(*sums, record.remote_mtime_s, now, *key),
         )
 
-    # -- acknowledged and confirmed --------------------------------------------------------
-
     def acknowledged(self, key: Key, check_at: float, *, synced: bool) -> None:
         """Look at what was just sent once more then."""
         statement = "UPDATE files SET check_at = ?, synced = ? WHERE folder = ? AND name = ?"

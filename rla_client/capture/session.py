@@ -94,8 +94,6 @@ class Session:
         self._beside: list[OpenRun] = []
         current_logger.copies.append(self._follow_current)
 
-    # -- records -----------------------------------------------------------------------------
-
     def scalar(self, part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:  # noqa: ANN401 - of any kind
         """Add a number to the row of a step; without one, of the clock's."""
         rows = self._open_rows or self.rows()
@@ -196,8 +194,6 @@ class Session:
 
     def _clock_step(self) -> float:
         return 0 if self._logger is None else self._logger.clock.get_time()
-
-    # -- the run -----------------------------------------------------------------------------
 
     def _open_or_join(self) -> CapturedRows | None:
         self._rows = self._open_rows = None

@@ -1,154 +1,33 @@
-"""Saver of sharded checkpoints: the step waits for one copy of this rank's pieces, a thread writes them.
+"""Saver of sharded checkpoints: the step waits for one copy of this rank's pieces.
 
-The ranks need no collective: each leaves a note of what it could write (`plan_board`), and the thread waits
-for the notes of the others (`shard_plan`). A rank copies only what it wrote in the save before,
-as long as its own pieces are the same; where another rank's have changed so that it would have to write more,
-that save stays incomplete, which is said, and the next one is planned anew.
-
-Files and their order: contract/checkpoint/sharded_files.py. Who wrote its receipt tries to publish; rank 0
-looks again until the save is whole, then removes what retention does not hold. Where the ranks have several
-data roots, the lowest rank of each does that there, by the rules of rank 0.
+A rank copies only what it wrote in the save before, as long as its own pieces are the same; where another
+rank's have changed so that it would have to write more, that save stays incomplete, which is said, and the
+next one is planned anew. What was copied is written by the thread of `sharded_writer`.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import threading
-import time
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
-from rla_client.checkpoint.dcp_metadata import make_metadata
-from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
+from rla_client.checkpoint.plan_board import PlanBoard
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
-from rla_client.checkpoint.shard_file import write_kept, write_shard
-from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
-from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.checkpoint.shard_plan import PieceKey
+from rla_client.checkpoint.sharded_save import Place, ShardedSave, ended_save
+from rla_client.checkpoint.sharded_writer import (
+    Job,
+    ShardedWriter,
+)
 from rla_client.contract.checkpoint.sharded_files import (
-    METADATA,
-    OWN_FOLDER,
-    STAGED_METADATA,
-    KeptFile,
-    PlanNote,
-    Receipt,
     SaveIdentity,
     folder_name,
-    parts_name,
-    plan_note_name,
-    rank_file_name,
-    receipt_name,
     save_token,
-    shard_name,
 )
-from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, came_whole, publish, read_fence
-from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
-from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
-from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
-from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import PARTS_FOLDER
-from rla_client.stream.rare_warnings import warn_rarely
 
-Stage = Literal["local", "whole"]
 BUFFERS: Final = 2  # copies of the state that may wait for the disk
 BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is left out
-PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks
-CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
-EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
-FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
-MAX_NAMED: Final = 20  # ranks in a message
-WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
-
-
-class _GivenUpError(Exception):
-    """A save of this rank cannot be finished; says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the checkpoints of a run go.
-
-    Attributes:
-        folder: the run's checkpoint folder.
-        run: its identity.
-        epoch: of its opening.
-        beside: the ranks whose saves go there, this one among them, where others have other data roots;
-            empty: all ranks.
-    """
-
-    folder: Path
-    run: str
-    epoch: int
-    beside: tuple[int, ...] = ()
-
-
-class ShardedSave:
-    """A save that was asked for.
-
-    Attributes:
-        name: of the series; `step` its time-step.
-        problem: why this rank's part is not there and will not come; empty without one.
-    """
-
-    def __init__(self, name: str, step: int, place: Place | None, token: str) -> None:
-        self.name, self.step, self.problem = name, step, ""
-        self._place, self._token = place, token
-        self._ended = threading.Event()
-
-    def wait(self, stage: Stage = "whole", timeout: float | None = None) -> bool:
-        """Whether the save has come so far within `timeout` seconds (None: however long it takes).
-
-        Args:
-            stage: `local`: this rank's part is durable; `whole`: those of all ranks are, and the checkpoint
-                can be loaded. Never True where nothing is stored.
-            timeout: seconds.
-
-        Raises:
-            ArgumentError: another stage.
-        """
-        if stage not in get_args(Stage):
-            raise ArgumentError(f"wait() takes 'local' or 'whole', got {stage!r}")
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._ended.wait(timeout) or self.problem or self._place is None:
-            return False
-        pause, parts = FIRST_LOOK_S, parts_name(self.name, self.step, self._token)
-        while stage == "whole":
-            gone = not os.path.isdir(self._place.folder / PARTS_FOLDER / parts)
-            with suppress(OSError):
-                if came_whole(self._place.folder, parts):
-                    return True
-                if gone:
-                    return False  # abandoned, or superseded by now
-            left = pause if deadline is None else min(pause, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            time.sleep(left)
-            pause = min(LOOK_S, 2 * pause)
-        return True
-
-    def ends(self, problem: str = "") -> None:
-        """This rank's part is durable, or will not be there."""
-        self.problem = problem
-        self._ended.set()
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A copied save that is to be written."""
-
-    save: ShardedSave
-    identity: SaveIdentity  # without its layout, which the plan gives
-    plan: LocalPlan
-    buffer: CopyBuffer
-    objects: Mapping[PieceKey, bytes]
-    own: bytes | None
-    order: int
-    metrics: Mapping[str, float]
-    number: int
-    asked: float = field(default_factory=time.monotonic)
 
 
 class ShardedSaver:
@@ -171,25 +50,15 @@ class ShardedSaver:
         *,
         problem: str = "",
     ) -> None:
-        self.retention = Retention()
-        self.left_out = 0  # saves that found no free buffer, or could not be finished
-        self._place, self._rank, self._world, self._problem = place, rank, world, problem
-        self._board = board or FolderBoard(Path() if place is None else place.folder)
-        self._leads = rank == min(() if place is None else place.beside, default=0)
+        self._place, self._world, self._problem = place, world, problem
         self._attempts: dict[tuple[str, int], int] = {}
         self._reader = StateReader()
         self._free: queue.Queue[CopyBuffer] = queue.Queue()
         for _ in range(BUFFERS):
             self._free.put(CopyBuffer())
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._plans: dict[str, LocalPlan] = {}
-        self._shared: tuple[tuple[str, ...], SharedPlan] | None = None
-        self._writes: tuple[str, frozenset[PieceKey]] | None = None  # own layout → what this rank writes
+        self.writer = ShardedWriter(place, rank, world, board, self._free)
         self._calls = 0  # of save, the same on all ranks
-        self._thread: threading.Thread | None = None
-        self._closing = False
         self._pid = os.getpid()
-        self._said: dict[str, float] = {}
 
     def save(
         self,
@@ -221,17 +90,19 @@ class ShardedSaver:
         own = None if per_rank is None else pickled(per_rank)
         place = self._place
         if place is None:
-            return _ended(name, step, "this run stores nothing")
+            return ended_save(name, step, "this run stores nothing")
         token = save_token(place.run, place.epoch, name, step, attempt)
         save = ShardedSave(name, step, place, token)
         problem = self._unable(place)
         if problem:
-            self._left_out(save, problem)
+            self.writer.leave_out(save, problem)
             return save
         try:
             buffer = self._free.get(timeout=BUSY_WAIT_S)
         except queue.Empty:
-            self._left_out(save, f"the disk has not taken {BUFFERS} earlier ones for {BUSY_WAIT_S:.0f} s")
+            self.writer.leave_out(
+                save, f"the disk has not taken {BUFFERS} earlier ones for {BUSY_WAIT_S:.0f} s"
+            )
             return save
         try:
             objects = self._copy(local, buffer)
@@ -240,22 +111,18 @@ class ShardedSaver:
             raise
         identity = SaveIdentity(place.run, place.epoch, token, name, step, self._world, "")
         told = metrics or {}
-        self._jobs.put(_Job(save, identity, local.plan, buffer, objects, own, order, told, self._calls))
-        self._start()
+        self.writer.write(Job(save, identity, local.plan, buffer, objects, own, order, told, self._calls))
         return save
 
     def close(self) -> None:
         """Write what was copied, then stop. Waits for the disk, EXIT_WAIT_S at most."""
-        thread, self._closing = self._thread, True
-        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
-            self._jobs.put(None)
-            thread.join(EXIT_WAIT_S)
+        self.writer.close()
 
     def _unable(self, place: Place) -> str:
         """Why this process cannot write; empty where it can."""
         if self._pid != os.getpid():
             return "this is a forked process; the ranks themselves save"
-        if self._closing:
+        if self.writer.closing:
             return "the run has been closed"
         if not self._problem and not os.path.isdir(place.folder):
             return f"there is no folder {place.folder}"
@@ -263,254 +130,9 @@ class ShardedSaver:
 
     def _copy(self, local: LocalState, buffer: CopyBuffer) -> dict[PieceKey, bytes]:
         """Copy what this rank writes; the pickled objects among it."""
-        known = self._writes
+        known = self.writer.writes
         wanted: frozenset[PieceKey] | set[PieceKey] = {piece.identity for piece in local.plan.pieces}
         if known is not None and known[0] == local.plan.layout:
             wanted = known[1]
         buffer.fill(local.tensors, wanted)
         return {key: pickled(value) for key, value in local.objects.items() if key in wanted}
-
-    # -- the thread ---------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        if self._thread is None:
-            import atexit  # noqa: PLC0415 - not at import of the package
-
-            self._thread = threading.Thread(target=self._work, name="rla-shards", daemon=True)
-            self._thread.start()
-            atexit.register(self.close)
-
-    def _work(self) -> None:
-        watched: _Job | None = None
-        while True:
-            try:
-                job = self._jobs.get(timeout=None if watched is None else LOOK_S)
-            except queue.Empty:
-                assert watched is not None
-                late = time.monotonic() - watched.asked > WATCH_S
-                watched = None if self._became_whole(watched) or late else watched
-                continue
-            if job is None:
-                if watched is not None:
-                    self._became_whole(watched)  # the last ranks may have come since the last look
-                if self._rank == 0:  # whose process may have torch's store
-                    self._board.await_readers(self._world, CLOSING_WAIT_S)
-                return
-            try:
-                self._write(job)
-                watched = job if self._leads and not self._became_whole(job) else None
-            except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
-                self._left_out(job.save, f"{type(error).__name__}: {error}")
-                self._tell_left_out(job)
-            finally:
-                self._free.put(job.buffer)
-
-    def _write(self, job: _Job) -> None:
-        save, identity = job.save, job.identity
-        assert self._place is not None
-        try:
-            parts = f"{PARTS_FOLDER}/{parts_name(save.name, save.step, identity.token)}"
-            fence = read_fence(self._place.folder)
-            if fence is not None and fence.keeps_out(identity):
-                raise _GivenUpError("a later process continues this run")  # noqa: TRY301 - one way out
-            with held_folder(self._place.folder, f"{parts}/{OWN_FOLDER}", create=True):
-                pass
-            with held_folder(self._place.folder, parts) as here:
-                try:
-                    self._write_into(here, job)
-                except BaseException:
-                    self._take_back(here)
-                    raise
-        except (_GivenUpError, OSError, ValueError, UnsafeNameError) as error:
-            self._left_out(save, str(error))
-            self._tell_left_out(job)
-            return
-        save.ends()
-        with suppress(OSError):  # the next one that looks does it
-            publish(self._place.folder, parts_name(save.name, save.step, identity.token))
-
-    def _tell_left_out(self, job: _Job) -> None:
-        """Let nobody wait for this rank's note: its disk may be full, and that of the others not."""
-        of = job.identity
-        next_one = save_token(of.run, of.epoch, of.name, of.step, -1)  # of no save
-        host, number = os.uname().nodename, job.number + 1
-        with suppress(OSError):  # the others wait PEERS_WAIT_S then
-            self._board.leave_out(
-                PlanNote(next_one, self._rank, self._world, number, job.plan.layout, host, {})
-            )
-
-    def _take_back(self, here: Path) -> None:
-        """Free the space that this rank's part of a save took which cannot become whole."""
-        if not os.path.lexists(here / receipt_name(self._rank)):  # else somebody may be publishing it
-            for name in (shard_name(self._rank), rank_file_name(self._rank)):
-                with suppress(OSError):
-                    os.unlink(here / name)
-
-    def _write_into(self, here: Path, job: _Job) -> None:
-        notes, shared = self._planned_with_others(here, job)
-        assert self._place is not None
-        if self._leads:
-            remove_overtaken(self._place.folder, notes[self._rank])
-        if self._rank:
-            self.retention = notes[0].keep
-        if self._leads and self._place.beside:
-            self._apply_retention(job.save.name)  # the master may have an earlier one by now
-        if shared.problem:
-            raise _GivenUpError(shared.problem)
-        self._writes = job.plan.layout, frozenset(piece.identity for piece in shared.pieces[self._rank])
-        placed = _placed(shared, self._rank, notes)
-        files = [write_shard(here, shard_name(self._rank), placed, lambda piece: _bytes_of(job, piece))]
-        if job.own is not None:
-            files.append(write_kept(here, rank_file_name(self._rank), job.own))
-        metadata = None
-        if self._rank == 0:
-            everything = [one for rank in range(self._world) for one in _placed(shared, rank, notes)]
-            made = write_kept(here, STAGED_METADATA, make_metadata(shared, everything))
-            metadata = KeptFile(METADATA, made.size, made.sha256)
-        fsync_folder(here)
-        identity = job.identity
-        whole = SaveIdentity(
-            identity.run, identity.epoch, identity.token, identity.name, identity.step, identity.world,
-            shared.layout,
-        )  # fmt: skip
-        host = os.uname().nodename
-        receipt = Receipt(
-            whole, self._rank, host, notes[0].order, tuple(files), metadata, notes[0].metrics,
-            self._place.beside,
-        )  # fmt: skip
-        write_atomic(here / receipt_name(self._rank), receipt.encode())
-
-    def _planned_with_others(self, here: Path, job: _Job) -> tuple[list[PlanNote], SharedPlan]:
-        """The notes of all ranks, once they are there, and what follows from them."""
-        layout = job.plan.layout
-        self._plans.setdefault(layout, job.plan)
-        self._board.describe(self._rank, job.plan)
-        own = PlanNote(
-            job.identity.token, self._rank, self._world, job.number, layout, os.uname().nodename,
-            _lengths(job.objects), job.order, job.metrics, self.retention,
-        )  # fmt: skip
-        write_atomic(here / plan_note_name(self._rank), own.encode(), durable=False)
-        parts = parts_name(job.save.name, job.save.step, own.token)
-        self._board.tell(parts, own)
-        notes = {self._rank: own}
-        pause = FIRST_LOOK_S
-        while len(notes) < self._world:
-            absent = [rank for rank in range(self._world) if rank not in notes]
-            try:
-                while absent:  # one that is not there costs one look, however many ranks there are
-                    notes[absent[0]] = self._note(parts, absent[0], own.token)
-                    del absent[0]
-            except StoreGoneError:
-                raise
-            except UNREADABLE:
-                pass  # not there yet
-            if absent:
-                self._check_worth(absent, job)
-                time.sleep(pause)
-                pause = min(LOOK_S, 2 * pause)
-        self._board.all_told(job.number)
-        found = [notes[rank] for rank in range(self._world)]
-        layouts = tuple(note.layout for note in found)
-        if self._shared is None or self._shared[0] != layouts:
-            self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
-        return found, self._shared[1]
-
-    def _check_worth(self, absent: list[int], job: _Job) -> None:
-        """Give a save up to which some ranks will not come, or not soon."""
-        waited_s = time.monotonic() - job.asked
-        if waited_s > (CLOSING_WAIT_S if self._closing else PEERS_WAIT_S):
-            named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
-            raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
-        for data in self._board.notes_of(absent[:MAX_NAMED]):
-            with suppress(RemoteProtocolError):
-                note = PlanNote.decode(data)
-                if note.number > job.number and note.token != job.identity.token:
-                    raise _GivenUpError(f"rank {note.rank} has left this save out")
-
-    def _still_absent(self, absent: list[int], job: _Job) -> list[int]:
-        """Of these ranks the ones that have not told anything."""
-        parts, found = parts_name(job.save.name, job.save.step, job.identity.token), []
-        for rank in absent:
-            try:
-                self._board.note(parts, rank)
-            except UNREADABLE:
-                found.append(rank)
-        return found
-
-    def _note(self, parts: str, rank: int, token: str) -> PlanNote:
-        """The note of another rank, whose plan is known then.
-
-        Raises:
-            OSError, RemoteProtocolError: it is not there yet.
-        """
-        note = PlanNote.decode(self._board.note(parts, rank))
-        if (note.token, note.rank, note.world) != (token, rank, self._world):
-            raise RemoteProtocolError("a note of another save")
-        if note.layout not in self._plans:
-            data = self._board.description(rank, note.layout)
-            self._plans[note.layout] = LocalPlan.decode(data, note.layout)
-        return note
-
-    def _became_whole(self, job: _Job) -> bool:
-        """Whether a save is complete by now; then what retention does not hold goes."""
-        assert self._place is not None
-        folder, name = self._place.folder, job.save.name
-        if job.save.problem:  # a full disk perhaps, and one before it may have come whole by now
-            self._apply_retention(name)
-            return True
-        try:
-            if not came_whole(folder, parts_name(name, job.save.step, job.identity.token)):
-                return False
-        except OSError as error:
-            self._say_of_folder(error)
-            return False
-        return self._apply_retention(name)
-
-    def _apply_retention(self, name: str) -> bool:
-        """Remove what retention does not hold; False where that could not be done."""
-        assert self._place is not None
-        try:
-            remove_superseded_sharded(self._place.folder, name, self._place.run, self.retention)
-        except OSError as error:
-            self._say_of_folder(error)
-            return False
-        return True
-
-    def _say_of_folder(self, error: OSError) -> None:
-        assert self._place is not None
-        warn_rarely(self._said, "retention", "sharded checkpoints in %s: %s", self._place.folder, error)
-
-    def _left_out(self, save: ShardedSave, problem: str) -> None:
-        self.left_out += 1
-        what = folder_name(save.name, save.step)
-        warn_rarely(self._said, problem[:20], "rank %d: %s stays incomplete: %s", self._rank, what, problem)
-        save.ends(problem)
-
-
-def _ended(name: str, step: int, problem: str) -> ShardedSave:
-    save = ShardedSave(name, step, None, "")
-    save.ends(problem)
-    return save
-
-
-def _bytes_of(job: _Job, piece: Piece) -> memoryview | bytes:
-    found = job.objects.get(piece.identity) if piece.kind == "bytes" else job.buffer.bytes_of(piece.identity)
-    if found is None:
-        raise _GivenUpError(
-            f"the state of another rank has changed, and this one would have to write {piece.key}, too; the "
-            "next save is planned anew"
-        )
-    return found
-
-
-def _lengths(objects: Mapping[PieceKey, bytes]) -> dict[str, int]:
-    return {key.key: len(data) for key, data in objects.items()}
-
-
-def _placed(shared: SharedPlan, rank: int, notes: list[PlanNote]) -> list[Placed]:
-    try:
-        return shared.placed(rank, notes[rank].lengths)
-    except KeyError as error:
-        raise _GivenUpError(
-            f"the state of another rank has changed, and rank {rank} did not tell the length of {error}"
-        ) from error

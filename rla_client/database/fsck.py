@@ -33,8 +33,8 @@ from pathlib import Path
 
 from rla_client.contract.checkpoint.sharded_check import shard_problems
 from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_FILE
+from rla_client.contract.checkpoint.sharded_folder import finals_of, read_whole
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import finals_of, read_whole
 from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX

@@ -42,7 +42,8 @@ from rla_client.contract.checkpoint.sharded_files import (
     receipt_name,
     save_token,
 )
-from rla_client.contract.checkpoint.sharded_publish import publish, remove
+from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_removal import remove
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic

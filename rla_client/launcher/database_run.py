@@ -15,7 +15,7 @@ from rla_client.launcher.run_id import RunName
 from rla_client.launcher.wanted_call import Relaunch
 from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run.item import Item
-from rla_client.run.ranks import publish
+from rla_client.run.rank_meeting import publish
 from rla_client.run.record.row import Row
 from rla_client.run.run import Run
 

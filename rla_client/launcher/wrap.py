@@ -45,8 +45,9 @@ from rla_client.launcher.thread_owner import this_thread
 from rla_client.launcher.variant import described, differs, recorded_value
 from rla_client.launcher.wanted_call import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.manager import exp_manager
-from rla_client.run.environment import disabled, rank
+from rla_client.run.environment import disabled
 from rla_client.run.failure import ending
+from rla_client.run.rank_variables import rank
 from rla_client.run.temporary_item import TemporaryItem
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too

@@ -17,7 +17,8 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.spool.opening import Opening
 from rla_client.run.describe import worker_opening
-from rla_client.run.environment import RUN_VARIABLE, disabled, rank
+from rla_client.run.environment import RUN_VARIABLE, disabled
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import BACKUP, INFO, WARN, Logger, shown_text
 from rla_client.stream import scope
 from rla_client.stream.clock import time_step_holder

@@ -19,7 +19,7 @@ from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
 from rla_client.run.item import Item
 from rla_client.run.parameters.run_parameters import add_hyper_param
-from rla_client.run.ranks import (
+from rla_client.run.rank_meeting import (
     APART_WAIT_S,
     RESUMED_WAIT_S,
     Meeting,
@@ -30,6 +30,7 @@ from rla_client.run.ranks import (
     next_number,
     tell_rank,
 )
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import restore_state, take_parameters
@@ -43,7 +44,7 @@ from rla_client.run.temporary_item import SeenCheckpoint, TemporaryItem
 def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
     setup, meeting = data.setup, meeting_place(data)
-    storing = environment.disabled() or environment.rank() == 0
+    storing = environment.disabled() or rank() == 0
     follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
     apart = "" if storing or not (all_ranks or follows) else _why_apart(setup.configured()[2], meeting)
     end_wait_s = APART_WAIT_S if torch_store.may_come() else 0.0
@@ -51,7 +52,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
         tell_rank(f"joins the run of rank 0 once torch's process group is there, and not before: {apart}")
     elif apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0; its records are not kept: {apart}")
-    if not on_linux() and environment.mode() != "disabled" and environment.rank() == 0:
+    if not on_linux() and environment.mode() != "disabled" and rank() == 0:
         warn(f"{why_not_recorded()}: this run is not stored")
     with entered(data):
         joins = all_ranks and not storing
@@ -82,9 +83,9 @@ def _open_storing_nothing(
         end_wait_s: how long it waits so when this rank ends; None: as every exit.
     """
     setup, config = data.setup, data.setup.configured()[1]
-    sinks = tuple(name for name in config.log_used if name not in PRINTED or environment.rank() == 0)
-    why = environment.why_disabled() if environment.disabled() else f"rank {environment.rank()}"
-    rank_zero = partial(checkpoints_of_rank_zero, None if environment.rank() == 0 else meeting)
+    sinks = tuple(name for name in config.log_used if name not in PRINTED or rank() == 0)
+    why = environment.why_disabled() if environment.disabled() else f"rank {rank()}"
+    rank_zero = partial(checkpoints_of_rank_zero, None if rank() == 0 else meeting)
     stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:

@@ -1,4 +1,4 @@
-"""Environment variables that tell a process its mode, its rank, its parent's run."""
+"""Environment variables that tell a process its mode, its parent's run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ RUN_VARIABLE = "RLA_RUN"
 WRITER_VARIABLE = "RLA_WRITER_FOLDER"  # log_dir of the run's first SummaryWriter, for its workers
 MODE_VARIABLE = "RLA_MODE"
 MODES = ("", "online", "offline", "disabled")
-RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-MAX_RANK_DIGITS = 9  # no job has a billion processes
 
 
 def disabled() -> bool:
@@ -36,12 +34,3 @@ def why_disabled() -> str:
 def mode() -> str:
     """RLA_MODE: one of MODES, or what somebody wrote instead."""
     return os.environ.get(MODE_VARIABLE, "").lower()
-
-
-def rank() -> int:
-    """Rank of this process in its job, 0 outside of one."""
-    for name in RANK_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdecimal() and len(value) <= MAX_RANK_DIGITS:
-            return int(value)
-    return 0

@@ -21,6 +21,7 @@ from rla_client.run.open_stream import open_item, tell_folders
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.parameter_file import parameter_file, write_parameters
 from rla_client.run.parameters.run_parameters import mark_parameters, note_changes, send_parameters
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
@@ -76,7 +77,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     """
     setup = data.setup
     table, config, root = setup.configured()
-    if environment.disabled() or environment.rank() > 0:
+    if environment.disabled() or rank() > 0:
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
     setup.info = tracked_info(setup)

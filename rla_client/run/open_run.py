@@ -24,7 +24,8 @@ from rla_client.run.item import Item, create_item
 from rla_client.run.item_run import new_item_run, tracked_info
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
-from rla_client.run.ranks import check_job, publish
+from rla_client.run.rank_meeting import check_job, publish
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, tell_resumed
 from rla_client.run.resume.resume_in_place import continue_at
@@ -42,7 +43,7 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
         ArgumentError: `all_ranks`, and nothing would ever tell this rank of rank 0's run.
     """
     data.setup.configured()
-    if all_ranks and environment.rank() > 0 and not environment.disabled():
+    if all_ranks and rank() > 0 and not environment.disabled():
         check_job()
     end_left()
     end_run(data, "finished", "")
@@ -72,7 +73,7 @@ def _open_own_run(data: RunData, *, all_ranks: bool) -> None:
     clear_time()
     setup.info = tracked_info(setup)
     setup.named = len(setup.tracked)
-    if environment.disabled() or environment.rank() > 0:
+    if environment.disabled() or rank() > 0:
         begin_storing_nothing(data, all_ranks=all_ranks)
         return
     chained = None

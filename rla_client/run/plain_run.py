@@ -9,8 +9,9 @@ from datetime import datetime
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
 from rla_client.run.describe import check_path, make_opening
-from rla_client.run.environment import disabled, rank
+from rla_client.run.environment import disabled
 from rla_client.run.open_stream import open_stream
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.rank_mean import Comm
 from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import Logger

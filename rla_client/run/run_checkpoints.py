@@ -26,7 +26,7 @@ from rla_client.stream.values import whole_number
 
 if TYPE_CHECKING:
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.checkpoint.sharded_saver import ShardedSave
+    from rla_client.checkpoint.sharded_save import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
     from rla_client.contract.checkpoint.sharded_status import ShardedStatus
     from rla_client.run.saved_run import SavedRun
@@ -220,7 +220,7 @@ class RunCheckpoints:
         order = saver.next_order()
         written = keep_resume_state(self._data.run, plain, arrays, name, step, order)
         told = dict(_metrics(self._data.run.logger.last_row if metrics is None else metrics))
-        sharded.saver.retention = saver.retention
+        sharded.saver.writer.retention = saver.retention
         save = sharded.saver.save(state, name, step, per_rank=per_rank, order=order, metrics=told)
         save_archive(self._data, (plain, arrays, written))
         return save

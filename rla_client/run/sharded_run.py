@@ -1,69 +1,25 @@
 """Sharded checkpoints of the open run, on all ranks of its job.
 
-Rank 0's process has the run; the others learn at the first call where it lies, and which opening it is. From
-then on its older saves are fenced off (`sharded_publish`). A rank that does not see rank 0's checkpoint
-folder saves into that of the part which its machine has of the run (`run_part`); the master gets both.
-Whether two ranks have one folder shows by a file with a random name: paths, devices and inodes are the same
-on clones of one machine.
+Rank 0's process has the run; the others learn at the first call where their saves go (`sharded_place`).
 """
 
 from __future__ import annotations
 
 import os
-import time
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.plan_board import StoreBoard
 from rla_client.checkpoint.rank_group import RankGroup, rank_group
 from rla_client.checkpoint.sharded_loading import Found, bring_here, bring_save, choose_whole, load_whole
-from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
-from rla_client.contract.agent.machine_name import machine_name
-from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.sharded_publish import raise_fence
-from rla_client.contract.errors import FetchError, NoCheckpointError, NoSuchRunError, RlaError
-from rla_client.contract.filesystem.atomic_write import write_atomic
-from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
+from rla_client.checkpoint.sharded_saver import ShardedSaver
+from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError
 from rla_client.run import torch_store
-from rla_client.run.current_logger import warn
-from rla_client.run.run_part import part_of_told
-from rla_client.stream.fetch import SETTLE_S, settle_parts
+from rla_client.run.sharded_place import PlaceMeeting, listed
 
 if TYPE_CHECKING:
     from rla_client.contract.spool.opening import Opening
     from rla_client.run.configure import RunSetup
-
-WORD_PREFIX: Final = "here-"  # of a file of PARTS_FOLDER, while the ranks meet
-SEEN_S: Final = 60.0  # NFS may say so long that a file is not there
-LOOK_S: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What rank 0 tells the others: its run, its machine, the word in its folder."""
-
-    place: Place
-    opening: Opening
-    machine: str
-    word: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Where a rank's saves go.
-
-    Attributes:
-        word: of the folder; rank 0's where it sees that.
-        problem: why it has none.
-        unsent: why the master does not get what lies there; it has to, where there are several folders.
-    """
-
-    word: str
-    problem: str = ""
-    unsent: str = ""
 
 
 class ShardedRun:
@@ -77,19 +33,14 @@ class ShardedRun:
 
     def __init__(self, folder: Path | None, opening: Opening | None, setup: RunSetup | None = None) -> None:
         self.ranks: RankGroup = rank_group()
-        self.problem = ""  # why nothing can be saved or loaded, the same on all ranks
         self._setup = setup
-        told = None
-        if folder is not None and opening is not None and self.ranks.rank == 0:
-            told = self._begin(folder, opening)
-        told = self.ranks.from_rank_zero(told)
-        self.place: Place | None = None if told is None else told.place
+        meeting = PlaceMeeting(self.ranks, folder, opening, setup)
+        self.problem = meeting.problem  # why nothing can be saved or loaded, the same on all ranks
+        self.place = meeting.place
         board = None
-        if told is not None and self.ranks.world > 1:
-            self.place = self._meet(told)
-            if self.place.beside:
-                prefix = f"rla/sharded/{self.place.run}/{self.place.epoch}"
-                board = StoreBoard(torch_store.default_store(), prefix)
+        if self.place is not None and self.place.beside:
+            prefix = f"rla/sharded/{self.place.run}/{self.place.epoch}"
+            board = StoreBoard(torch_store.default_store(), prefix)
         self.saver = ShardedSaver(self.place, self.ranks.rank, self.ranks.world, board, problem=self.problem)
 
     @property
@@ -127,7 +78,7 @@ class ShardedRun:
         path = found.path
         if self.place is not None and self.ranks.rank:
             path = self.place.folder / path.name
-        problem = _listed(self.ranks.gather_late(lambda: self._bring(found, path) if self.leads else ""))
+        problem = listed(self.ranks.gather_late(lambda: self._bring(found, path) if self.leads else ""))
         if problem:  # on all ranks; a program that begins anew where there is no checkpoint is not to
             raise FetchError(problem)
         return found, path
@@ -146,134 +97,3 @@ class ShardedRun:
         except (RlaError, OSError) as error:  # the others wait for an answer
             problem = str(error)
         return problem and f"{os.uname().nodename}: {problem}"
-
-    # -- where the ranks' saves go ------------------------------------------------------------
-
-    def _begin(self, folder: Path, opening: Opening) -> _Told | None:
-        """Fence off earlier openings, on rank 0; None where nothing can be kept."""
-        if not _is_resumed(opening):
-            _settle(folder, SETTLE_S)  # this process may have saved just now, in an earlier opening
-        try:
-            raise_fence(folder, opening.run, opening.epoch)
-            word = _leave_word(folder) if self.ranks.world > 1 else ""
-        except (OSError, RlaError) as error:
-            warn(f"sharded checkpoints cannot be kept in {folder}: {error}")
-            return None
-        place = Place(folder, opening.run, opening.epoch)
-        return _Told(place, opening, machine_name(find_places()), word)
-
-    def _meet(self, told: _Told) -> Place:
-        """Where this rank's saves go, and which ranks' go there, too."""
-        folder, answer = (
-            self._look(told)
-            if self.ranks.rank
-            else (told.place.folder, _Answer(told.word, "", _unsent(told.opening)))
-        )
-        try:
-            answers = self.ranks.gather(answer)
-            self.problem = _listed([one.problem for one in answers])
-            if self.problem or all(one.word == told.word for one in answers):
-                return replace(told.place, folder=folder)
-            above = folder / PARTS_FOLDER
-            beside = tuple(rank for rank, one in enumerate(answers) if os.path.lexists(above / one.word))
-            place = replace(told.place, folder=folder, beside=beside)
-            mine = answer.unsent
-            if not mine and self.ranks.rank == beside[0]:
-                mine = self._fence_off(place)
-            self.problem = _listed(self.ranks.gather(mine))  # no word goes before all have looked
-            return place
-        finally:
-            if self.ranks.rank == 0 or answer.word != told.word:
-                with suppress(OSError):
-                    os.unlink(folder / PARTS_FOLDER / answer.word)
-
-    def _look(self, told: _Told) -> tuple[Path, _Answer]:
-        """The folder of this rank's saves, on a rank above 0."""
-        shared = told.place.folder
-        if _sees(shared, told.word):
-            return shared, _Answer(told.word)
-        where = f"rank {self.ranks.rank} on {os.uname().nodename}"
-        if self._setup is None:
-            return shared, _Answer("", (
-                f"{where} does not see {shared}, and has no part in the run: open it on all ranks with "
-                "log_files_gen(all_ranks=True), or give them a data root that they share"
-            ))  # fmt: skip
-        try:
-            own = part_of_told(told.opening, {"machine": told.machine}, self._setup)
-            folder = Path(own.folder(CHECKPOINT))
-            with held_folder(own.root, own.folders[CHECKPOINT], create=True):
-                pass
-            late_s = SEEN_S if os.path.isdir(own.folder(HYPARAMETER)) else 0.0  # rank 0 makes that
-            if _sees(folder, told.word, late_s):
-                return folder, _Answer(told.word)
-            if own is told.opening:
-                return shared, _Answer("", f"{where} does not see {shared}")
-            unsent = _unsent(own)
-            return folder, _Answer(_leave_word(folder), "", unsent and f"{where}: {unsent}")
-        except (NoSuchRunError, OSError, RlaError) as error:
-            return shared, _Answer("", f"{where} cannot keep its part of the run: {error}")
-
-    def _fence_off(self, place: Place) -> str:
-        """As `_begin`, in the folder of another machine; why that cannot be."""
-        if self.ranks.rank == 0:
-            return ""
-        _settle(place.folder)
-        try:
-            raise_fence(place.folder, place.run, place.epoch)
-        except (OSError, RlaError) as error:
-            return f"{os.uname().nodename} cannot keep sharded checkpoints in {place.folder}: {error}"
-        return ""
-
-
-def _is_resumed(opening: Opening) -> bool:
-    """Whether it continues at a checkpoint, for which `resume_point.prepare` has waited."""
-    cut = opening.continues
-    return cut is not None and (cut.rows is not None or cut.time_step is not None)
-
-
-def _settle(folder: Path, wait_s: float = 0.0) -> None:
-    """Let saves of several machines become whole on the master; the rest is about to be abandoned."""
-    try:
-        settle_parts(folder, wait_s)
-    except FetchError as error:
-        warn(f"{error}; those of earlier openings of the run are abandoned")
-
-
-def _leave_word(folder: Path) -> str:
-    """Leave a file in a checkpoint folder by whose name others know it; the name.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    word = f"{WORD_PREFIX}{os.urandom(16).hex()}"
-    with held_folder(folder, PARTS_FOLDER, create=True) as above:
-        write_atomic(above / word, b"", durable=False)
-    return word
-
-
-def _sees(folder: Path, word: str, wait_s: float = 0.0) -> bool:
-    """Whether a word lies in a checkpoint folder, or does so within `wait_s`."""
-    until = time.monotonic() + wait_s
-    while not os.path.lexists(folder / PARTS_FOLDER / word):
-        if time.monotonic() >= until:
-            return False
-        for path in (folder, folder / PARTS_FOLDER):  # who opens a folder of NFS asks the server again
-            with suppress(OSError):
-                os.listdir(path)
-        time.sleep(LOOK_S)
-    return True
-
-
-def _unsent(opening: Opening) -> str:
-    """Why the master does not get what lies in this machine's folders of a run; empty where it does."""
-    if opening.master or (opening.replicate and not opening.offline):
-        return ""
-    return (
-        "the ranks have several data roots, and what lies in this one is sent to no master (SEND_LOG_FILE), "
-        "so that nobody would ever have all parts of a checkpoint"
-    )
-
-
-def _listed(problems: list[str]) -> str:
-    """What went wrong on the ranks, once."""
-    return "; ".join(dict.fromkeys(problem for problem in problems if problem))

@@ -1,43 +1,19 @@
-"""Chunks of samples for the stream, within the limits of `SAMPLES`."""
+"""Chunks of samples for the stream."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.sample_members import group_of
 from rla_client.contract.spool.protocol import pack
 from rla_client.samples.cells import Refer, clean_row, plain_row
-from rla_client.samples.choice import Candidate, choose
+from rla_client.samples.sample_limits import Limits, SampleLimits
 from rla_client.samples.sample_rows import rows_of
 from rla_client.stream.values import text_of, to_plain
 
 CHUNK_BYTES = 4 << 20  # of a record: a quarter of what the agent takes, half of a segment
 MAX_NAME_CHARS = 100
-KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollouts come in between
-
-
-class Limits(Protocol):
-    """What `SAMPLES` of the configuration says."""
-
-    @property
-    def step_max_rows(self) -> int:
-        """Samples of one time-step."""
-
-    @property
-    def step_max_bytes(self) -> int:
-        """Bytes of the samples of one time-step."""
-
-    @property
-    def run_max_bytes(self) -> int:
-        """Bytes of samples that a process adds to a run; 0: no limit."""
-
-    @property
-    def cell_max_chars(self) -> int:
-        """Characters of one cell."""
 
 
 class Chunk(NamedTuple):
@@ -45,14 +21,6 @@ class Chunk(NamedTuple):
 
     payload: bytes
     rows: int
-
-
-@dataclass(slots=True)
-class _Taken:
-    """What was taken of one time-step."""
-
-    rows: int = 0
-    bytes: int = 0
 
 
 class SampleChunks:
@@ -63,9 +31,7 @@ class SampleChunks:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
-        self._run_bytes = 0
+        self._limits, self._cell_max_chars = SampleLimits(limits), limits.cell_max_chars
 
     def chunks(  # noqa: PLR0913 - what a call says
         self,
@@ -93,9 +59,9 @@ class SampleChunks:
             ArgumentError: the samples or groups have no form that can be read.
         """
         rows = _grouped(rows_of(samples), group)
-        plain = [plain_row(row, self._limits.cell_max_chars, tokens=tokens, refer=refer) for row in rows]
+        plain = [plain_row(row, self._cell_max_chars, tokens=tokens, refer=refer) for row in rows]
         packed = [_packed(row) for row in plain]
-        kept = self._kept(plain, packed, step)
+        kept = self._limits.kept(plain, packed, step)
         left_out = len(packed) - len(kept)
         if left_out:
             packed = [packed[number] for number in kept]
@@ -105,28 +71,6 @@ class SampleChunks:
         for part in _parts(packed):
             yield Chunk(pack([shown, step, timestamp, left_out, part]), len(part))
             left_out = 0
-
-    def _kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
-        """Numbers of the rows that stay."""
-        limits = self._limits
-        taken = self._steps.setdefault(step, _Taken())
-        self._steps.move_to_end(step)
-        if len(self._steps) > KNOWN_STEPS:
-            self._steps.popitem(last=False)
-        max_rows = limits.step_max_rows - taken.rows
-        max_bytes = limits.step_max_bytes - taken.bytes
-        if limits.run_max_bytes:
-            max_bytes = min(max_bytes, limits.run_max_bytes - self._run_bytes)
-        total = sum(map(len, packed))
-        kept = list(range(len(packed)))
-        if len(packed) > max_rows or total > max_bytes:
-            candidates = [_candidate(row, len(data)) for row, data in zip(plain, packed, strict=True)]
-            kept = choose(candidates, max_rows, max_bytes, f"{step}")
-            total = sum(len(packed[number]) for number in kept)
-        taken.rows += len(kept)
-        taken.bytes += total
-        self._run_bytes += total
-        return kept
 
 
 def _grouped(rows: list[Mapping[Any, Any]], group: object) -> list[Mapping[Any, Any]]:
@@ -151,13 +95,6 @@ def _packed(row: dict[str, Any]) -> bytes:
         return pack(row)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
         return pack(clean_row(row))
-
-
-def _candidate(row: dict[str, Any], size: int) -> Candidate:
-    reward, group = row.get("reward"), row.get("group")
-    if group is None:
-        group = group_of(row.get("prompt", ""))
-    return Candidate(str(group), float(reward) if isinstance(reward, int | float) else None, size)
 
 
 def _parts(packed: Sequence[bytes]) -> Iterator[list[bytes]]:

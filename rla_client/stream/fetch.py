@@ -17,7 +17,7 @@ from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.sharded_publish import waiting_parts
+from rla_client.contract.checkpoint.sharded_folder import waiting_parts
 from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rla_client.checkpoint.sharded_saver import Place, ShardedSaver
+from rla_client.checkpoint.sharded_save import Place
+from rla_client.checkpoint.sharded_saver import ShardedSaver
 
 
 class Rank:

@@ -29,7 +29,7 @@ from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_publish import read_whole, waiting_parts
+from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -93,19 +93,20 @@ dist.barrier()
 exp_manager.close()
 dist.destroy_process_group()
 """
-SAVER, PUBLISH = "rla_client.checkpoint.sharded_saver", "rla_client.contract.checkpoint.sharded_publish"
+SAVER, WRITER = "rla_client.checkpoint.sharded_saver", "rla_client.checkpoint.sharded_writer"
+PUBLISH = "rla_client.contract.checkpoint.sharded_publish"
 SEND, MASTER = "rla_agent.replicate.worker.send", "rla_agent.replicate.worker.sharded_master"
-COPY = "rla_client.checkpoint.shard_capture"
-RECEIPT, STEP = "shard-", f"{PUBLISH}:_carry_out"
+COPY, REMOVAL = "rla_client.checkpoint.shard_capture", "rla_client.contract.checkpoint.sharded_removal"
+RECEIPT, STEP = "shard-", f"{PUBLISH}:carry_out"
 THERE, SENDER = f"{MASTER}:_Publication._carry_out", f"{SEND}:Sender.send_all"
 RANK_POINTS: Final = (
     Point("in memcpy", f"{COPY}:CopyBuffer.fill", "during"),
     Point("before the thread has it", f"{SAVER}:ShardedSaver._copy", "after"),
-    Point("in the shard", f"{SAVER}:write_shard", "during"),
-    Point("before the receipt", f"{SAVER}:write_atomic", "before", RECEIPT),
-    Point("after the receipt", f"{SAVER}:write_atomic", "after", RECEIPT),
-    Point("in delete", f"{PUBLISH}:_remove_replaced", "before"),
-    Point("in delete", f"{PUBLISH}:_remove_replaced", "during"),
+    Point("in the shard", f"{WRITER}:write_shard", "during"),
+    Point("before the receipt", f"{WRITER}:write_atomic", "before", RECEIPT),
+    Point("after the receipt", f"{WRITER}:write_atomic", "after", RECEIPT),
+    Point("in delete", f"{REMOVAL}:remove_replaced", "before"),
+    Point("in delete", f"{REMOVAL}:remove_replaced", "during"),
 )
 ALONE_POINTS: Final = (  # ranks that share a data root
     *RANK_POINTS,

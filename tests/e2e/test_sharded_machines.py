@@ -20,7 +20,7 @@ from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_publish import read_whole, waiting_parts
+from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

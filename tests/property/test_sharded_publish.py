@@ -14,14 +14,10 @@ import pytest
 from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
+from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.checkpoint.sharded_files import LOCK_FILE
-from rla_client.contract.checkpoint.sharded_publish import (
-    finals_of,
-    parts_of,
-    publish_all,
-    raise_fence,
-    read_whole,
-)
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, read_whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import PARTS_FOLDER
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "8"))

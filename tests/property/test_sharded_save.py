@@ -19,9 +19,11 @@ torch = pytest.importorskip("torch")
 
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402 - after the check that it is there
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
-from rla_client.checkpoint.sharded_saver import Place, ShardedSaver  # noqa: E402
+from rla_client.checkpoint.sharded_save import Place  # noqa: E402
+from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import finals_of, parts_of, raise_fence  # noqa: E402
+from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of  # noqa: E402
 
 RUN = "cd" * 16
 EVERY = int(os.environ.get("RLA_TEST_EACH_CALL", "8"))  # 1: at each one
@@ -34,7 +36,7 @@ def state(value: int) -> dict[str, Any]:
 
 def make_saver(folder: Path, epoch: int) -> ShardedSaver:
     saver = ShardedSaver(Place(folder, RUN, epoch), 0, 1)
-    saver.retention = Retention(max_to_keep=1)
+    saver.writer.retention = Retention(max_to_keep=1)
     return saver
 
 

@@ -17,7 +17,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_publish import read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.layout import PARTS_FOLDER
 
 RUN = "ab" * 16

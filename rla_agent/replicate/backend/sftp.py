@@ -8,7 +8,7 @@ on the server is linked to it by `hardlink@openssh.com`.
 
 *Syncing* is `fsync@openssh.com`, on files before their rename and on folders (opened for reading) after it:
 without it, a file that was acknowledged is empty or not there after a power cut. The files of a batch are
-spread over several channels (`sftp_channels`); a large file is synced piece by piece (`sftp_sync_behind`).
+spread over several channels (`sftp_fsync`); a large file is synced piece by piece (`sftp_sync_behind`).
 
 A server without fsync acknowledges what is in its memory (`syncs`). Without posix-rename the old file is
 moved aside, the new one renamed, the old one removed; the name is missing for two round trips. Without
@@ -43,7 +43,7 @@ from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode, warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
-from rla_agent.replicate.backend.sftp_channels import OpenFile, SyncChannels, flush, sync_request
+from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, flush, sync_request
 from rla_agent.replicate.backend.sftp_sync_behind import SyncBehind
 from rla_agent.replicate.backend.target import (
     ROOM_BYTES,

@@ -53,8 +53,8 @@ from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.source_file import fingerprint, fingerprint_of, local_state
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, note_path, write_note
 from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX

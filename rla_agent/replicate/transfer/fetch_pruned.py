@@ -38,8 +38,9 @@ from rla_client.contract.checkpoint.sharded_files import (
     Whole,
     folder_name,
 )
+from rla_client.contract.checkpoint.sharded_finish import finish_on_master
+from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
-from rla_client.contract.checkpoint.sharded_publish import finish_on_master, read_whole, waiting_parts
 from rla_client.contract.errors import FetchError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode

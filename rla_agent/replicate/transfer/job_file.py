@@ -20,7 +20,7 @@ from rla_client.contract.layout import JOBS_FOLDER
 MAX_JOB_FILE_BYTES: Final = 1 << 20
 WAIT_S: Final = 20.0  # for rank 0 to open its run; a login costs more than a look
 LOOK_S: Final = 0.5
-OLD_S: Final = 7 * 86400.0  # nobody joins a job of so long ago (`run.ranks.FRESH_S`)
+OLD_S: Final = 7 * 86400.0  # nobody joins a job of so long ago (`run.rank_meeting.FRESH_S`)
 MAX_SWEPT: Final = 100  # at one meeting, which should not take long
 _NAME: Final = re.compile(r"[0-9a-f]{24}\.json")
 _log = logging.getLogger("rla_agent.replicate.transfer.job_file")

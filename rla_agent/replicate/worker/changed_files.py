@@ -8,11 +8,9 @@ Belongs to the worker's thread. `now` is the monotonic clock.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate.file_state import Local
@@ -23,12 +21,11 @@ from rla_agent.replicate.worker import health, plan, sharded_order
 from rla_agent.replicate.worker.ended_runs import EndedRuns
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
+from rla_agent.replicate.worker.master_retention import MasterRetention
 from rla_agent.replicate.worker.scan import Folder, Scanner, item_name
 from rla_agent.replicate.worker.send_job import FolderMode
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.unread import ScanError
-from rla_client.contract.checkpoint.checkpoint_retention import dropped
-from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, DROPPED_NOTE
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
 SCAN_SHARE: Final = 50  # at least 50 times as long as it took
@@ -36,7 +33,6 @@ LIVE_S: Final = 1.0  # live items are looked at so often …
 LIVE_SHARE: Final = 40  # … if that is cheap
 FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
 _END: Final = object()
-_CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())
 
 
 class ChangedFiles:
@@ -61,13 +57,13 @@ class ChangedFiles:
         mirror: bool,
     ) -> None:
         """`number`: of the database in the ledger; `mirror`: the master drops what `max_to_keep` drops."""
-        self._ledger, self._number, self._scanner, self._mirror = ledger, number, scanner, mirror
+        self._ledger, self._number, self._scanner = ledger, number, scanner
         self._flight, self._leftovers, self._parts = flight, leftovers, parts
         self.live: set[bytes] = set()
         self.ended = EndedRuns(ledger, number, scanner)
         self.modes: dict[int, FolderMode] = {}
         self.problem = ""
-        self._drops_seen: dict[bytes, tuple[int, int]] = {}  # item → times of the note and of its folder
+        self._retention = MasterRetention(ledger, number, scanner, flight, mirror=mirror)
         self._scan: Iterator[object] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
@@ -198,6 +194,11 @@ class ChangedFiles:
             key, path = Key(number, name), folder.path + b"/" + name
             self.vanished(key, path, sent=row[5] is not None, state=row[0])
 
+    def _see_dropped(self, folder: Folder) -> None:
+        """Note what is gone with sharded checkpoints of a folder."""
+        for dropped in self._retention.see(folder):
+            self.vanished(dropped.key, dropped.path, sent=dropped.sent, state=dropped.state)
+
     def _see_mode(self, number: int, folder: Folder) -> None:
         """Send a folder's permissions where they are others than the master's was given."""
         if folder.mode in {None, self._ledger.folder_mode(number)} or len(self.modes) >= FOLDERS_A_LOOK:
@@ -224,64 +225,9 @@ class ChangedFiles:
             self._scanner.root, path
         ):  # the master's is the only copy: never deleted there
             self._ledger.set_state(key, PRUNED)
-        elif sent and self._was_dropped(key, path):
+        elif sent and self._retention.drops(key, path):
             self._ledger.set_state(key, DROPPED)
         elif sent:
             self._ledger.set_state(key, GONE)
         else:
             self._ledger.forget(key)
-
-    def _was_dropped(self, key: Key, path: bytes) -> bool:
-        """Whether the master is to drop what `max_to_keep`, and nobody else, took away here.
-
-        It was the version that was sent, or a later one. Of a sharded checkpoint that the master has not
-        all of, the rest goes there, too: nobody could load it.
-        """
-        if not path.startswith(_CHECKPOINTS):
-            return False
-        sharded = sharded_order.split(CHECKPOINT, path)
-        if not self._mirror and (sharded is None or self._may_be_whole(sharded[0])):
-            return False
-        which = path if sharded is None else sharded[0]
-        folder, _, name = os.fsdecode(os.path.join(self._scanner.root, which)).rpartition("/")
-        noted, record = dropped(Path(folder)).get(name), self._ledger.record(key)
-        return noted is not None and record is not None and noted >= record.local.mtime_ns
-
-    def _may_be_whole(self, checkpoint: bytes) -> bool:
-        """Whether the master has a sharded checkpoint, or will have with what is on its way."""
-        on_its_way = any(
-            job.due.path == sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK
-            for job in self._flight.jobs.values()
-        )
-        return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
-
-    def _see_dropped(self, above: Folder) -> None:
-        """Sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
-        item = above.item
-        if above.kind != CHECKPOINT or above.path != item:
-            return
-        folder = Path(os.fsdecode(os.path.join(self._scanner.root, item)))
-        try:
-            seen = (os.lstat(folder / DROPPED_NOTE).st_mtime_ns, os.lstat(folder).st_mtime_ns)
-        except OSError:
-            return
-        if self._drops_seen.get(item) == seen:
-            return
-        busy = False
-        for name in dropped(folder):
-            gone = item + b"/" + os.fsencode(name)
-            if sharded_order.split(CHECKPOINT, gone + b"/x") is None or os.path.lexists(folder / name):
-                continue
-            if any(job.due.path.startswith(gone + b"/") for job in self._flight.jobs.values()):
-                busy = True
-                continue
-            for inner in (sharded_order.own_folder(gone), gone):
-                for below, row in self._states(inner).items():
-                    key = Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), below)
-                    state = CLEAN if row[0] == PRUNED else row[0]  # notes went, too
-                    self.vanished(key, inner + b"/" + below, sent=row[5] is not None, state=state)
-        if not busy:
-            self._drops_seen[item] = seen
-
-    def _states(self, folder: bytes) -> dict[bytes, tuple[int, ...]]:
-        return self._ledger.states(self._number, folder)

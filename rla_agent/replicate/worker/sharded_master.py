@@ -41,7 +41,8 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
 from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty
-from rla_client.contract.checkpoint import sharded_publish
+from rla_client.contract.checkpoint import sharded_folder, sharded_removal, sharded_step
+from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
     FOLDER_ENDING,
@@ -59,14 +60,10 @@ from rla_client.contract.checkpoint.sharded_files import (
     receipt_name,
     receipt_rank,
 )
-from rla_client.contract.checkpoint.sharded_publish import (
-    NO_CHECKPOINT,
-    REPLACED_PREFIX,
-    finish_on_master,
-    raise_fence,
-    read_fence,
-    whole_of,
-)
+from rla_client.contract.checkpoint.sharded_finish import finish_on_master
+from rla_client.contract.checkpoint.sharded_folder import read_fence
+from rla_client.contract.checkpoint.sharded_removal import REPLACED_PREFIX
+from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, whole_of
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 
@@ -153,7 +150,7 @@ class OnMaster:
         files: all that is there, by their paths below the folder.
     """
 
-    found: sharded_publish.Found
+    found: sharded_step.Found
     ranks: frozenset[int] = frozenset()
     placed: bool = False
     puts_away: bool = False
@@ -225,7 +222,7 @@ class _Publication:
         """
         here = None
         with suppress(FileNotFoundError):
-            here = sharded_publish.look(self._look.folder, self._look.parts)
+            here = sharded_folder.look(self._look.folder, self._look.parts)
         if here is None or not here.is_machines_part:
             return PartFound(self._look)  # it went, or has its name; the next scan knows
         self._run = next(iter(here.receipts.values())).save.run
@@ -246,7 +243,7 @@ class _Publication:
             self._look, f"{self._what}: {trouble or 'others change it on the master all the time'}"
         )
 
-    def _look_there(self, here: sharded_publish.Found) -> OnMaster:
+    def _look_there(self, here: sharded_step.Found) -> OnMaster:
         """All that is to be known for the next step."""
         stands_by = self._look.stands_by and 0 not in here.receipts
         if stands_by and _age_s(here) < YOUNG_S and self._session.stat(self._final) is None:
@@ -255,7 +252,7 @@ class _Publication:
         final = self._listed(self._final + b"/" + _OWN)
         whole, content = self._whole(final)
         if whole is not None and whole.save.token == self._token:
-            found = sharded_publish.Found(self._token, {}, {}, whole)
+            found = sharded_step.Found(self._token, {}, {}, whole)
             return OnMaster(found, content=content, files=self._files(self._final, final))
         begins = (whole is None and final) or len(list(_ranks(making))) == _world(here)
         if stands_by and begins and time.time() < _last_receipt_s([*making, *final]) + stand_by_s(here):
@@ -263,7 +260,7 @@ class _Publication:
         return self._judged(here, making, final, None if whole is None else whole.order)
 
     def _judged(
-        self, here: sharded_publish.Found, making: _Listing, final: _Listing, holder: int | None
+        self, here: sharded_step.Found, making: _Listing, final: _Listing, holder: int | None
     ) -> OnMaster:
         """What is known of a save that is not whole; `holder`: order of the whole one that has its name."""
         if holder is None and (final or self._session.stat(self._final) is not None):
@@ -278,7 +275,7 @@ class _Publication:
             late = time.time_ns() - max(one.order for one in here.receipts.values()) > LATE_NS
             asks = late or not ranks.issuperset(here.beside)  # who removed ours?
             fence = self._fence() if asks else None
-            found = sharded_publish.Found(self._token, here.receipts, {}, None, holder, fence)
+            found = sharded_step.Found(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
         receipts = self._receipts(self._making, making)
         puts_away = self._look.replaces and 0 in here.receipts
@@ -298,7 +295,7 @@ class _Publication:
         files = self._files(folder, own)
         sizes = {path: state.size for path, state in files.items()}
         ours = {rank: one for rank, one in receipts.items() if one.save.token == self._token}
-        found = sharded_publish.Found(self._token, ours, sizes, None, holder, self._fence())
+        found = sharded_step.Found(self._token, ours, sizes, None, holder, self._fence())
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
 
     def _fence(self) -> Fence | None:
@@ -393,7 +390,7 @@ class _Publication:
         if fence is not None:
             raise_fence(look.folder, fence.run, fence.epoch)
         if there.found.holder is not None:
-            sharded_publish.remove(look.folder, look.parts)
+            sharded_removal.remove(look.folder, look.parts)
         return PartFound(look)
 
     def _take_away(self, folder: bytes) -> bool:
@@ -417,7 +414,7 @@ class _Publication:
         """A name for a folder that is about to be deleted."""
         return self._above + b"/" + _GOING + secrets.token_hex(8).encode()
 
-    def _waits(self, step: Step, there: OnMaster, here: sharded_publish.Found) -> PartFound:
+    def _waits(self, step: Step, there: OnMaster, here: sharded_step.Found) -> PartFound:
         if step is Step.STAND_BY:
             text = "this machine's part is on the master, and waits for the others"
             return PartFound(self._look, f"{self._what}: {text}")
@@ -471,7 +468,7 @@ class _Publication:
         return found
 
 
-def stand_by_s(here: sharded_publish.Found) -> float:
+def stand_by_s(here: sharded_step.Found) -> float:
     """How long after the last receipt a machine without rank 0 leaves it to that of rank 0 to publish."""
     return STAND_BY_S * (1 + min(here.receipts) / _world(here))
 
@@ -481,11 +478,11 @@ def _last_receipt_s(own: Iterable[tuple[bytes, RemoteStat]]) -> float:
     return max(times, default=0.0)
 
 
-def _age_s(here: sharded_publish.Found) -> float:
+def _age_s(here: sharded_step.Found) -> float:
     return time.time() - max(receipt.order for receipt in here.receipts.values()) / 1e9
 
 
-def _world(here: sharded_publish.Found) -> int:
+def _world(here: sharded_step.Found) -> int:
     return next(iter(here.receipts.values())).save.world
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
 from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import read_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 
 

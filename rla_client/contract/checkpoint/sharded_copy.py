@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rla_client.contract.checkpoint.sharded_publish import read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folder
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})

@@ -32,19 +32,18 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_parts_name,
     plan_note_name,
 )
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import (
+from rla_client.contract.checkpoint.sharded_folder import (
     UNREADABLE,
     finals_of,
     look,
     parts_of,
-    publish,
     read_fence,
     read_whole,
     receipts_in,
-    remove,
-    remove_final,
 )
+from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_removal import remove, remove_final
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER

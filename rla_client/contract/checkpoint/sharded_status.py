@@ -17,8 +17,8 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_folder_name,
     parse_parts_name,
 )
+from rla_client.contract.checkpoint.sharded_folder import finals_of, look, parts_of, read_whole, receipts_in
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
-from rla_client.contract.checkpoint.sharded_publish import finals_of, look, parts_of, read_whole, receipts_in
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PARTS_FOLDER

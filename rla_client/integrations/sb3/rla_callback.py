@@ -28,7 +28,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
         learns_of,
         set_iterations,
     )
-    from rla_client.integrations.sb3.model import exploration, model_state, restore_state
+    from rla_client.integrations.sb3.model_state import exploration, model_state, restore_state
     from rla_client.media.recorders import VideoRecorder
 
 if TYPE_CHECKING:

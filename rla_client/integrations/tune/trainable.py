@@ -22,6 +22,7 @@ from rla_client.run.current_logger import warn
 from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.open_run import open_run
 from rla_client.run.open_stream import bind_recorders
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.row import Row
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.resume_in_place import continue_at, take_back
@@ -104,7 +105,7 @@ def _of_trial(trainable: Any) -> tuple[str, str]:
 
 def _open_here(data: RunData) -> None:
     """Open the trial's run as that of this process, as soon as no other one has it."""
-    if data.setup.run_id is None or environment.disabled() or environment.rank() > 0:
+    if data.setup.run_id is None or environment.disabled() or rank() > 0:
         open_run(data)
         return
     deadline = time.monotonic() + FORMER_ENDS_S

@@ -37,7 +37,8 @@ from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
     from rla_client.media.values.logged_value import LoggedValue
-    from rla_client.samples.sample_chunks import Limits, SampleChunks
+    from rla_client.samples.sample_chunks import SampleChunks
+    from rla_client.samples.sample_limits import Limits
 
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60

@@ -1,9 +1,8 @@
 """A run that continues an earlier one in a new item.
 
-Of a run that another machine began, the checkpoint that was saved last comes from the master: the agent
-finds the newest run of this `run_id` there and brings it here. It is not written any more: a new item
-begins, whose `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item too, so
-that the chain can continue on a third machine. Queries show the chain as one run
+The earlier run is one of this machine, or came from the master (`fetch_run`). It is not written any more: a
+new item begins, whose `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item
+too, so that the chain can continue on a third machine. Queries show the chain as one run
 (`rla_client.database.tree.chains.chain_of`).
 """
 
@@ -13,30 +12,22 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.listing import list_checkpoints
-from rla_client.config.schema import Config
-from rla_client.contract.agent.agent_start import start_agent
-from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
 from rla_client.contract.checkpoint.sharded_copy import copy_sharded
 from rla_client.contract.checkpoint.sharded_files import folder_name
-from rla_client.contract.checkpoint.sharded_publish import read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.checkpoint.sharded_retention import list_whole
-from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
-from rla_client.contract.run_index import RunIndex
-from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
 from rla_client.run.resume.find_run import read_run_file
-from rla_client.run.resume.resume_point import over_text, read_marks
+from rla_client.run.resume.resume_point import read_marks
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import arrays_of, read_resume_state
-from rla_client.stream.fetch import ask_for_fetch, fetch_timeout_s
 
 NO_ROWS = b'{"rows": 0, "outputs": {}}'  # of the new item, at the checkpoint that it begins with
 
@@ -58,63 +49,6 @@ class Chained:
     link: dict[str, Any]
 
 
-def find_elsewhere(
-    root: str, table: str, run_key: str, config: Config, *, must: bool, known: Item | None = None
-) -> Chained | None:
-    """Bring a run here that another machine began; None where there is none to continue.
-
-    Args:
-        root: data root.
-        table: task table name.
-        run_key: the user's name of the run.
-        config: names the master.
-        must: raise where it cannot be told.
-        known: the unfinished run of that name that is here; only one that was begun later, which went
-            on with it, counts then.
-
-    Raises:
-        StillWrittenError: the run is still being written on another machine.
-        FetchError: with `must`, the master or the agent is away.
-    """
-    remote = config.remote_setting
-    if not config.send_log_file or config.path is None or not remote.named:
-        return None
-    os.makedirs(root, exist_ok=True)
-    absolute = os.path.realpath(root)
-    question = {
-        "config": str(config.path),
-        "root": absolute,
-        "table": table,
-        "run_key": run_key,
-        "series": CHECKPOINT_NAME,
-        "known": "" if known is None else known.index.path,
-    }
-    what = f"cannot find out whether the master has a run {run_key!r} to continue in table {table!r}"
-    try:
-        start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
-        answer = ask_for_fetch(
-            {"resume": question}, what, fetch_timeout_s(), start=start if config.agent.autostart else None
-        )
-    except StillWrittenError:
-        raise  # also with `allow`: two processes would write one run
-    except FetchError as error:
-        if must:
-            raise
-        then = (
-            "A new run begins; resume='must' would have ended here instead"
-            if known is None
-            else "The run that is here continues"
-        )
-        warn(f"{error}. {then}")
-        return None
-    if answer.get("over") and not must:
-        warn(f"{over_text(run_key, str(answer['over']))}. It is on the master, and a new run begins")
-    index = None if answer.get("index") is None else RunIndex.parse(str(answer["index"]))
-    if index is None:
-        return None
-    return _chain(Item(absolute, table, index, index.opened), int(answer["time_step"]), answer)
-
-
 def chain_here(item: Item) -> Chained | None:
     """Go on with a run of this machine in a new item, where it cannot be gone on with in place.
 
@@ -125,10 +59,10 @@ def chain_here(item: Item) -> Chained | None:
     files = list_checkpoints(folder, CHECKPOINT_NAME)
     found = [save_time(folder, path.name, step) for step, path in files[-1:]]
     found += [save_time(folder, name, whole.save.step) for name, whole in list_whole(folder, CHECKPOINT_NAME)]
-    return _chain(item, oldest_first(found)[-1].time_step, read_run_file(item)) if found else None
+    return chain_from(item, oldest_first(found)[-1].time_step, read_run_file(item)) if found else None
 
 
-def _chain(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
+def chain_from(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
     """A chain from a checkpoint of `parent`; `told`: what run.json or the agent says of that run."""
     folder = Path(parent.folder(CHECKPOINT))
     link = {

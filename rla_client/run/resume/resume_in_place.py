@@ -23,7 +23,8 @@ from rla_client.run.item_run import open_item_run
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.run_parameters import mark_parameters
-from rla_client.run.ranks import publish
+from rla_client.run.rank_meeting import publish
+from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, take_parameters, tell_resumed
@@ -147,7 +148,7 @@ def take_back(data: RunData, step: float) -> bool:
 
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
     """Go on in an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
-    if environment.disabled() or environment.rank() > 0:
+    if environment.disabled() or rank() > 0:
         meeting = meeting_place(data)
         end_run(data, "finished", "")
         return name, resume_read_only(data, meeting, which, at, name)

@@ -16,8 +16,9 @@ from rla_client.run.current_logger import warn
 from rla_client.run.environment import mode
 from rla_client.run.item import Item
 from rla_client.run.open_stream import opened_here
-from rla_client.run.resume.chain import Chained, chain_here, find_elsewhere, take_checkpoint
+from rla_client.run.resume.chain import Chained, chain_here, take_checkpoint
 from rla_client.run.resume.earlier_streams import ENDS_S, StillWritingError
+from rla_client.run.resume.fetch_run import find_elsewhere
 from rla_client.run.resume.find_run import find_here, read_run_file
 from rla_client.run.resume.resume_point import ResumePoint, is_over, over_text, prepare
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME

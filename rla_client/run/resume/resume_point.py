@@ -20,7 +20,8 @@ from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
 from rla_client.contract.checkpoint.sharded_files import parse_parts_name
-from rla_client.contract.checkpoint.sharded_publish import look, publish_all, waiting_parts
+from rla_client.contract.checkpoint.sharded_folder import look, waiting_parts
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_status import ShardedStatus, whole_status
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError

@@ -320,7 +320,7 @@ def _ask(*words: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
     """Without what tells a process which part of a job it is: jobs inherit their submitter's variables."""
-    from rla_client.run.environment import RANK_VARIABLES  # noqa: PLC0415 - not on the node
+    from rla_client.run.rank_variables import RANK_VARIABLES  # noqa: PLC0415 - not on the node
 
     hidden = {
         name: value

@@ -16,23 +16,20 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint import load  # noqa: E402 - after the check that it is there
 
-from rla_client.checkpoint import sharded_saver  # noqa: E402
+from rla_client.checkpoint import sharded_save, sharded_writer  # noqa: E402
 from rla_client.checkpoint.plan_board import StoreBoard  # noqa: E402
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
-from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
+from rla_client.checkpoint.sharded_save import Place, ShardedSave  # noqa: E402
+from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
+from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import (  # noqa: E402
-    finals_of,
-    finish_on_master,
-    parts_of,
-    publish_all,
-    raise_fence,
-    waiting_parts,
-)
+from rla_client.contract.checkpoint.sharded_finish import finish_on_master  # noqa: E402
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, waiting_parts  # noqa: E402
+from rla_client.contract.checkpoint.sharded_publish import publish_all  # noqa: E402
 from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,
@@ -114,8 +111,8 @@ def test_a_save_that_gets_its_name_between_two_looks_is_whole(
             return False
         return sharded_publish.came_whole(folder, parts)
 
-    monkeypatch.setattr(sharded_saver, "write_shard", write)
-    monkeypatch.setattr(sharded_saver, "came_whole", came_whole)
+    monkeypatch.setattr(sharded_writer, "write_shard", write)
+    monkeypatch.setattr(sharded_save, "came_whole", came_whole)
     zero, _ = ranks.save(1, state(1.0))
     assert zero.wait("whole", 30)
 
@@ -161,7 +158,7 @@ def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) 
 
 
 def test_retention_counts_whole_ones(ranks: Ranks) -> None:
-    ranks.savers[0].retention = Retention(max_to_keep=2)
+    ranks.savers[0].writer.retention = Retention(max_to_keep=2)
     for step in range(4):
         if step == 2:
             (left,) = ranks.save(9, state(9.0), ranks=[1])
@@ -184,9 +181,9 @@ def test_retention_holds_for_the_last_save_before_the_end(
             assert first.wait(30)
         return write_shard(here, name, *rest)
 
-    monkeypatch.setattr(sharded_saver, "write_shard", write)
-    monkeypatch.setattr(sharded_saver, "LOOK_S", 2.0)
-    ranks.savers[0].retention = Retention(1)
+    monkeypatch.setattr(sharded_writer, "write_shard", write)
+    monkeypatch.setattr(sharded_writer, "LOOK_S", 2.0)
+    ranks.savers[0].writer.retention = Retention(1)
     for step in (1, 2):
         first.clear()
         zero, one = ranks.save(step, state(float(step)))
@@ -198,7 +195,7 @@ def test_retention_holds_for_the_last_save_before_the_end(
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.3)
+    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.3)
     (save,) = ranks.save(1, state(1.0), ranks=[0])
     assert not save.wait("whole", 30)
     assert "ranks 1 have not come" in save.problem
@@ -231,7 +228,7 @@ def test_a_folder_that_cannot_be_written_costs_the_save_alone(tmp_path: Path) ->
     assert save.problem
     saver.close()
     assert "closed" in saver.save(state(1.0), "checkpoint", 2).problem
-    assert saver.left_out == 2
+    assert saver.writer.left_out == 2
 
 
 def test_wrong_arguments_are_said_at_once(tmp_path: Path) -> None:
@@ -373,7 +370,7 @@ def test_objects_that_other_machines_wrote_need_trust(apart: Callable[..., Apart
 
 def test_each_machine_keeps_what_rank_0_says(apart: Callable[..., Apart]) -> None:
     machines = apart((0,), (1, 2))
-    machines.savers[0].retention = Retention(max_to_keep=1, keep_best=("r", "min", 1))
+    machines.savers[0].writer.retention = Retention(max_to_keep=1, keep_best=("r", "min", 1))
     for step in range(5):
         saves = machines.save(step)
         assert all(save.wait("local", 30) for save in saves)
@@ -391,7 +388,7 @@ def test_a_rank_of_another_machine_that_does_not_come_is_named(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = apart((0, 1), (2,))
-    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.3)
+    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.3)
     late = machines.save(1, [0, 1])
     assert not any(save.wait("local", 30) for save in late)
     assert all("ranks 2 have not come" in save.problem for save in late)
@@ -426,12 +423,12 @@ def test_a_save_that_fails_frees_what_retention_does_not_hold(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = apart((0,), (1,))
-    machines.savers[0].retention = Retention(max_to_keep=1)
+    machines.savers[0].writer.retention = Retention(max_to_keep=1)
     for step in (0, 1):
         assert all(save.wait("local", 30) for save in machines.save(step))
         if step == 0:
             machines.send(step)
-    monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.1)
+    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.1)
     assert not machines.save(2, [1])[0].wait("local", 30)  # nobody watches the one before any more
     machines.send(1)
     assert not machines.save(3, [1])[0].wait("local", 30)
@@ -457,7 +454,7 @@ class Behind:
 def test_rank_0_ends_after_all_have_read_what_it_keeps_for_them(apart: Callable[..., Apart]) -> None:
     machines = apart((0,), (1,))
     behind = Behind(machines.store)
-    machines.savers[1]._board = StoreBoard(behind, "rla")
+    machines.savers[1].writer._board = StoreBoard(behind, "rla")
     saves = machines.save(1)
     assert saves[0].wait("local", 30)
     closing = threading.Thread(target=machines.savers[0].close)
@@ -473,7 +470,7 @@ def test_rank_0_ends_after_all_have_read_what_it_keeps_for_them(apart: Callable[
 def test_a_store_whose_process_is_gone_is_not_waited_for(apart: Callable[..., Apart]) -> None:
     machines = apart((0,), (1,))
     behind = Behind(machines.store)
-    machines.savers[1]._board = StoreBoard(behind, "rla")
+    machines.savers[1].writer._board = StoreBoard(behind, "rla")
     (save,) = machines.save(1, [1])
     behind.gone = True
     behind.let.set()

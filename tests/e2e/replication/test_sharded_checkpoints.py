@@ -34,7 +34,8 @@ from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.contract.checkpoint.checkpoint_age import save_time
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_files import METADATA, WHOLE_FILE
-from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.checkpoint.sharded_status import sharded_status
 

@@ -19,7 +19,7 @@ from support.spread_saves import FOLDER, Machine, final_of
 from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.checkpoint.sharded_files import SaveIdentity
-from rla_client.contract.checkpoint.sharded_publish import parts_of, read_whole
+from rla_client.contract.checkpoint.sharded_folder import parts_of, read_whole
 
 STEPS = 3
 MANY = 20

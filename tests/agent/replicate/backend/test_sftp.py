@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.replication_lab import Sshd, random_bytes
 
-from rla_agent.replicate.backend import sftp_channels, sftp_sync_behind, sftp_wire
+from rla_agent.replicate.backend import sftp_fsync, sftp_sync_behind, sftp_wire
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.sftp import SftpSession
@@ -85,8 +85,8 @@ def test_many_small_files_are_synced_over_several_channels(
 ) -> None:
     session, root = start()
     put(session, root)
-    assert len(session._channels._wires) == sftp_channels.CHANNELS
-    session._channels._spread_at -= sftp_channels.REST_S + 1
+    assert len(session._channels._wires) == sftp_fsync.CHANNELS
+    session._channels._spread_at -= sftp_fsync.REST_S + 1
     put_few(session, root)
     assert len(session._channels._wires) == 1
 

@@ -15,7 +15,8 @@ from support.sharded_folders import check_whole, identity, write_part
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.transfer.fetch_run import Question, _fetch
-from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.layout import FETCHED_MARK, FOREIGN_MARK
 

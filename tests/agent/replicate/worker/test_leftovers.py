@@ -50,5 +50,5 @@ def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
             (key,) = database._flight.ready
             database._flight.left_behind.add(key)
             file.unlink()
-            assert database._jobs(ledger.due(number, 2.0, (0, 99), 10), 2.0) == []
+            assert database._jobs.take(ledger.due(number, 2.0, (0, 99), 10), 2.0, -1, 1 << 20) == []
             assert (database._flight.ready, database._flight.left_behind) == (set(), set())

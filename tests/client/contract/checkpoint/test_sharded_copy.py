@@ -9,7 +9,8 @@ from support.killed_child import killed_at
 from support.sharded_folders import check_whole, identity, write_part
 
 from rla_client.contract.checkpoint.sharded_copy import copy_sharded
-from rla_client.contract.checkpoint.sharded_publish import publish_all, read_whole
+from rla_client.contract.checkpoint.sharded_folder import read_whole
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 
 
 def saved(folder: Path) -> Path:

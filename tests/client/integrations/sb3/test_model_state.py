@@ -16,7 +16,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.logger import Logger
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.integrations.sb3.model import model_state, restore_state
+from rla_client.integrations.sb3.model_state import model_state, restore_state
 
 
 class Dreaming(PPO):  # type: ignore[misc] # untyped

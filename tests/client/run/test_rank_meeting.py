@@ -13,20 +13,20 @@ import pytest
 from support.spooled import bare_opening, stop_autostart
 
 from rla_client.contract.agent.places import Places
-from rla_client.run import ranks
+from rla_client.run import rank_meeting
 from rla_client.run.open_stream import process_began
 
 
 @pytest.fixture(autouse=True)
 def _job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*ranks.JOB_VARIABLES, "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+    for name in (*rank_meeting.JOB_VARIABLES, "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(ranks, "_opened", {})
+    monkeypatch.setattr(rank_meeting, "_opened", {})
 
 
 def test_outside_of_a_job_nothing_is_published(tmp_path: Path) -> None:
-    assert ranks.job_file(str(tmp_path), "t", 1) is None
-    ranks.publish(str(tmp_path), "t", None, ())
+    assert rank_meeting.job_file(str(tmp_path), "t", 1) is None
+    rank_meeting.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -34,35 +34,35 @@ def test_ranks_find_rank_zero_and_each_of_its_runs(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("WORLD_SIZE", "2")
     began = time.time()
-    first, second = (ranks.job_file(str(tmp_path), "t", number) for number in (1, 2))
-    assert ranks.read_published(first, began) is None
-    ranks.publish(str(tmp_path), "t", bare_opening(run="a"), ("csv",))
-    ranks.publish(str(tmp_path), "t", bare_opening(run="b"), ("csv",))
-    runs = [(ranks.read_published(path, began) or {})["opening"]["run"] for path in (first, second)]
+    first, second = (rank_meeting.job_file(str(tmp_path), "t", number) for number in (1, 2))
+    assert rank_meeting.read_published(first, began) is None
+    rank_meeting.publish(str(tmp_path), "t", bare_opening(run="a"), ("csv",))
+    rank_meeting.publish(str(tmp_path), "t", bare_opening(run="b"), ("csv",))
+    runs = [(rank_meeting.read_published(path, began) or {})["opening"]["run"] for path in (first, second)]
     assert runs == ["a", "b"]
-    assert ranks.job_file(str(tmp_path), "other", 1) != first
+    assert rank_meeting.job_file(str(tmp_path), "other", 1) != first
     monkeypatch.setenv("SLURM_JOB_ID", "78")
-    assert ranks.job_file(str(tmp_path), "t", 1) != first
+    assert rank_meeting.job_file(str(tmp_path), "t", 1) != first
 
 
 def test_a_job_of_one_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    ranks.publish(str(tmp_path), "t", None, ())
+    rank_meeting.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_old_descriptions_are_not_joined(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    path.write_text(json.dumps({"opening": {}, "time": time.time() - 2 * ranks.FRESH_S}))
-    assert ranks.read_published(path, time.time()) is None
+    path.write_text(json.dumps({"opening": {}, "time": time.time() - 2 * rank_meeting.FRESH_S}))
+    assert rank_meeting.read_published(path, time.time()) is None
     path.write_text("{half")
-    assert ranks.read_published(path, time.time()) is None
+    assert rank_meeting.read_published(path, time.time()) is None
 
 
-def tell(root: Path, *, ago_s: float, pid: int = 0, host: str = "", **run: object) -> ranks.Meeting:
+def tell(root: Path, *, ago_s: float, pid: int = 0, host: str = "", **run: object) -> rank_meeting.Meeting:
     """What rank 0 told of a run so long before this process began; and its run.json, if there is one."""
-    job = ranks.job_file(str(root), "t", 1)
+    job = rank_meeting.job_file(str(root), "t", 1)
     assert job is not None
     index = "2026/11/29/09-30-01-123456_10.0.0.5_&"
     opening = bare_opening(str(root), table="t", index=index, run="a" * 32, epoch=5, pid=pid, host=host)
@@ -73,7 +73,7 @@ def tell(root: Path, *, ago_s: float, pid: int = 0, host: str = "", **run: objec
     folder.mkdir(parents=True, exist_ok=True)
     if run:
         (folder / "run.json").write_text(json.dumps({"run_id": "a" * 32, "epoch": 5, **run}))
-    return ranks.Meeting("key", job)
+    return rank_meeting.Meeting("key", job)
 
 
 GONE, LIVING, FAR = (2**30, os.uname().nodename), (os.getpid(), os.uname().nodename), (1, "other")
@@ -114,17 +114,17 @@ def test_on_one_machine_the_launcher_tells_jobs_apart(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    here = ranks.job_file(str(tmp_path), "t", 1)
+    here = rank_meeting.job_file(str(tmp_path), "t", 1)
     monkeypatch.setattr("os.getppid", lambda: 1)
-    assert ranks.job_file(str(tmp_path), "t", 1) != here
+    assert rank_meeting.job_file(str(tmp_path), "t", 1) != here
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    over_machines = ranks.job_file(str(tmp_path), "t", 1)
+    over_machines = rank_meeting.job_file(str(tmp_path), "t", 1)
     monkeypatch.undo()
     assert over_machines is not None
 
 
-def meeting(root: Path) -> ranks.Meeting:
-    found = ranks.meeting_of(str(root), "t", 1)
+def meeting(root: Path) -> rank_meeting.Meeting:
+    found = rank_meeting.meeting_of(str(root), "t", 1)
     assert found is not None
     return found
 
@@ -145,14 +145,14 @@ def test_on_one_machine_ranks_may_meet(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("here")
 def test_a_rank_knows_when_nothing_can_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "torchrun" in ranks.Meeting("", None).why_apart(str(tmp_path))
+    assert "torchrun" in rank_meeting.Meeting("", None).why_apart(str(tmp_path))
     place = meeting(tmp_path)
     assert place.path is not None
     for name, value in {"MASTER_ADDR": "192.0.2.7", "SLURM_NODEID": "1"}.items():
         with monkeypatch.context() as one:
             one.setenv(name, value)
             assert f"{name}={value}" in place.why_apart(str(tmp_path))
-            one.setattr(ranks, "network_file_system", lambda _path: "NFS")
+            one.setattr(rank_meeting, "network_file_system", lambda _path: "NFS")
             assert place.why_apart(str(tmp_path)) == ""
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.7")
     place.path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Channels of one SFTP connection that sync side by side.
+"""fsync on an SFTP server, over channels of one connection side by side.
 
 A server's process does one thing at a time, and a sync waits for the disk: files of a batch are spread over
 up to `CHANNELS` channels, whose syncs then share a commit of the file system's journal. A channel is opened

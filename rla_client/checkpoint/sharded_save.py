@@ -1,0 +1,96 @@
+"""Sharded save that was asked for, as its caller sees it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from rla_client.contract.checkpoint.sharded_files import (
+    parts_name,
+)
+from rla_client.contract.checkpoint.sharded_publish import came_whole
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import PARTS_FOLDER
+
+Stage = Literal["local", "whole"]
+FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the checkpoints of a run go.
+
+    Attributes:
+        folder: the run's checkpoint folder.
+        run: its identity.
+        epoch: of its opening.
+        beside: the ranks whose saves go there, this one among them, where others have other data roots;
+            empty: all ranks.
+    """
+
+    folder: Path
+    run: str
+    epoch: int
+    beside: tuple[int, ...] = ()
+
+
+class ShardedSave:
+    """A save that was asked for.
+
+    Attributes:
+        name: of the series; `step` its time-step.
+        problem: why this rank's part is not there and will not come; empty without one.
+    """
+
+    def __init__(self, name: str, step: int, place: Place | None, token: str) -> None:
+        self.name, self.step, self.problem = name, step, ""
+        self._place, self._token = place, token
+        self._ended = threading.Event()
+
+    def wait(self, stage: Stage = "whole", timeout: float | None = None) -> bool:
+        """Whether the save has come so far within `timeout` seconds (None: however long it takes).
+
+        Args:
+            stage: `local`: this rank's part is durable; `whole`: those of all ranks are, and the checkpoint
+                can be loaded. Never True where nothing is stored.
+            timeout: seconds.
+
+        Raises:
+            ArgumentError: another stage.
+        """
+        if stage not in get_args(Stage):
+            raise ArgumentError(f"wait() takes 'local' or 'whole', got {stage!r}")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._ended.wait(timeout) or self.problem or self._place is None:
+            return False
+        pause, parts = FIRST_LOOK_S, parts_name(self.name, self.step, self._token)
+        while stage == "whole":
+            gone = not os.path.isdir(self._place.folder / PARTS_FOLDER / parts)
+            with suppress(OSError):
+                if came_whole(self._place.folder, parts):
+                    return True
+                if gone:
+                    return False  # abandoned, or superseded by now
+            left = pause if deadline is None else min(pause, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            time.sleep(left)
+            pause = min(LOOK_S, 2 * pause)
+        return True
+
+    def ends(self, problem: str = "") -> None:
+        """This rank's part is durable, or will not be there."""
+        self.problem = problem
+        self._ended.set()
+
+
+def ended_save(name: str, step: int, problem: str) -> ShardedSave:
+    """A save of which nothing will be there, and why."""
+    save = ShardedSave(name, step, None, "")
+    save.ends(problem)
+    return save

@@ -1,0 +1,366 @@
+"""Thread that writes the copied pieces of sharded checkpoints.
+
+The ranks need no collective: each leaves a note of what it could write (`plan_board`), and the thread waits
+for the notes of the others (`shard_plan`).
+
+Files and their order: contract/checkpoint/sharded_files.py. Who wrote its receipt tries to publish; rank 0
+looks again until the save is whole, then removes what retention does not hold. Where the ranks have several
+data roots, the lowest rank of each does that there, by the rules of rank 0.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rla_client.checkpoint.dcp_metadata import make_metadata
+from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
+from rla_client.checkpoint.shard_capture import CopyBuffer
+from rla_client.checkpoint.shard_file import write_kept, write_shard
+from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
+from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, Place, ShardedSave
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.sharded_files import (
+    METADATA,
+    OWN_FOLDER,
+    STAGED_METADATA,
+    KeptFile,
+    PlanNote,
+    Receipt,
+    SaveIdentity,
+    folder_name,
+    parts_name,
+    plan_note_name,
+    rank_file_name,
+    receipt_name,
+    save_token,
+    shard_name,
+)
+from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, read_fence
+from rla_client.contract.checkpoint.sharded_publish import came_whole, publish
+from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.stream.rare_warnings import warn_rarely
+
+PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks
+CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
+EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
+MAX_NAMED: Final = 20  # ranks in a message
+WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
+
+
+class _GivenUpError(Exception):
+    """A save of this rank cannot be finished; says why."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A copied save that is to be written."""
+
+    save: ShardedSave
+    identity: SaveIdentity  # without its layout, which the plan gives
+    plan: LocalPlan
+    buffer: CopyBuffer
+    objects: Mapping[PieceKey, bytes]
+    own: bytes | None
+    order: int
+    metrics: Mapping[str, float]
+    number: int
+    asked: float = field(default_factory=time.monotonic)
+
+
+class ShardedWriter:
+    """Writes what was copied of the sharded checkpoints of one run on one rank.
+
+    Args:
+        place: where; None: nothing is stored.
+        rank: of this process.
+        world: number of ranks.
+        board: where they tell each other what they could write; None: in the folder, which all of them share.
+        free: takes the buffers of what is written.
+
+    Attributes:
+        retention: of the checkpoints; rank 0's counts.
+        left_out: saves that found no free buffer, or could not be finished.
+        writes: own layout, and what this rank writes of it; None before the first save.
+        closing: no more saves come.
+    """
+
+    def __init__(
+        self,
+        place: Place | None,
+        rank: int,
+        world: int,
+        board: PlanBoard | None,
+        free: queue.Queue[CopyBuffer],
+    ) -> None:
+        self.retention = Retention()
+        self.left_out = 0
+        self.writes: tuple[str, frozenset[PieceKey]] | None = None
+        self.closing = False
+        self._place, self._rank, self._world, self._free = place, rank, world, free
+        self._board = board or FolderBoard(Path() if place is None else place.folder)
+        self._leads = rank == min(() if place is None else place.beside, default=0)
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._plans: dict[str, LocalPlan] = {}
+        self._shared: tuple[tuple[str, ...], SharedPlan] | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._said: dict[str, float] = {}
+
+    def write(self, job: Job) -> None:
+        """Write a copied save, behind those that wait."""
+        self._jobs.put(job)
+        if self._thread is None:
+            import atexit  # noqa: PLC0415 - not at import of the package
+
+            self._thread = threading.Thread(target=self._work, name="rla-shards", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what was copied, then stop. Waits for the disk, EXIT_WAIT_S at most."""
+        thread, self.closing = self._thread, True
+        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
+            self._jobs.put(None)
+            thread.join(EXIT_WAIT_S)
+
+    def _work(self) -> None:
+        watched: Job | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=None if watched is None else LOOK_S)
+            except queue.Empty:
+                assert watched is not None
+                late = time.monotonic() - watched.asked > WATCH_S
+                watched = None if self._became_whole(watched) or late else watched
+                continue
+            if job is None:
+                if watched is not None:
+                    self._became_whole(watched)  # the last ranks may have come since the last look
+                if self._rank == 0:  # whose process may have torch's store
+                    self._board.await_readers(self._world, CLOSING_WAIT_S)
+                return
+            try:
+                self._write(job)
+                watched = job if self._leads and not self._became_whole(job) else None
+            except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
+                self.leave_out(job.save, f"{type(error).__name__}: {error}")
+                self._tell_left_out(job)
+            finally:
+                self._free.put(job.buffer)
+
+    def _write(self, job: Job) -> None:
+        save, identity = job.save, job.identity
+        assert self._place is not None
+        try:
+            parts = f"{PARTS_FOLDER}/{parts_name(save.name, save.step, identity.token)}"
+            fence = read_fence(self._place.folder)
+            if fence is not None and fence.keeps_out(identity):
+                raise _GivenUpError("a later process continues this run")  # noqa: TRY301 - one way out
+            with held_folder(self._place.folder, f"{parts}/{OWN_FOLDER}", create=True):
+                pass
+            with held_folder(self._place.folder, parts) as here:
+                try:
+                    self._write_into(here, job)
+                except BaseException:
+                    self._take_back(here)
+                    raise
+        except (_GivenUpError, OSError, ValueError, UnsafeNameError) as error:
+            self.leave_out(save, str(error))
+            self._tell_left_out(job)
+            return
+        save.ends()
+        with suppress(OSError):  # the next one that looks does it
+            publish(self._place.folder, parts_name(save.name, save.step, identity.token))
+
+    def _tell_left_out(self, job: Job) -> None:
+        """Let nobody wait for this rank's note: its disk may be full, and that of the others not."""
+        of = job.identity
+        next_one = save_token(of.run, of.epoch, of.name, of.step, -1)  # of no save
+        host, number = os.uname().nodename, job.number + 1
+        with suppress(OSError):  # the others wait PEERS_WAIT_S then
+            self._board.leave_out(
+                PlanNote(next_one, self._rank, self._world, number, job.plan.layout, host, {})
+            )
+
+    def _take_back(self, here: Path) -> None:
+        """Free the space that this rank's part of a save took which cannot become whole."""
+        if not os.path.lexists(here / receipt_name(self._rank)):  # else somebody may be publishing it
+            for name in (shard_name(self._rank), rank_file_name(self._rank)):
+                with suppress(OSError):
+                    os.unlink(here / name)
+
+    def _write_into(self, here: Path, job: Job) -> None:
+        notes, shared = self._planned_with_others(here, job)
+        assert self._place is not None
+        if self._leads:
+            remove_overtaken(self._place.folder, notes[self._rank])
+        if self._rank:
+            self.retention = notes[0].keep
+        if self._leads and self._place.beside:
+            self._apply_retention(job.save.name)  # the master may have an earlier one by now
+        if shared.problem:
+            raise _GivenUpError(shared.problem)
+        self.writes = job.plan.layout, frozenset(piece.identity for piece in shared.pieces[self._rank])
+        placed = _placed(shared, self._rank, notes)
+        files = [write_shard(here, shard_name(self._rank), placed, lambda piece: _bytes_of(job, piece))]
+        if job.own is not None:
+            files.append(write_kept(here, rank_file_name(self._rank), job.own))
+        metadata = None
+        if self._rank == 0:
+            everything = [one for rank in range(self._world) for one in _placed(shared, rank, notes)]
+            made = write_kept(here, STAGED_METADATA, make_metadata(shared, everything))
+            metadata = KeptFile(METADATA, made.size, made.sha256)
+        fsync_folder(here)
+        identity = job.identity
+        whole = SaveIdentity(
+            identity.run, identity.epoch, identity.token, identity.name, identity.step, identity.world,
+            shared.layout,
+        )  # fmt: skip
+        host = os.uname().nodename
+        receipt = Receipt(
+            whole, self._rank, host, notes[0].order, tuple(files), metadata, notes[0].metrics,
+            self._place.beside,
+        )  # fmt: skip
+        write_atomic(here / receipt_name(self._rank), receipt.encode())
+
+    def _planned_with_others(self, here: Path, job: Job) -> tuple[list[PlanNote], SharedPlan]:
+        """The notes of all ranks, once they are there, and what follows from them."""
+        layout = job.plan.layout
+        self._plans.setdefault(layout, job.plan)
+        self._board.describe(self._rank, job.plan)
+        own = PlanNote(
+            job.identity.token, self._rank, self._world, job.number, layout, os.uname().nodename,
+            _lengths(job.objects), job.order, job.metrics, self.retention,
+        )  # fmt: skip
+        write_atomic(here / plan_note_name(self._rank), own.encode(), durable=False)
+        parts = parts_name(job.save.name, job.save.step, own.token)
+        self._board.tell(parts, own)
+        notes = {self._rank: own}
+        pause = FIRST_LOOK_S
+        while len(notes) < self._world:
+            absent = [rank for rank in range(self._world) if rank not in notes]
+            try:
+                while absent:  # one that is not there costs one look, however many ranks there are
+                    notes[absent[0]] = self._note(parts, absent[0], own.token)
+                    del absent[0]
+            except StoreGoneError:
+                raise
+            except UNREADABLE:
+                pass  # not there yet
+            if absent:
+                self._check_worth(absent, job)
+                time.sleep(pause)
+                pause = min(LOOK_S, 2 * pause)
+        self._board.all_told(job.number)
+        found = [notes[rank] for rank in range(self._world)]
+        layouts = tuple(note.layout for note in found)
+        if self._shared is None or self._shared[0] != layouts:
+            self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
+        return found, self._shared[1]
+
+    def _check_worth(self, absent: list[int], job: Job) -> None:
+        """Give a save up to which some ranks will not come, or not soon."""
+        waited_s = time.monotonic() - job.asked
+        if waited_s > (CLOSING_WAIT_S if self.closing else PEERS_WAIT_S):
+            named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
+            raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
+        for data in self._board.notes_of(absent[:MAX_NAMED]):
+            with suppress(RemoteProtocolError):
+                note = PlanNote.decode(data)
+                if note.number > job.number and note.token != job.identity.token:
+                    raise _GivenUpError(f"rank {note.rank} has left this save out")
+
+    def _still_absent(self, absent: list[int], job: Job) -> list[int]:
+        """Of these ranks the ones that have not told anything."""
+        parts, found = parts_name(job.save.name, job.save.step, job.identity.token), []
+        for rank in absent:
+            try:
+                self._board.note(parts, rank)
+            except UNREADABLE:
+                found.append(rank)
+        return found
+
+    def _note(self, parts: str, rank: int, token: str) -> PlanNote:
+        """The note of another rank, whose plan is known then.
+
+        Raises:
+            OSError, RemoteProtocolError: it is not there yet.
+        """
+        note = PlanNote.decode(self._board.note(parts, rank))
+        if (note.token, note.rank, note.world) != (token, rank, self._world):
+            raise RemoteProtocolError("a note of another save")
+        if note.layout not in self._plans:
+            data = self._board.description(rank, note.layout)
+            self._plans[note.layout] = LocalPlan.decode(data, note.layout)
+        return note
+
+    def _became_whole(self, job: Job) -> bool:
+        """Whether a save is complete by now; then what retention does not hold goes."""
+        assert self._place is not None
+        folder, name = self._place.folder, job.save.name
+        if job.save.problem:  # a full disk perhaps, and one before it may have come whole by now
+            self._apply_retention(name)
+            return True
+        try:
+            if not came_whole(folder, parts_name(name, job.save.step, job.identity.token)):
+                return False
+        except OSError as error:
+            self._say_of_folder(error)
+            return False
+        return self._apply_retention(name)
+
+    def _apply_retention(self, name: str) -> bool:
+        """Remove what retention does not hold; False where that could not be done."""
+        assert self._place is not None
+        try:
+            remove_superseded_sharded(self._place.folder, name, self._place.run, self.retention)
+        except OSError as error:
+            self._say_of_folder(error)
+            return False
+        return True
+
+    def _say_of_folder(self, error: OSError) -> None:
+        assert self._place is not None
+        warn_rarely(self._said, "retention", "sharded checkpoints in %s: %s", self._place.folder, error)
+
+    def leave_out(self, save: ShardedSave, problem: str) -> None:
+        """Say that a save of this rank will not be there, and why."""
+        self.left_out += 1
+        what = folder_name(save.name, save.step)
+        warn_rarely(self._said, problem[:20], "rank %d: %s stays incomplete: %s", self._rank, what, problem)
+        save.ends(problem)
+
+
+def _bytes_of(job: Job, piece: Piece) -> memoryview | bytes:
+    found = job.objects.get(piece.identity) if piece.kind == "bytes" else job.buffer.bytes_of(piece.identity)
+    if found is None:
+        raise _GivenUpError(
+            f"the state of another rank has changed, and this one would have to write {piece.key}, too; the "
+            "next save is planned anew"
+        )
+    return found
+
+
+def _lengths(objects: Mapping[PieceKey, bytes]) -> dict[str, int]:
+    return {key.key: len(data) for key, data in objects.items()}
+
+
+def _placed(shared: SharedPlan, rank: int, notes: list[PlanNote]) -> list[Placed]:
+    try:
+        return shared.placed(rank, notes[rank].lengths)
+    except KeyError as error:
+        raise _GivenUpError(
+            f"the state of another rank has changed, and rank {rank} did not tell the length of {error}"
+        ) from error

@@ -1,0 +1,83 @@
+"""Limits of `SAMPLES`: the samples of a time-step that stay."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rla_client.contract.sample_members import group_of
+from rla_client.samples.choice import Candidate, choose
+
+KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollouts come in between
+
+
+class Limits(Protocol):
+    """What `SAMPLES` of the configuration says."""
+
+    @property
+    def step_max_rows(self) -> int:
+        """Samples of one time-step."""
+
+    @property
+    def step_max_bytes(self) -> int:
+        """Bytes of the samples of one time-step."""
+
+    @property
+    def run_max_bytes(self) -> int:
+        """Bytes of samples that a process adds to a run; 0: no limit."""
+
+    @property
+    def cell_max_chars(self) -> int:
+        """Characters of one cell."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What was taken of one time-step."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+class SampleLimits:
+    """Counts what one process logs of one run, and picks the samples that stay.
+
+    Args:
+        limits: of the configuration.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
+        self._run_bytes = 0
+
+    def kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
+        """Numbers of the rows that stay."""
+        limits = self._limits
+        taken = self._steps.setdefault(step, _Taken())
+        self._steps.move_to_end(step)
+        if len(self._steps) > KNOWN_STEPS:
+            self._steps.popitem(last=False)
+        max_rows = limits.step_max_rows - taken.rows
+        max_bytes = limits.step_max_bytes - taken.bytes
+        if limits.run_max_bytes:
+            max_bytes = min(max_bytes, limits.run_max_bytes - self._run_bytes)
+        total = sum(map(len, packed))
+        kept = list(range(len(packed)))
+        if len(packed) > max_rows or total > max_bytes:
+            candidates = [_candidate(row, len(data)) for row, data in zip(plain, packed, strict=True)]
+            kept = choose(candidates, max_rows, max_bytes, f"{step}")
+            total = sum(len(packed[number]) for number in kept)
+        taken.rows += len(kept)
+        taken.bytes += total
+        self._run_bytes += total
+        return kept
+
+
+def _candidate(row: dict[str, Any], size: int) -> Candidate:
+    reward, group = row.get("reward"), row.get("group")
+    if group is None:
+        group = group_of(row.get("prompt", ""))
+    return Candidate(str(group), float(reward) if isinstance(reward, int | float) else None, size)

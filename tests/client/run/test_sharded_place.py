@@ -1,0 +1,75 @@
+"""The place of sharded saves, and what becomes of those of earlier openings."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sharded_folders import identity, write_part
+from support.spooled import stop_autostart
+
+from rla_client import exp_manager
+from rla_client.checkpoint.rank_group import rank_group
+from rla_client.checkpoint.sharded_save import Place
+from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.sharded_folder import waiting_parts
+from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
+from rla_client.run import sharded_place
+from rla_client.run.sharded_place import PlaceMeeting, Told
+from rla_client.run.sharded_run import ShardedRun
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+
+@pytest.fixture
+def run(tmp_path: Path, places: Places) -> Any:
+    stop_autostart(places)
+    config = {"AGENT": {"autostart": False}, "LOG_USED": ["csv"]}
+    exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path)
+    exp_manager.log_files_gen()
+    yield exp_manager._data
+    exp_manager.close()
+
+
+def test_what_a_closed_opening_saved_is_asked_for_before_the_next_one_abandons_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(sharded_place, "warn", told.append)
+    folder = Path(run.item.folder(CHECKPOINT))
+    write_part(folder, identity(7), 0, 7, beside=(0,))
+    publish_all(folder)
+    assert len(waiting_parts(folder)) == 1
+    assert ShardedRun(folder, run.run.opening, run.setup).place is not None
+    assert len(told) == 1
+    assert "could not be asked: no agent" in told[0]
+
+
+def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(run: Any) -> None:
+    folder = Path(run.item.folder(CHECKPOINT))
+    word = folder / PARTS_FOLDER / "here-x"
+    made = PlaceMeeting(rank_group(), None, None, run.setup)
+    told = Told(Place(folder, run.run.opening.run, 1), run.run.opening, "another", word.name)
+
+    def leave() -> None:
+        word.parent.mkdir(parents=True, exist_ok=True)
+        word.write_bytes(b"")
+
+    late = threading.Timer(0.5, leave)
+    late.start()
+    assert made._look(told)[1].word == word.name
+    late.join()
+
+
+def test_machines_may_have_own_disks_at_one_path(run: Any) -> None:
+    folder = Path(run.item.folder(CHECKPOINT))
+    made = PlaceMeeting(rank_group(), None, None, run.setup)
+    told = Told(Place(folder, run.run.opening.run, 1), run.run.opening, "another", "here-x")
+    shutil.rmtree(run.item.folder(HYPARAMETER))  # as where another machine has the main process
+    where, answer = made._look(told)
+    assert (where, answer.problem) == (folder, "")
+    assert answer.word != told.word
