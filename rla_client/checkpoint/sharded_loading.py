@@ -36,10 +36,10 @@ class Found:
     pruned: bool = False
 
 
-def find_whole(folder: Path, name: str, step: int | None) -> Found:
+def find_whole(folder: Path, name: str, step: int | None, *, autostart: bool) -> Found:
     """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched."""
     found = choose_whole(folder, name, step)
-    problem = bring_here(found)
+    problem = bring_here(found, autostart=autostart)
     return Found(0, None, problem) if problem else found
 
 
@@ -64,19 +64,19 @@ def choose_whole(folder: Path, name: str, step: int | None) -> Found:
     return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
 
 
-def bring_here(found: Found) -> str:
+def bring_here(found: Found, *, autostart: bool) -> str:
     """Fetch one that is pruned; why that cannot be (all ranks are to raise, and not one alone)."""
     if found.path is not None and found.pruned:
         from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
 
         try:
-            bring_sharded_back(found.path)
+            bring_sharded_back(found.path, autostart=autostart)
         except FetchError as error:
             return str(error)
     return ""
 
 
-def bring_save(path: Path, found: Found, root: str, config: Path | None) -> str:
+def bring_save(path: Path, found: Found, root: str, config: Path | None, *, autostart: bool) -> str:
     """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
 
     Args:
@@ -84,12 +84,13 @@ def bring_save(path: Path, found: Found, root: str, config: Path | None) -> str:
         found: what rank 0 found.
         root: data root.
         config: names the master.
+        autostart: start an agent where none runs.
     """
     from rla_client.stream.fetch import bring_sharded  # noqa: PLC0415 - rarely needed
 
     if not _is_here(path, found.order):
         try:
-            bring_sharded(path, found.order, root, config)
+            bring_sharded(path, found.order, root, config, autostart=autostart)
         except FetchError as error:
             return str(error)
     return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"

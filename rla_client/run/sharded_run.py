@@ -79,6 +79,7 @@ class ShardedRun:
         self.ranks: RankGroup = rank_group()
         self.problem = ""  # why nothing can be saved or loaded, the same on all ranks
         self._setup = setup
+        self._autostart = setup is None or setup.starts_agent
         told = None
         if folder is not None and opening is not None and self.ranks.rank == 0:
             told = self._begin(folder, opening)
@@ -136,13 +137,13 @@ class ShardedRun:
         """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
         try:
             if self.place is None or not self.place.beside:
-                problem = bring_here(found)
+                problem = bring_here(found, autostart=self._autostart)
             else:
                 root, config = "", None
                 if self._setup is not None:
                     _table, read, root = self._setup.configured()
                     config = read.path
-                problem = bring_save(path, found, root, config)
+                problem = bring_save(path, found, root, config, autostart=self._autostart)
         except (RlaError, OSError) as error:  # the others wait for an answer
             problem = str(error)
         return problem and f"{os.uname().nodename}: {problem}"
@@ -152,7 +153,8 @@ class ShardedRun:
     def _begin(self, folder: Path, opening: Opening) -> _Told | None:
         """Fence off earlier openings, on rank 0; None where nothing can be kept."""
         if not _is_resumed(opening):
-            _settle(folder, SETTLE_S)  # this process may have saved just now, in an earlier opening
+            # this process may have saved just now, in an earlier opening
+            _settle(folder, SETTLE_S, autostart=self._autostart)
         try:
             raise_fence(folder, opening.run, opening.epoch)
             word = _leave_word(folder) if self.ranks.world > 1 else ""
@@ -217,7 +219,7 @@ class ShardedRun:
         """As `_begin`, in the folder of another machine; why that cannot be."""
         if self.ranks.rank == 0:
             return ""
-        _settle(place.folder)
+        _settle(place.folder, autostart=self._autostart)
         try:
             raise_fence(place.folder, place.run, place.epoch)
         except (OSError, RlaError) as error:
@@ -231,10 +233,10 @@ def _is_resumed(opening: Opening) -> bool:
     return cut is not None and (cut.rows is not None or cut.time_step is not None)
 
 
-def _settle(folder: Path, wait_s: float = 0.0) -> None:
+def _settle(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
     """Let saves of several machines become whole on the master; the rest is about to be abandoned."""
     try:
-        settle_parts(folder, wait_s)
+        settle_parts(folder, wait_s, autostart=autostart)
     except FetchError as error:
         warn(f"{error}; those of earlier openings of the run are abandoned")
 

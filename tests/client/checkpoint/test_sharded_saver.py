@@ -127,7 +127,7 @@ def test_what_changes_after_the_call_is_not_saved(ranks: Ranks) -> None:
     content["inner"]["t"][0] = 2.0
     assert all(save.wait("whole", 30) for save in saves)
     found = empty()
-    told = find_whole(ranks.folder, "checkpoint", None)
+    told = find_whole(ranks.folder, "checkpoint", None, autostart=False)
     assert told.path is not None
     assert load_whole(found, told.path, ALONE, run=RUN, trust=False) is None  # another number of ranks
     assert holds(found, 1.0)
@@ -204,7 +204,7 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.Mo
     assert "ranks 1 have not come" in save.problem
     (told,) = sharded_status(ranks.folder)
     assert str(told).startswith("checkpoint_1: 0 of 2 shards; missing: rank 0, 1 (")
-    assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None).problem
+    assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None, autostart=False).problem
 
 
 def test_a_later_process_fences_the_run(ranks: Ranks) -> None:
@@ -283,7 +283,7 @@ def test_what_does_not_fit_or_is_not_whole_is_said(tmp_path: Path) -> None:
     (path / ".rla" / "whole.json").unlink()
     with pytest.raises(NoCheckpointError, match="no whole checkpoint"):
         load_whole(empty(), path, ALONE, run=RUN, trust=False)
-    assert find_whole(tmp_path, "checkpoint", None).path is None
+    assert find_whole(tmp_path, "checkpoint", None, autostart=False).path is None
     assert parts_of(tmp_path) == []
 
 
