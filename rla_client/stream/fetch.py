@@ -18,7 +18,7 @@ from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.sharded_publish import waiting_parts
-from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
+from rla_client.contract.errors import FETCH_KINDS, ArgumentError, FetchError
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
@@ -87,6 +87,7 @@ def bring_sharded(path: Path, order: int, root: str, config: Path | None, *, aut
         autostart: start an agent where none runs.
 
     Raises:
+        NotOnMasterError: that has not all of it.
         FetchError: see `bring_back`.
     """
     question = {
@@ -140,6 +141,7 @@ def ask_for_fetch(
 
     Raises:
         StillWrittenError: the run that was asked for is being written elsewhere.
+        NotOnMasterError: another machine has it, which has not sent all of it.
         FetchError: see `bring_back`.
     """
     places = find_places()
@@ -157,7 +159,7 @@ def ask_for_fetch(
             if answer["fetch"] == "done":
                 return answer
             if answer["fetch"] == "failed":
-                kind = StillWrittenError if answer.get("still_written") else FetchError
+                kind = next((kind for flag, kind in FETCH_KINDS.items() if answer.get(flag)), FetchError)
                 raise kind(f"{what}: {answer.get('error')}")
         if now - heard > (ANSWERS_S if agent_alive(places) else START_S):
             raise FetchError(f"{what}: the agent does not answer; see: rla-agent status")
