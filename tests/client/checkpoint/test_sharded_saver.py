@@ -394,7 +394,7 @@ def test_a_rank_of_another_machine_that_does_not_come_is_named(
     monkeypatch.setattr(sharded_saver, "PEERS_WAIT_S", 0.3)
     late = machines.save(1, [0, 1])
     assert not any(save.wait("local", 30) for save in late)
-    assert all("ranks 2 have not come" in save.problem for save in late)
+    assert all("2 have not come" in save.problem for save in late)
     for folder in machines.folders:
         assert waiting_parts(folder) == []
 
