@@ -45,7 +45,11 @@ from rla_client.contract.checkpoint.sharded_files import (
     shard_name,
 )
 from rla_client.contract.checkpoint.sharded_publish import UNREADABLE, came_whole, publish, read_fence
-from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
+from rla_client.contract.checkpoint.sharded_retention import (
+    remove_overtaken,
+    remove_superseded_sharded,
+    remove_unused_layouts,
+)
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder
@@ -383,6 +387,7 @@ class ShardedSaver:
     def _planned_with_others(self, here: Path, job: _Job) -> tuple[list[PlanNote], SharedPlan]:
         """The notes of all ranks, once they are there, and what follows from them."""
         layout = job.plan.layout
+        assert self._place is not None
         self._plans.setdefault(layout, job.plan)
         self._board.describe(self._rank, job.plan)
         own = PlanNote(
@@ -412,7 +417,11 @@ class ShardedSaver:
         found = [notes[rank] for rank in range(self._world)]
         layouts = tuple(note.layout for note in found)
         if self._shared is None or self._shared[0] != layouts:
+            self._plans = {layout: self._plans[layout] for layout in layouts}
             self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
+            if self._leads:
+                written = os.stat(here / plan_note_name(self._rank)).st_mtime
+                remove_unused_layouts(self._place.folder, self._plans, written)
         return found, self._shared[1]
 
     def _check_worth(self, absent: list[int], job: _Job) -> None:

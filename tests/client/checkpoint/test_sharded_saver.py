@@ -22,7 +22,7 @@ from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_saver import Place, ShardedSave, ShardedSaver  # noqa: E402
-from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
+from rla_client.contract.checkpoint import sharded_publish, sharded_retention  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
 from rla_client.contract.checkpoint.sharded_publish import (  # noqa: E402
@@ -144,6 +144,18 @@ def test_a_step_that_is_saved_again_is_replaced(ranks: Ranks) -> None:
 def test_another_layout_is_planned_anew(ranks: Ranks) -> None:
     for step, more in enumerate([{}, {"new": torch.ones(3)}, {"new": torch.ones(4)}, {}]):
         assert all(save.wait("whole", 30) for save in ranks.save(step, {**state(step), **more}))
+
+
+def test_a_state_that_grows_leaves_no_descriptions_behind(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_retention, "LAYOUT_KEPT_S", 0.0)
+    for step, more in enumerate([1, 2, 3, 1, 2, 3, 4]):  # those of before come again
+        content = {**state(step), "new": torch.ones(more)}
+        assert all(save.wait("whole", 30) for save in ranks.save(step, content)), step
+    described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
+    assert len(described) == 1
+    assert [len(saver._plans) for saver in ranks.savers] == [1, 1]
 
 
 def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) -> None:
