@@ -55,8 +55,16 @@ def _by_step(folder: Path, name: str, *, pruned: bool) -> dict[int, Path]:
     return found
 
 
-def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = None) -> tuple[int, Path]:
+def find_checkpoint(
+    folder: Path, name: str = "checkpoint", index: int | None = None, *, autostart: bool
+) -> tuple[int, Path]:
     """The checkpoint of time-step `index`, or the one that was saved last; a pruned one is fetched.
+
+    Args:
+        folder: of the checkpoints.
+        name: the series.
+        index: a time-step.
+        autostart: start an agent where one has to fetch it and none runs.
 
     Raises:
         NoCheckpointError: there is none; the message says which there are.
@@ -73,5 +81,5 @@ def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = 
     if not path.exists():
         from rla_client.stream.fetch import bring_back  # noqa: PLC0415 - rarely needed
 
-        bring_back(path)
+        bring_back(path, autostart=autostart)
     return index, path

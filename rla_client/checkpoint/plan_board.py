@@ -67,15 +67,15 @@ class FolderBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._described: set[str] = set()
+        self._layout = ""  # described last: an earlier one may be gone
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
-        if plan.layout not in self._described:
+        if plan.layout != self._layout:
             with held_folder(self._folder, PARTS_FOLDER) as above:
                 write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
-            self._described.add(plan.layout)
+            self._layout = plan.layout
 
     def description(self, rank: int, layout: str) -> bytes:
         """See `PlanBoard`."""

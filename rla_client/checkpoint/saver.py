@@ -199,7 +199,7 @@ class CheckpointSaver(SlotSender):
             if late is not None and late.stamp.order > self._newest_order(name, index):
                 with suppress(NoCheckpointError):  # its file arrived just now
                     return late.stamp.time_step, self._load_late(late, map_location)
-        step, path = find_checkpoint(self._folder, name, index)
+        step, path = find_checkpoint(self._folder, name, index, autostart=self._outbox.autostart)
         return step, load_file(path, trust=trust, run=self._run, map_location=map_location)
 
     def _save_to_arena(self, captured: Captured, stamp: Stamp) -> bool:

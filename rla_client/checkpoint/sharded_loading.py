@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +18,10 @@ from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, Whole, rank
 from rla_client.contract.checkpoint.sharded_folder import read_whole, receipts_in
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_status import sharded_status
-from rla_client.contract.errors import ArgumentError, FetchError, RlaError
+from rla_client.contract.errors import ArgumentError, FetchError, NotOnMasterError, RlaError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two questions to the master: each is a login
+_log = logging.getLogger("rla_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class Found:
         problem: empty where there is one.
         order: of its save.
         pruned: the master has all of it, and this machine has not.
+        host: of the machine that found it.
     """
 
     step: int
@@ -35,12 +42,13 @@ class Found:
     problem: str = ""
     order: int = 0
     pruned: bool = False
+    host: str = ""
 
 
-def find_whole(folder: Path, name: str, step: int | None) -> Found:
+def find_whole(folder: Path, name: str, step: int | None, *, autostart: bool) -> Found:
     """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched."""
     found = choose_whole(folder, name, step)
-    problem = bring_here(found)
+    problem = bring_here(found, autostart=autostart)
     return Found(0, None, problem) if problem else found
 
 
@@ -58,41 +66,59 @@ def choose_whole(folder: Path, name: str, step: int | None) -> Found:
     whole = sorted((one for one in found if one.whole), key=lambda one: one.order)
     for one in reversed(whole):
         if step in {None, one.step}:
-            return Found(one.step, one.path, "", one.order, one.pruned)
+            return Found(one.step, one.path, "", one.order, one.pruned, os.uname().nodename)
     wanted = f"{name!r}" if step is None else f"{name!r} at time-step {step}"
     steps = ", ".join(str(one.step) for one in whole) or "none"
     text = f"no whole sharded checkpoint {wanted} in {folder}; time-steps there: {steps}"
     return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
 
 
-def bring_here(found: Found) -> str:
+def bring_here(found: Found, *, autostart: bool) -> str:
     """Fetch one that is pruned; why that cannot be (all ranks are to raise, and not one alone)."""
     if found.path is not None and found.pruned:
         from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
 
         try:
-            bring_sharded_back(found.path)
+            bring_sharded_back(found.path, autostart=autostart)
         except FetchError as error:
             return str(error)
     return ""
 
 
-def bring_save(path: Path, found: Found, root: str, config: Path | None) -> str:
+def bring_save(path: Path, found: Found, root: str, config: Path | None, *, autostart: bool) -> str:
     """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
+
+    What that machine's agent still has to send is waited for, as long as a fetch may take.
 
     Args:
         path: its folder here, of which all may be there, this machine's shards, another save, or nothing.
         found: what rank 0 found.
         root: data root.
         config: names the master.
+        autostart: start an agent where none runs.
     """
-    from rla_client.stream.fetch import bring_sharded  # noqa: PLC0415 - rarely needed
+    from rla_client.stream.fetch import bring_sharded, fetch_timeout_s  # noqa: PLC0415 - rarely needed
 
-    if not _is_here(path, found.order):
+    limit_s, pause_s, began = fetch_timeout_s(), FIRST_PAUSE_S, time.monotonic()
+    while not _is_here(path, found.order):
         try:
-            bring_sharded(path, found.order, root, config)
+            bring_sharded(path, found.order, root, config, autostart=autostart)
+            break
+        except NotOnMasterError as error:
+            if found.pruned:
+                return str(error)
+            if time.monotonic() - began + pause_s > limit_s:
+                return (
+                    f"{error}; it is on {found.host}, whose agent has not sent all of it in {limit_s:g} s "
+                    "(there: rla-agent replicate status)"
+                )
+            if pause_s == FIRST_PAUSE_S:
+                who = f"the agent of {found.host}"
+                _log.warning("%s; waiting up to %g s for %s to send it", error, limit_s, who)
         except FetchError as error:
             return str(error)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"
 
 

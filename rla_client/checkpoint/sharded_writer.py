@@ -45,7 +45,11 @@ from rla_client.contract.checkpoint.sharded_files import (
 )
 from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, read_fence
 from rla_client.contract.checkpoint.sharded_publish import came_whole, publish
-from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
+from rla_client.contract.checkpoint.sharded_retention import (
+    remove_overtaken,
+    remove_superseded_sharded,
+    remove_unused_layouts,
+)
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder
@@ -238,6 +242,7 @@ class ShardedWriter:
     def _planned_with_others(self, here: Path, job: Job) -> tuple[list[PlanNote], SharedPlan]:
         """The notes of all ranks, once they are there, and what follows from them."""
         layout = job.plan.layout
+        assert self._place is not None
         self._plans.setdefault(layout, job.plan)
         self._board.describe(self._rank, job.plan)
         own = PlanNote(
@@ -267,7 +272,11 @@ class ShardedWriter:
         found = [notes[rank] for rank in range(self._world)]
         layouts = tuple(note.layout for note in found)
         if self._shared is None or self._shared[0] != layouts:
+            self._plans = {layout: self._plans[layout] for layout in layouts}
             self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
+            if self._leads:
+                written = os.stat(here / plan_note_name(self._rank)).st_mtime
+                remove_unused_layouts(self._place.folder, self._plans, written)
         return found, self._shared[1]
 
     def _check_worth(self, absent: list[int], job: Job) -> None:

@@ -174,6 +174,17 @@ class StillWrittenError(FetchError):
     """The run that should be gone on with is being written on another machine."""
 
 
+class NotOnMasterError(FetchError):
+    """What another machine has is not on the master, or not all of it yet."""
+
+
+# how the answer to a question of a fetch names them
+FETCH_KINDS = {
+    "still_written": StillWrittenError,
+    "not_there": NotOnMasterError,
+}
+
+
 class UntrustedCheckpointError(RlaError, ValueError):
     """A checkpoint holds objects that only running code from the file could rebuild."""
 

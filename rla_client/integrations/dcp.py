@@ -255,7 +255,9 @@ class RLAStorageReader(WholeReader):
             self.step, path = exp_manager._data.checkpoints.find_sharded(name, step)  # noqa: SLF001 - the manager is ours
         else:
             ranks = rank_group()
-            found = find_whole(Path(folder), name, step) if ranks.rank == 0 else Found(0, None)
+            found, autostart = Found(0, None), exp_manager._data.setup.starts_agent  # noqa: SLF001 - ours
+            if ranks.rank == 0:
+                found = find_whole(Path(folder), name, step, autostart=autostart)
             found = ranks.from_rank_zero(found)
             if found.path is None:
                 raise NoCheckpointError(found.problem)

@@ -210,6 +210,11 @@ class RunSetup:
             )
         return self.task_table_name, self.config, self.data_root
 
+    @property
+    def starts_agent(self) -> bool:
+        """Whether an agent may be started where none runs; also before `configure` was called."""
+        return self.config is None or self.config.agent.autostart
+
     def set_hyper_param(self, /, **argkw: object) -> None:
         """See `ExpManager.set_hyper_param`."""
         self.hyper_param = argkw

@@ -86,7 +86,14 @@ def _open_storing_nothing(
     sinks = tuple(name for name in config.log_used if name not in PRINTED or rank() == 0)
     why = environment.why_disabled() if environment.disabled() else f"rank {rank()}"
     rank_zero = partial(checkpoints_of_rank_zero, None if rank() == 0 else meeting)
-    stand_in = TemporaryItem(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why, rank_zero)
+    stand_in = TemporaryItem(
+        setup.get_task_table_name(),
+        setup.info or "",
+        setup.ipaddr,
+        why,
+        rank_zero,
+        autostart=config.agent.autostart,
+    )
     data.item, data.disabled = None, stand_in
     if all_ranks and meeting is not None:
         run = join_rank_zero(
@@ -126,7 +133,7 @@ def _follow_rank_zero(data: RunData, meeting: Meeting | None, apart: str) -> Non
     table, _config, root = data.setup.configured()
     item = find_unfinished(root, table, data.setup.run_id or "", any_state=True)
     if item is not None and not is_over(item):  # no launcher that would let the ranks meet: what is there now
-        _load_state_of_rank_zero(data, item, CHECKPOINT_NAME, _newest(item, CHECKPOINT_NAME))
+        _load_state_of_rank_zero(data, item, CHECKPOINT_NAME, _newest(data, item, CHECKPOINT_NAME))
 
 
 def resume_read_only(
@@ -149,7 +156,7 @@ def resume_read_only(
         item, step = found.item, found.time_step
     else:
         item = find_item(root, table, which)
-        step = at if at is not None else _newest(item, name)
+        step = at if at is not None else _newest(data, item, name)
     take_parameters(data.setup, item)
     _load_state_of_rank_zero(data, item, name, step)
     return step
@@ -171,10 +178,11 @@ def _load_state_of_rank_zero(data: RunData, item: Item, name: str, step: int | N
         data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
 
 
-def _newest(item: Item, name: str) -> int | None:
+def _newest(data: RunData, item: Item, name: str) -> int | None:
     from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
 
     try:
-        return find_checkpoint(Path(item.folder(CHECKPOINT)), name)[0]
+        folder = Path(item.folder(CHECKPOINT))
+        return find_checkpoint(folder, name, autostart=data.setup.starts_agent)[0]
     except NoCheckpointError:
         return None

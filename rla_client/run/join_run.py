@@ -173,7 +173,9 @@ def open_joined(data: RunData, address: str, opening: Opening, role: str) -> Non
     logger.for_workers = json.dumps({**described, "address": address})
     logger.take_parameters = partial(add_hyper_param, data)
     data.item = None
-    data.disabled = TemporaryItem(setup.get_task_table_name(), "", setup.ipaddr, f"role {own.label}")
+    data.disabled = TemporaryItem(
+        setup.get_task_table_name(), "", setup.ipaddr, f"role {own.label}", autostart=settings.autostart
+    )
     data.run = Run(logger, None, settings)
     setup.record_date = None
     set_current(logger, data.scope)

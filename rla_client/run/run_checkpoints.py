@@ -193,7 +193,8 @@ class RunCheckpoints:
         from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415
         from rla_client.checkpoint.loading import load_file  # noqa: PLC0415
 
-        step, path = find_checkpoint(Path(self._data.folder_of(CHECKPOINT)), checkpoint_name, index)
+        where, autostart = Path(self._data.folder_of(CHECKPOINT)), self._data.setup.starts_agent
+        step, path = find_checkpoint(where, checkpoint_name, index, autostart=autostart)
         return step, load_file(path, trust=trust)
 
     def save_sharded(

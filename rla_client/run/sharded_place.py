@@ -80,6 +80,7 @@ class PlaceMeeting:
         self, ranks: RankGroup, folder: Path | None, opening: Opening | None, setup: RunSetup | None
     ) -> None:
         self.ranks, self.problem, self._setup = ranks, "", setup
+        self._autostart = setup is None or setup.starts_agent
         told = None
         if folder is not None and opening is not None and ranks.rank == 0:
             told = self._begin(folder, opening)
@@ -91,7 +92,8 @@ class PlaceMeeting:
     def _begin(self, folder: Path, opening: Opening) -> Told | None:
         """Fence off earlier openings, on rank 0; None where nothing can be kept."""
         if not _is_resumed(opening):
-            _settle(folder, SETTLE_S)  # this process may have saved just now, in an earlier opening
+            # this process may have saved just now, in an earlier opening
+            _settle(folder, SETTLE_S, autostart=self._autostart)
         try:
             raise_fence(folder, opening.run, opening.epoch)
             word = _leave_word(folder) if self.ranks.world > 1 else ""
@@ -156,7 +158,7 @@ class PlaceMeeting:
         """As `_begin`, in the folder of another machine; why that cannot be."""
         if self.ranks.rank == 0:
             return ""
-        _settle(place.folder)
+        _settle(place.folder, autostart=self._autostart)
         try:
             raise_fence(place.folder, place.run, place.epoch)
         except (OSError, RlaError) as error:
@@ -170,10 +172,10 @@ def _is_resumed(opening: Opening) -> bool:
     return cut is not None and (cut.rows is not None or cut.time_step is not None)
 
 
-def _settle(folder: Path, wait_s: float = 0.0) -> None:
+def _settle(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
     """Let saves of several machines become whole on the master; the rest is about to be abandoned."""
     try:
-        settle_parts(folder, wait_s)
+        settle_parts(folder, wait_s, autostart=autostart)
     except FetchError as error:
         warn(f"{error}; those of earlier openings of the run are abandoned")
 

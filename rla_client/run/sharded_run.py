@@ -34,6 +34,7 @@ class ShardedRun:
     def __init__(self, folder: Path | None, opening: Opening | None, setup: RunSetup | None = None) -> None:
         self.ranks: RankGroup = rank_group()
         self._setup = setup
+        self._autostart = setup is None or setup.starts_agent
         meeting = PlaceMeeting(self.ranks, folder, opening, setup)
         self.problem = meeting.problem  # why nothing can be saved or loaded, the same on all ranks
         self.place = meeting.place
@@ -87,13 +88,13 @@ class ShardedRun:
         """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
         try:
             if self.place is None or not self.place.beside:
-                problem = bring_here(found)
+                problem = bring_here(found, autostart=self._autostart)
             else:
                 root, config = "", None
                 if self._setup is not None:
                     _table, read, root = self._setup.configured()
                     config = read.path
-                problem = bring_save(path, found, root, config)
+                problem = bring_save(path, found, root, config, autostart=self._autostart)
         except (RlaError, OSError) as error:  # the others wait for an answer
             problem = str(error)
         return problem and f"{os.uname().nodename}: {problem}"

@@ -59,6 +59,7 @@ class TemporaryItem:
         address: of its index.
         why: what stores nothing, for messages.
         rank_zero: gives the folder of rank 0's checkpoints, where this process sees it; else None.
+        autostart: start an agent where one has to fetch such a checkpoint and none runs.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class TemporaryItem:
         address: str,
         why: str = "this mode",
         rank_zero: Callable[[], RankZeroFolder | None] = lambda: None,
+        *,
+        autostart: bool = True,
     ) -> None:
         self.seen: SeenCheckpoint | None = None
         self._names = table, info, address
         self._why = why
-        self._rank_zero = rank_zero
+        self._rank_zero, self._autostart = rank_zero, autostart
         self._made: tuple[int, Item] | None = None
         self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
         self._warned: set[str] = set()  # names of which something was not kept
@@ -165,7 +168,7 @@ class TemporaryItem:
         until = time.monotonic() + RANK_ZERO_WAIT_S
         while (place := self._rank_zero()) is not None:
             try:
-                step, path = find_checkpoint(place.folder, name, index)
+                step, path = find_checkpoint(place.folder, name, index, autostart=self._autostart)
             except NoCheckpointError:
                 if time.monotonic() > until:
                     return None
@@ -203,7 +206,8 @@ class TemporaryItem:
         seen = self.seen
         asked = seen is not None and (index == seen.time_step or (index is None and step is None))
         if seen is not None and seen.name == name and asked:
-            found, path = find_checkpoint(seen.folder, name, seen.time_step)
+            at = seen.time_step
+            found, path = find_checkpoint(seen.folder, name, at, autostart=self._autostart)
             return found, load_file(path, trust=trust, run=seen.run)
         wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
         there = "none was saved" if step is None else f"the last one is of time-step {step}"

@@ -18,7 +18,7 @@ from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.sharded_folder import waiting_parts
-from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
+from rla_client.contract.errors import FETCH_KINDS, ArgumentError, FetchError
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
@@ -45,11 +45,12 @@ def fetch_timeout_s() -> float:
     return found
 
 
-def bring_back(path: Path) -> None:
+def bring_back(path: Path, *, autostart: bool) -> None:
     """Fetch a pruned file; on return it is here, whole.
 
     Args:
         path: where it was.
+        autostart: start an agent where none runs.
 
     Raises:
         FetchError: no agent, no master, no such file there, or not in time.
@@ -57,24 +58,25 @@ def bring_back(path: Path) -> None:
     absolute = Path(os.path.abspath(path))
     question = {"folder": str(absolute.parent), "name": absolute.name, "config": None}
     what = f"{path.name} was pruned here and must come from the master"
-    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+    ask_for_fetch(question, what, fetch_timeout_s(), start=_start(autostart=autostart))
 
 
-def bring_sharded_back(path: Path) -> None:
+def bring_sharded_back(path: Path, *, autostart: bool) -> None:
     """Fetch what is pruned of a sharded checkpoint; on return it is here, whole.
 
     Args:
         path: its folder.
+        autostart: start an agent where none runs.
 
     Raises:
         FetchError: see `bring_back`.
     """
     question = {"sharded": os.path.abspath(path), "config": None}
     what = f"{path.name} was pruned here and must come from the master"
-    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+    ask_for_fetch(question, what, fetch_timeout_s(), start=_start(autostart=autostart))
 
 
-def bring_sharded(path: Path, order: int, root: str, config: Path | None) -> None:
+def bring_sharded(path: Path, order: int, root: str, config: Path | None, *, autostart: bool) -> None:
     """Fetch what this machine lacks of a sharded checkpoint that is whole on the master.
 
     Args:
@@ -82,8 +84,10 @@ def bring_sharded(path: Path, order: int, root: str, config: Path | None) -> Non
         order: of its save; another one of that name makes way.
         root: data root.
         config: names the master.
+        autostart: start an agent where none runs.
 
     Raises:
+        NotOnMasterError: that has not all of it.
         FetchError: see `bring_back`.
     """
     question = {
@@ -93,15 +97,16 @@ def bring_sharded(path: Path, order: int, root: str, config: Path | None) -> Non
         "config": None if config is None else os.path.abspath(config),
     }
     what = f"{path.name} must come from the master"
-    ask_for_fetch(question, what, fetch_timeout_s(), start=partial(start_agent, find_places()))
+    ask_for_fetch(question, what, fetch_timeout_s(), start=_start(autostart=autostart))
 
 
-def settle_parts(folder: Path, wait_s: float = 0.0) -> None:
+def settle_parts(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
     """Have the agent look whether saves of which this machine has its part are whole on the master by now.
 
     Args:
         folder: of the checkpoints.
         wait_s: look again so long while one is not: another machine may be sending its part.
+        autostart: start an agent where none runs.
 
     Raises:
         FetchError: see `bring_back`; nothing is known about them then.
@@ -110,10 +115,14 @@ def settle_parts(folder: Path, wait_s: float = 0.0) -> None:
     while waiting_parts(folder):
         question = {"settle": os.path.abspath(folder), "config": None}
         what = f"sharded checkpoints in {folder} may be whole on the master, which could not be asked"
-        ask_for_fetch(question, what, SETTLE_S, start=partial(start_agent, find_places()))
+        ask_for_fetch(question, what, SETTLE_S, start=_start(autostart=autostart))
         if time.monotonic() > until:
             break
         time.sleep(LONGEST_WAIT_S)
+
+
+def _start(*, autostart: bool) -> Callable[[], bool] | None:
+    return partial(start_agent, find_places()) if autostart else None
 
 
 def ask_for_fetch(
@@ -125,18 +134,20 @@ def ask_for_fetch(
         question: for the agent's fetching process.
         what: the beginning of an error's message.
         timeout_s: deadline.
-        start: starts an agent where none runs; None: none may be started.
+        start: starts an agent where none runs; None: the configuration lets none be started.
 
     Returns:
         The process's answer.
 
     Raises:
         StillWrittenError: the run that was asked for is being written elsewhere.
+        NotOnMasterError: another machine has it, which has not sent all of it.
         FetchError: see `bring_back`.
     """
     places = find_places()
     if not agent_alive(places) and not (start is not None and start()):
-        raise FetchError(f"{what}: no agent is running here; start one: rla-agent start --detach")
+        why = "" if start is not None else ", and AGENT.autostart: false in the configuration lets none start"
+        raise FetchError(f"{what}: no agent is running here{why}; start one: rla-agent start --detach")
     began = heard = time.monotonic()
     wait = FIRST_WAIT_S
     while True:
@@ -148,7 +159,7 @@ def ask_for_fetch(
             if answer["fetch"] == "done":
                 return answer
             if answer["fetch"] == "failed":
-                kind = StillWrittenError if answer.get("still_written") else FetchError
+                kind = next((kind for flag, kind in FETCH_KINDS.items() if answer.get(flag)), FetchError)
                 raise kind(f"{what}: {answer.get('error')}")
         if now - heard > (ANSWERS_S if agent_alive(places) else START_S):
             raise FetchError(f"{what}: the agent does not answer; see: rla-agent status")

@@ -89,6 +89,9 @@ class Outbox:
         lock: shared with the logger, so that order in the file is order of the calls.
         opening_wait_s: while `as_worker` gives None, records wait instead of being dropped, and so long
             still at the end; None: they are dropped.
+
+    Attributes:
+        autostart: whether an agent may be started from here.
     """
 
     def __init__(  # noqa: PLR0913 - one place makes it
@@ -107,6 +110,7 @@ class Outbox:
         self._told = ("", 0.0, 0, 0)  # stream, agent, media, others
         self._places = places
         self._opening = opening
+        self.autostart = settings.autostart
         self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
         self._messenger = Messenger(
             places, autostart=settings.autostart, config_path=config_path, secrets=settings.secrets

@@ -195,6 +195,29 @@ def test_a_machine_that_cannot_fetch_stops_the_load_on_all_ranks(
 
 
 @pytest.mark.further
+def test_what_one_machine_has_and_still_sends_is_waited_for(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of one machine is resumed on two."""
+    both = machines()
+    sends = both[0].config.read_text()
+    both[0].config.write_text(f"{sends}AGENT: {{replicate_ignore: ['*.distcp']}}\n")
+    both[0].start_agent()
+    end(start(both[:1], 2))
+    monkeypatch.setenv("RLA_FETCH_TIMEOUT_S", "20")
+    for error in end(start(both, 1), None):
+        assert "FetchError: node-b: checkpoint_1.dcp must come from the master" in error
+        assert "it is on node-a, whose agent has not sent all of it in 20 s" in error
+    assert whole_on(master) == {}
+    monkeypatch.setenv("RLA_FETCH_TIMEOUT_S", "60")
+    both[0].config.write_text(sends)
+    ranks = start(both, 1)
+    both[0].start_agent()
+    end(ranks)
+    assert [found["step"] for found in all_told(both, "loaded")] == [1, 1]
+
+
+@pytest.mark.further
 def test_without_the_agents_nothing_is_lost_and_the_training_goes_on(
     machines: Callable[..., tuple[Machine, ...]], master: Sshd
 ) -> None:

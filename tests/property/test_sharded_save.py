@@ -60,7 +60,7 @@ def data_in_the_making(folder: Path) -> list[Path]:
 
 def loaded(folder: Path) -> int:
     """The newest whole one, of which all is of one save."""
-    found = find_whole(folder, "checkpoint", None)
+    found = find_whole(folder, "checkpoint", None, autostart=False)
     assert found.path is not None, found.problem
     into = state(-1)
     assert load_whole(into, found.path, RankGroup(0, 1, None), run=RUN, trust=False) == {"rank": 0}

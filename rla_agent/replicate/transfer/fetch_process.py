@@ -18,7 +18,7 @@ from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back, settle_parts
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
 from rla_agent.replicate.transfer.job_file import read_job_file
-from rla_client.contract.errors import RlaError, StillWrittenError
+from rla_client.contract.errors import FETCH_KINDS, RlaError
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -40,10 +40,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return {"error": f"the master does not give it: {error}{hint}"}
-    except StillWrittenError as error:
-        return {"error": str(error), "still_written": True}
     except (RlaError, OSError) as error:
-        return {"error": str(error)}
+        flags = {flag: True for flag, kind in FETCH_KINDS.items() if isinstance(error, kind)}
+        return {"error": str(error), **flags}
     return {"bytes": size}
 
 

@@ -41,7 +41,7 @@ from rla_client.contract.checkpoint.sharded_files import (
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master
 from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
-from rla_client.contract.errors import FetchError, RemoteProtocolError, RlaError
+from rla_client.contract.errors import FetchError, NotOnMasterError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
@@ -154,14 +154,14 @@ def _note_from_master(session: Session, path: Path, root: str, target: str, orde
     """Make a whole checkpoint of the master a pruned one here.
 
     Raises:
-        FetchError: there is none.
-        TargetError, OSError: as `fetch_back`.
+        NotOnMasterError: there is none, or not that of this save.
+        FetchError, TargetError, OSError: as `fetch_back`.
     """
     below = _below(root, path)
     files = {os.fsdecode(name): one for name, one in listing_or_empty(session, os.fsencode(below))}
     mark = session.stat(os.fsencode(f"{below}/{WHOLE_FILE}"))
     if mark is None or mark.size > MAX_WHOLE_BYTES:
-        raise FetchError(f"{below} is not whole on the master {target}")
+        raise NotOnMasterError(f"{below} is not whole on the master {target}")
     content = session.read(os.fsencode(f"{below}/{WHOLE_FILE}"), 0, mark.size)
     times = {file: state.mtime_s * 10**9 for file, state in {**files, WHOLE_FILE: mark}.items()}
     try:
@@ -172,7 +172,7 @@ def _note_from_master(session: Session, path: Path, root: str, target: str, orde
         raise FetchError(f"{below}/{WHOLE_FILE} on the master says nothing: {error}") from error
     here: Whole | PrunedFile | None = read_whole(path) or note_of_whole(path)
     if here is None or order not in {None, here.order}:
-        raise FetchError(f"{below} on the master is of another save than was asked for")
+        raise NotOnMasterError(f"{below} on the master {target} is of another save than was asked for")
 
 
 def _note_rest(session: Session, path: Path, mark: PrunedFile) -> None:

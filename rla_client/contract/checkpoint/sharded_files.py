@@ -137,6 +137,12 @@ def layout_file(layout: str) -> str:
     return f"layout-{layout}.json"
 
 
+def layout_of(file: str) -> str | None:
+    """Layout of a file of PARTS_FOLDER that is called as its description is; None of another file."""
+    layout = file.removeprefix("layout-").removesuffix(".json")
+    return layout if _LAYOUT.fullmatch(layout) is not None and file == layout_file(layout) else None
+
+
 def receipt_rank(file: str) -> int | None:
     """Rank of a file of OWN_FOLDER that is called as receipts are; None of another file."""
     match = _RECEIPT.fullmatch(file)

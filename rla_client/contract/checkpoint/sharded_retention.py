@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from rla_client.contract.checkpoint.checkpoint_retention import (
     Retention,
@@ -28,6 +29,7 @@ from rla_client.contract.checkpoint.sharded_files import (
     WHOLE_FILE,
     PlanNote,
     Whole,
+    layout_of,
     parse_folder_name,
     parse_parts_name,
     plan_note_name,
@@ -47,6 +49,8 @@ from rla_client.contract.checkpoint.sharded_removal import remove, remove_final
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
+
+LAYOUT_KEPT_S: Final = 600.0  # ranks wait for each other's notes a fifth of that
 
 
 def list_whole(folder: Path, name: str) -> list[tuple[str, Whole]]:
@@ -150,3 +154,21 @@ def remove_overtaken(folder: Path, current: PlanNote) -> None:
                 continue
             if not os.path.lexists(folder / PARTS_FOLDER / parts / PART_FILE):  # it waits for the master
                 remove(folder, parts)
+
+
+def remove_unused_layouts(folder: Path, used: Collection[str], now: float) -> None:
+    """Delete descriptions of pieces that no rank has any more: a state that grows has others at each save.
+
+    Args:
+        folder: the run's checkpoint folder.
+        used: layouts that ranks have.
+        now: mtime of a file that was written there just now, in seconds.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PARTS_FOLDER) as above:
+        for name in os.listdir(above):
+            layout = layout_of(name)
+            if layout is None or layout in used:
+                continue
+            with suppress(FileNotFoundError):
+                if os.lstat(above / name).st_mtime < now - LAYOUT_KEPT_S:
+                    os.unlink(above / name)

@@ -94,10 +94,10 @@ def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | N
     return found[-1] if found else None
 
 
-def _settle(folder: Path) -> FetchError | None:
+def _settle(folder: Path, *, autostart: bool) -> FetchError | None:
     """Let saves of several machines become whole on the master for a while; why nothing is known of them."""
     try:
-        settle_parts(folder, SETTLE_S)
+        settle_parts(folder, SETTLE_S, autostart=autostart)
     except FetchError as error:
         return error
     return None
@@ -185,8 +185,8 @@ def prepare(
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
     folder = Path(item.folder(CHECKPOINT))
-    unknown = _settle(folder)
-    step, order = _checkpoint_at(folder, name, at)
+    unknown = _settle(folder, autostart=autostart)
+    step, order = _checkpoint_at(folder, name, at, autostart=autostart)
     if at is None:
         over = content.get("state") == "finished"
         _check_waiting(folder, name, step, order or 0, unknown, over=over)
@@ -219,7 +219,9 @@ def prepare(
     )
 
 
-def _checkpoint_at(folder: Path, name: str, at: int | None) -> tuple[int | None, int | None]:
+def _checkpoint_at(
+    folder: Path, name: str, at: int | None, *, autostart: bool
+) -> tuple[int | None, int | None]:
     """Time-step and order of a checkpoint, in a file or sharded; by `at` None, of the newest of both.
 
     Raises:
@@ -228,14 +230,17 @@ def _checkpoint_at(folder: Path, name: str, at: int | None) -> tuple[int | None,
     sharded = newest_sharded(folder, name, at)
     if sharded is not None and at is not None:
         return at, sharded.order
-    found = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)
+    if at is None:
+        found = _newest_whole(folder, name, autostart=autostart)
+    else:
+        found = find_checkpoint(folder, name, at, autostart=autostart)
     stamp = None if found is None else read_stamp(found[1])
     if sharded is not None and (found is None or stamp is None or stamp.order < sharded.order):
         return sharded.step, sharded.order
     return (None if found is None else found[0]), (None if stamp is None else stamp.order)
 
 
-def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
+def _newest_whole(folder: Path, name: str, *, autostart: bool) -> tuple[int, Path] | None:
     """Time-step and path of the newest checkpoint that is a whole file; None without one.
 
     A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
@@ -244,7 +249,7 @@ def _newest_whole(folder: Path, name: str) -> tuple[int, Path] | None:
         OSError: one cannot be opened: that says nothing of what it holds.
     """
     for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
-        found = find_checkpoint(folder, name, step)[1]
+        found = find_checkpoint(folder, name, step, autostart=autostart)[1]
         with open(found, "rb") as file:
             begins = file.read(2)
             if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle

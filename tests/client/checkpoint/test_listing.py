@@ -26,7 +26,7 @@ def test_both_spellings_are_found_newest_by_number(saver: CheckpointSaver, folde
     assert saver.load() == (10, {"file": "checkpoint_10.pt"})
     assert saver.load(index=9) == (9, {"file": "checkpoint_9.pt"})
     with pytest.raises(NoCheckpointError, match="9, 10"):
-        find_checkpoint(folder, index=7)
+        find_checkpoint(folder, index=7, autostart=False)
 
 
 def test_the_newest_is_the_one_that_was_saved_last(outbox: Outbox, places: Places, folder: Path) -> None:
@@ -39,6 +39,6 @@ def test_the_newest_is_the_one_that_was_saved_last(outbox: Outbox, places: Place
             work(places, folder)
             assert saver.load() == (step, {"stage": stage, "step": step})
     assert [step for step, _ in list_checkpoints(folder)] == [30, 10, 20]
-    assert find_checkpoint(folder)[0] == 20
+    assert find_checkpoint(folder, autostart=False)[0] == 20
     assert saver.load(index=30) == (30, {"stage": 1, "step": 30})
     saver.close()

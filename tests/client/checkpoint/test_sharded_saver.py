@@ -23,7 +23,7 @@ from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_save import Place, ShardedSave  # noqa: E402
 from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
-from rla_client.contract.checkpoint import sharded_publish  # noqa: E402
+from rla_client.contract.checkpoint import sharded_publish, sharded_retention  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
 from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
@@ -124,7 +124,7 @@ def test_what_changes_after_the_call_is_not_saved(ranks: Ranks) -> None:
     content["inner"]["t"][0] = 2.0
     assert all(save.wait("whole", 30) for save in saves)
     found = empty()
-    told = find_whole(ranks.folder, "checkpoint", None)
+    told = find_whole(ranks.folder, "checkpoint", None, autostart=False)
     assert told.path is not None
     assert load_whole(found, told.path, ALONE, run=RUN, trust=False) is None  # another number of ranks
     assert holds(found, 1.0)
@@ -141,6 +141,18 @@ def test_a_step_that_is_saved_again_is_replaced(ranks: Ranks) -> None:
 def test_another_layout_is_planned_anew(ranks: Ranks) -> None:
     for step, more in enumerate([{}, {"new": torch.ones(3)}, {"new": torch.ones(4)}, {}]):
         assert all(save.wait("whole", 30) for save in ranks.save(step, {**state(step), **more}))
+
+
+def test_a_state_that_grows_leaves_no_descriptions_behind(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_retention, "LAYOUT_KEPT_S", 0.0)
+    for step, more in enumerate([1, 2, 3, 1, 2, 3, 4]):  # those of before come again
+        content = {**state(step), "new": torch.ones(more)}
+        assert all(save.wait("whole", 30) for save in ranks.save(step, content)), step
+    described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
+    assert len(described) == 1
+    assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 1]
 
 
 def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) -> None:
@@ -201,7 +213,7 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.Mo
     assert "ranks 1 have not come" in save.problem
     (told,) = sharded_status(ranks.folder)
     assert str(told).startswith("checkpoint_1: 0 of 2 shards; missing: rank 0, 1 (")
-    assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None).problem
+    assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None, autostart=False).problem
 
 
 def test_a_later_process_fences_the_run(ranks: Ranks) -> None:
@@ -280,7 +292,7 @@ def test_what_does_not_fit_or_is_not_whole_is_said(tmp_path: Path) -> None:
     (path / ".rla" / "whole.json").unlink()
     with pytest.raises(NoCheckpointError, match="no whole checkpoint"):
         load_whole(empty(), path, ALONE, run=RUN, trust=False)
-    assert find_whole(tmp_path, "checkpoint", None).path is None
+    assert find_whole(tmp_path, "checkpoint", None, autostart=False).path is None
     assert parts_of(tmp_path) == []
 
 
@@ -391,7 +403,7 @@ def test_a_rank_of_another_machine_that_does_not_come_is_named(
     monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.3)
     late = machines.save(1, [0, 1])
     assert not any(save.wait("local", 30) for save in late)
-    assert all("ranks 2 have not come" in save.problem for save in late)
+    assert all("2 have not come" in save.problem for save in late)
     for folder in machines.folders:
         assert waiting_parts(folder) == []
 

@@ -1,16 +1,26 @@
-"""Deadlines of a fetch."""
+"""Deadlines of a fetch, and the agent that it may start."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sharded_folders import identity, write_part
 
+from rla_client import exp_manager
+from rla_client.contract.agent.agent_process import agent_alive
+from rla_client.contract.agent.places import Places
+from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import ArgumentError, FetchError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.run.resume.resume_point import prepare
 from rla_client.stream.fetch import START_S, bring_back, fetch_timeout_s
 
 
@@ -29,6 +39,50 @@ def test_an_agent_that_hangs_for_a_while_is_waited_for(agent: Any, tmp_path: Pat
     goes_on = threading.Timer(START_S + 2, os.kill, (agent.pid, signal.SIGCONT))
     goes_on.start()
     with pytest.raises(FetchError) as told:
-        bring_back(tmp_path / "checkpoint_1.pt")
+        bring_back(tmp_path / "checkpoint_1.pt", autostart=False)
     goes_on.join()
     assert "does not answer" not in str(told.value)
+
+
+def pruned(name: str) -> PrunedFile:
+    return PrunedFile(f"checkpoint/t/x/{name}", 100, "ab" * 32, 7, "sftp://a@b/c", 1.5, order=7)
+
+
+def load_file(folder: Path) -> None:
+    write_note(folder, pruned("checkpoint_7.pt"))
+    exp_manager.load_checkpoint()
+
+
+def load_sharded(folder: Path) -> None:
+    (folder / "checkpoint_7.dcp" / OWN_FOLDER).mkdir(parents=True)
+    write_note(folder / "checkpoint_7.dcp" / OWN_FOLDER, pruned(WHOLE_NAME))
+    exp_manager.load_sharded({})
+
+
+def resume(folder: Path) -> None:
+    root, index = folder.parents[5], "2026/01/02/03-04-05-000006_noip_&"
+    (root / LOG / "t" / index).mkdir(parents=True)
+    (root / LOG / "t" / index / "run.json").write_text(f'{{"run_id": "{index}", "state": "killed"}}')
+    folder = root / CHECKPOINT / "t" / index
+    write_part(folder, identity(7), 0, 7, beside=(0,))
+    publish_all(folder)
+    prepare(str(root), "t", index, None, "checkpoint", autostart=False)
+
+
+@pytest.mark.parametrize("fetch", [load_file, load_sharded, resume])
+def test_no_fetch_starts_an_agent_where_the_configuration_says_that_none_starts(
+    fetch: Callable[[Path], None], tmp_path: Path, places: Places
+) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    config = {"AGENT": {"autostart": False}, "LOG_USED": ["csv"]}
+    exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path)
+    exp_manager.log_files_gen()
+    item = exp_manager._data.item
+    assert item is not None
+    try:
+        with pytest.raises(FetchError, match=r"no agent is running here, and AGENT\.autostart: false"):
+            fetch(Path(item.folder(CHECKPOINT)))
+        assert not agent_alive(places)
+        assert not places.lock.exists()
+    finally:
+        exp_manager.close()

@@ -93,11 +93,11 @@ def test_a_pruned_checkpoint_is_found_and_asked_for(folder: Path, places: Places
     (folder / "checkpoint_20.pt").write_bytes(b"x")
     assert [step for step, _ in list_checkpoints(folder)] == [20]
     assert [step for step, _ in list_checkpoints(folder, pruned=True)] == [10, 20]
-    assert find_checkpoint(folder) == (20, folder / "checkpoint_20.pt")
+    assert find_checkpoint(folder, autostart=False) == (20, folder / "checkpoint_20.pt")
     with pytest.raises(FetchError, match="no agent is running here"):
-        find_checkpoint(folder, index=10)
+        find_checkpoint(folder, index=10, autostart=False)
     with pytest.raises(NoCheckpointError, match="time-steps there: 10, 20"):
-        find_checkpoint(folder, index=15)
+        find_checkpoint(folder, index=15, autostart=False)
 
 
 def test_resume_at_an_older_step_leaves_later_notes_behind(folder: Path, tmp_path: Path) -> None:
