@@ -22,6 +22,7 @@ from rla_client.run.close import end_given_up, given_up
 from rla_client.run.current_logger import backup, copies, get_current, info, warn
 from rla_client.run.current_logger import set_current as set_current  # noqa: PLC0414 - also public here
 from rla_client.run.failure import ending
+from rla_client.run.flushing import flush_current
 from rla_client.run.plain_run import check_sinks, default_folder, open_plain_run
 from rla_client.run.record.row import Exclude, Row, check_prefix
 from rla_client.run.record.run_logger import BACKUP, DEBUG, DISABLED, ERROR, INFO, WARN, Logger
@@ -301,6 +302,8 @@ def set_comm(comm: Comm | None) -> None:
 def flush(timeout: float | None = 10.0) -> bool:
     """Wait until everything sent before is in its files, durably: rows, texts, checkpoints, code, media.
 
+    That is all of the current run; where none is open, of each run that this process opened.
+
     Args:
         timeout: seconds; None waits for ever.
 
@@ -309,7 +312,7 @@ def flush(timeout: float | None = 10.0) -> bool:
         last call (the spool was full, say) or could not be kept (a figure that nobody can draw).
     """
     end_given_up()
-    return get_current().flush(timeout, media=True)
+    return flush_current(timeout, media=True)
 
 
 def flush_rows(timeout: float | None = 10.0) -> bool:
@@ -322,7 +325,7 @@ def flush_rows(timeout: float | None = 10.0) -> bool:
         Whether all rows and texts that were sent before are on disk.
     """
     end_given_up()
-    return get_current().flush(timeout, media=False)
+    return flush_current(timeout, media=False)
 
 
 def timestep() -> int | float:

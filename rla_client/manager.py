@@ -530,13 +530,21 @@ class ExpManager(RunAttributes):
         return reopen(self._data, item)
 
     def flush(self, timeout: float | None = 10.0) -> bool:
-        """As `logger.flush`: True once all that was sent before is on disk, within `timeout` seconds."""
+        """As `logger.flush`, for this run, also after its end; `timeout` in seconds."""
         end_given_up()
-        return self.run is None or self.run.logger.flush(timeout, media=True)
+        return self._flush(timeout, media=True)
 
     def flush_rows(self, timeout: float | None = 10.0) -> bool:
         """As `logger.flush_rows`: `flush` without figures, images and videos; `timeout` in seconds."""
-        return self.run is None or self.run.logger.flush(timeout, media=False)
+        return self._flush(timeout, media=False)
+
+    def _flush(self, timeout: float | None, *, media: bool) -> bool:
+        run = self.run or self._data.ended
+        return (
+            run is None
+            or (run is not self.run and run.pid != os.getpid())
+            or run.logger.flush(timeout, media=media)
+        )
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
         """Replicate this run now instead of at the agent's next look; not needed otherwise.

@@ -27,6 +27,7 @@ from rla_agent.service.control_client import ask_status
 from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.job.arena_layout import ARENA_FOLDER, ARENA_PREFIX, spool_key
+from rla_client.run.process_end import ended
 
 pytest_plugins = ["progress"]
 
@@ -79,6 +80,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     for name in RLA_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     found.create()
+    ended.clear()  # of earlier tests, whose agents are gone
     threads = _threads()
     descriptors = _descriptors()
     yield found

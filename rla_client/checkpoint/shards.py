@@ -86,7 +86,12 @@ def names_shards(path: Path | io.BytesIO) -> bool:
     finally:
         if isinstance(path, io.BytesIO):
             path.seek(here)
-    return any(name in data for data in pickles for name in _NAMES)
+    return any(map(pickle_names_shards, pickles))
+
+
+def pickle_names_shards(content: bytes) -> bool:
+    """Whether a pickle names one of the classes."""
+    return any(name in content for name in _NAMES)
 
 
 def not_whole(path: Path | io.BytesIO, what: str) -> ShardedContentError:

@@ -37,6 +37,7 @@ class EndsWithProcess(Protocol):
 
     logger: Logger
     opening: Opening | None
+    pid: int
 
     def close(self, state: str, reason: str, details: str = "") -> None:
         """End the run."""
@@ -44,7 +45,7 @@ class EndsWithProcess(Protocol):
 
 open_runs: list[EndsWithProcess] = []
 _failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # the last of a session; see `_note`
-to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
+ended: deque[tuple[Outbox, float]] = deque(maxlen=256)  # closed, seconds to wait at exit; older: committed
 _hooks_installed = False
 
 
@@ -130,13 +131,13 @@ def _close_at_exit() -> None:
 def _await_commits() -> None:
     """Where the agent dies with this process: wait for what was written, `exit_wait_s` in all at most."""
     began = time.monotonic()
-    while to_await:
-        outbox, wait_s = to_await.pop()
+    while ended:
+        outbox, wait_s = ended.pop()
         left = wait_s - (time.monotonic() - began)
         if left > 0 and outbox.agent_alive():
             outbox.flush(left)
 
 
 def _after_fork_in_child() -> None:
-    to_await.clear()
+    ended.clear()
     _failure.clear()

@@ -18,7 +18,7 @@ from rla_client.contract.spool.opening import Continuation, Earlier, Opening
 from rla_client.contract.spool.protocol import REPLICATE_NOW, FrameKind, pack
 from rla_client.run.environment import RUN_VARIABLE, WRITER_VARIABLE
 from rla_client.run.failure import active_traceback, stop_at_work
-from rla_client.run.process_end import end_with_worker, install_hooks, open_runs, to_await
+from rla_client.run.process_end import end_with_worker, ended, install_hooks, open_runs
 from rla_client.run.record.run_logger import ERROR, Logger
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
@@ -148,5 +148,4 @@ class Run:
             outbox.close(state, self.logger.shown(text_of(reason))[:REASON_CHARS])
         for call in self.at_close:
             call()
-        if self._settings.exit_wait_s > 0 and shares_our_life():
-            to_await.append((outbox, self._settings.exit_wait_s))
+        ended.append((outbox, self._settings.exit_wait_s if shares_our_life() else 0.0))

@@ -606,8 +606,9 @@ class Outbox:
             self.push()
             if (writer := self._writer) is None or self._waiting:
                 return "", NOT_FLUSHED
-            with suppress(SpoolError):
-                writer.verify()
+            if not self._closed:  # else it would be opened, and locked, again
+                with suppress(SpoolError):
+                    writer.verify()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
         flushed = self._messenger.await_flushed(header, deadline)
         return writer.name, NOT_FLUSHED if self._spool_gone(writer) else flushed

@@ -131,13 +131,18 @@ def read_table(path: Path) -> Table:
     """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
 
     Raises:
-        BrokenFileError: it is too large, has too many columns, no header, or an open quote.
+        BrokenFileError: it is too large, has too many columns, no header (or NUL bytes), or an open quote.
     """
     with open_plain(path, links=True) as file:
         size = written_bytes(file)
         if size > MAX_CSV_BYTES:
             raise BrokenFileError(os.fspath(path), f"it is larger than {MAX_CSV_BYTES >> 20} MiB: split it")
-        text = _decoded(file.read(size))
+        data = file.read(size)
+    if data.startswith(b"\0"):
+        raise BrokenFileError(
+            os.fspath(path), "it begins with NUL bytes, as a power cut leaves it: it holds no table"
+        )
+    text = _decoded(data)
     told = _EXCEL.match(text)
     text = text[told.end() :] if told else text
     comments = _COMMENTS.match(text)

@@ -7,13 +7,15 @@ of registered types come back as they were. Reading never imports or calls what 
 pair of functions is the reader's own, and without one an object is its plain data. Any other object is
 pickled, by itself, and comes back as a `Pickled`: the rule for checkpoints says whether it may be opened
 (`open_own`), and `saved_by` which run wrote it. What was not opened is not kept once more: it would count as
-the next run's own. What cannot be pickled is left out with one warning: no checkpoint is lost for it.
+the next run's own. What cannot be pickled is left out with one warning: no checkpoint is lost for it. Tensors
+of which this rank holds a part are refused as in checkpoints, also within objects (`checkpoint/shards.py`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import io
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -131,7 +133,10 @@ def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Pa
     entries: dict[str, object] = {}
     for key, value in dict(custom_data).items():
         known = len(parts.left_out)
-        entries[key] = _split_one(value, parts, f"/{key}")
+        try:
+            entries[key] = _split_one(value, parts, f"/{key}")
+        except ShardedContentError as error:
+            raise ShardedContentError(f"custom data {key!r}: {error}", error.what) from error
         path, why = next(islice(parts.left_out.items(), known, None), ("", ""))
         if why and _first(run, key):
             warn(f"custom data {path[1:]!r} {why}: it is not stored; all other custom data is")
@@ -267,6 +272,8 @@ def _leave_out(arrays: dict[str, Any], path: str, why: str, error: Exception) ->
 def _split_object(value: object, arrays: dict[str, Any], path: str) -> object:
     try:
         content = _pickled(value.value if isinstance(value, _ContainsItself) else value)
+    except ShardedContentError:
+        raise
     except ArgumentError as error:
         _leave_out(arrays, path, str(error), error)
         return None
@@ -286,21 +293,67 @@ def _pickled(value: object) -> bytes:
 
     Raises:
         ArgumentError: neither takes it.
+        ShardedContentError: of a tensor in it this rank holds a part.
     """
     if isinstance(value, Pickled):
         raise ArgumentError(f"was not loaded ({value.problem}): get_custom_data(key, trust=True) loads it")
     try:
-        return pickle.dumps(value, PICKLE_PROTOCOL)
+        return _written(value, pickle.Pickler)
+    except ShardedContentError:
+        raise
     except Exception:  # noqa: BLE001 - the user's class; see below
         try:
             import cloudpickle  # noqa: PLC0415 - rarely needed
 
-            content: bytes = cloudpickle.dumps(value, PICKLE_PROTOCOL)
+            return _written(value, cloudpickle.Pickler)
+        except ShardedContentError:
+            raise
         except Exception as error:
             raise ArgumentError(
                 f"is a {type(value).__name__}, which cannot be pickled ({reason_text(error)})"
             ) from error
-        return content
+
+
+def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
+    """What a pickler makes of an object.
+
+    Raises:
+        ShardedContentError: of a tensor in it this rank holds a part.
+    """
+    from rla_client.checkpoint.shards import refuse_shard, sharded_types  # noqa: PLC0415 - not at import of the package
+
+    kinds, torch = sharded_types(), loaded("torch")
+    file = io.BytesIO()
+    if not kinds or torch is None:  # there are no such tensors, and to look at each object takes time
+        pickler(file, PICKLE_PROTOCOL).dump(value)
+        return file.getvalue()
+    kinds += (torch.nn.Parameter,)  # a flat one of FullyShardedDataParallel
+
+    def refuse(found: object) -> None:
+        if isinstance(found, kinds):
+            refuse_shard(found)
+
+    writer = type("_Whole", (pickler,), {"persistent_id": staticmethod(refuse)})(file, PICKLE_PROTOCOL)
+    writer.dump(value)
+    return file.getvalue()
+
+
+def _opened(content: bytes) -> object:
+    """An object of a pickle: by the rule for checkpoints.
+
+    Raises:
+        Exception: the user's class is gone, or refuses.
+        ShardedContentError: of a tensor in it another rank held the rest.
+    """
+    value: object = pickle.loads(content)  # noqa: S301 - see above
+    from rla_client.checkpoint.shards import not_whole, pickle_names_shards  # noqa: PLC0415 - not at import of the package
+
+    if pickle_names_shards(content):
+        try:
+            _pickled(value)  # meets every tensor
+        except ShardedContentError as error:
+            raise not_whole(io.BytesIO(), error.what) from error
+    return value
 
 
 def array_kind(value: object) -> str | None:
@@ -357,7 +410,7 @@ def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  #
     if isinstance(value, Pickled):
         if problem is None:
             try:
-                return pickle.loads(value.content)  # noqa: S301 - by the rule for checkpoints
+                return _opened(value.content)
             except Exception as error:  # noqa: BLE001 - the user's class may be gone, or refuse
                 problem = reason_text(error)
         value.problem = problem

@@ -14,7 +14,7 @@ from support.ports import free_port
 torch = pytest.importorskip("torch")
 
 RANKS = """
-import io, json, os, sys, types, warnings
+import io, json, os, pickle, sys, types, warnings
 from pathlib import Path
 warnings.simplefilter("ignore")
 import torch
@@ -28,7 +28,7 @@ from rla_client.checkpoint.direct_write import write_checkpoint
 from rla_client.contract.errors import ShardedContentError, SnapshotError
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.launcher.snapshot.snapshot_pickle import encode
-from rla_client.run.state.custom_data import split_arrays
+from rla_client.run.state.custom_data import Pickled, open_own, split_arrays, split_custom
 
 folder = Path(sys.argv[1])
 dist.init_process_group("gloo")
@@ -96,6 +96,12 @@ for name, work in (
         found[name] = ["", ""]
     except (ShardedContentError, SnapshotError) as error:
         found[name] = [str(error), "is not loaded: full_state_dict=True"]
+read = open_own(Pickled(pickle.dumps(Agent(shard))), None)
+found["object of custom data"] = ["", getattr(read, "problem", "")]
+try:
+    split_custom({"agent": Agent(shard)}, "run")
+except ShardedContentError as error:
+    found["object of custom data"][0] = str(error)
 for work in (lambda: capture(shard), lambda: load_file(folder / f"fsdp1.{rank}.pt", trust=True)):
     try:
         work()
@@ -138,6 +144,7 @@ def test_shards_are_refused_at_save_and_at_load(tmp_path: Path) -> None:
             assert "full_state_dict=True" in loaded, name
         assert "DTensor of shape (8,)" in found["in a dict"][0]
         assert "FlatParameter of shape (20,)" in found["flat parameters"][0]
+        assert found["object of custom data"][0].startswith("custom data 'agent': this content cannot")
 
 
 @pytest.mark.slow

@@ -611,6 +611,14 @@ def test_the_column_that_counts_steps(root: Path, tmp_path: Path, name: str, hea
     assert remarks == [f"the time-step is the column {names[place]!r}"]
 
 
+def test_a_table_of_nul_bytes(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(bytes(2000))
+    (tmp_path / "b.csv").write_bytes(b"step,ret\n1,2\n" + bytes(2000))
+    (made,), _, (problem,) = run_import(root, "csv", tmp_path)
+    assert "b.csv" in made
+    assert "a.csv cannot be read: it begins with NUL bytes" in problem
+
+
 def test_without_a_column_of_steps_the_row_counts(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("step,ret\nfirst,1\nsecond,2\n")
     run, remarks = imported_table(root, tmp_path)

@@ -1,0 +1,39 @@
+"""A flush of the current run, or of all runs of this process where none is open.
+
+A run's rows are as safe after its end as before, but not yet in their files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rla_client.run.current_logger import get_current
+from rla_client.run.process_end import ended, open_runs
+
+
+def flush_current(timeout: float | None, *, media: bool) -> bool:
+    """See `logger.flush`; without `media`, as `logger.flush_rows`."""
+    current = get_current()
+    return current.flush(timeout, media=media) and (current.outbox is not None or _flush_all(timeout, media))
+
+
+def _flush_all(timeout: float | None, media: bool) -> bool:
+    deadline = None if timeout is None else time.monotonic() + timeout
+
+    def kept(flush: Callable[..., bool]) -> bool:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return flush(left, media=media)
+
+    whole = True
+    for run in [run for run in open_runs if run.pid == os.getpid()]:
+        whole &= kept(run.logger.flush)
+    for closed in tuple(ended):
+        if not kept(closed[0].flush_kept):
+            whole = False
+        elif media:
+            with suppress(ValueError):  # another thread was here, too
+                ended.remove(closed)
+    return whole
