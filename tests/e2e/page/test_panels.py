@@ -143,3 +143,15 @@ def test_groups_have_dashes(page_server: Serve, root: Path, page: Page) -> None:
         "() => document.querySelector('section.panel').chart.curves.map((curve) => String(curve.dash))"
     )
     assert len(set(dashes)) == 2
+
+
+def test_the_fields_above_the_panels_fold_where_there_is_little_room(sweep: View) -> None:
+    page = sweep.page
+    page.set_viewport_size({"width": 420, "height": 800})
+    sweep.shown("return", 6)
+    bar = page.locator(".tools.bar")
+    assert not sweep.field("x").is_visible()
+    bar.get_by_role("button", name="Axes, smoothing…").click()
+    assert sweep.field("x").is_visible()
+    assert sweep.field("smooth").is_visible()
+    assert bar.evaluate("(bar) => bar.scrollWidth <= bar.clientWidth")
