@@ -259,7 +259,7 @@ export class Panels {
   /** Label, colour and dash of a curve of an answer; where a panel has several metrics, the dash is that of the metric. */
   describe(curve) {
     const found = this.line(curve);
-    return curve.metric === undefined ? found : { ...found, label: `${curve.metric} ${found.label}`, dash: METRIC_DASHES[curve.place % METRIC_DASHES.length] };
+    return curve.metric === undefined ? found : { ...found, metric: curve.metric, label: `${curve.metric} ${found.label}`, dash: METRIC_DASHES[curve.place % METRIC_DASHES.length] };
   }
 
   line(curve) {
@@ -278,6 +278,17 @@ export class Panels {
     this.page.onHover(curve);
     for (const one of this.panels.values()) if (one.seen) one.highlight(curve, one === panel || (one.head?.curves.length ?? 0) > MARKED);
   }
+
+  /** Whether folded names of curves are open: as the user has it, else where no list of runs has their colours. */
+  get namesOpen() { return this.settings.names ? this.settings.names === "open" : !this.page.listed; }
+
+  showNames(open) {
+    this.settings.names = open ? "open" : "folded";
+    this.page.remember();
+    this.fitNames();
+  }
+
+  fitNames() { for (const panel of this.panels.values()) panel.legend.fit(); }
 
   highlight(curve) { for (const panel of this.panels.values()) if (panel.seen) panel.highlight(curve); }
 

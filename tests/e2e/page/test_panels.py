@@ -145,6 +145,34 @@ def test_groups_have_dashes(page_server: Serve, root: Path, page: Page) -> None:
     assert len(set(dashes)) == 2
 
 
+def test_names_of_many_curves_are_folded_where_the_list_has_their_colours(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    for number in range(10):
+        write_page_run(root, number, {"return": [number, number + 1.0]}, params={"lr": 0.1, "seed": number})
+    view = View(page, page_server(root))
+    view.shown("return", 10)
+    panel = view.panel("return")
+    names = panel.locator(".entry.name")
+    assert names.count() == 0
+    dashed = page.locator(".row .colour").evaluate_all(
+        "(all) => all.filter((one) => one.style.maskImage.includes('repeating')).length"
+    )
+    assert dashed == 2  # the ninth and the tenth have the colours of the first two
+    panel.locator("summary", has_text="10 curves").click()
+    assert names.count() == 10
+    assert "names=open" in page.url
+    view.field("list").click()  # where the list is folded, the names stand there unasked
+    panel.locator("summary").click()
+    assert "names=folded" in page.url
+    page.goto(f"{view.server.url}#/runs?list=folded")
+    view.shown("return", 10)
+    assert names.count() == 10
+    names.nth(3).click()
+    page.locator("#top .brand").hover()
+    view.until("return", "chart.focused === 3")
+
+
 def test_the_fields_above_the_panels_fold_where_there_is_little_room(sweep: View) -> None:
     page = sweep.page
     page.set_viewport_size({"width": 420, "height": 800})
