@@ -166,7 +166,7 @@ def _is_plotly(value: object) -> bool:
 
 
 def _plotly_script() -> str:
-    """Address of plotly's script; "cdn" would read and hash all 5 MB of it for each figure."""
+    """Address of its script; "cdn" would read and hash all 5 MB of it for each figure."""
     from plotly.offline import get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
 
     return f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
