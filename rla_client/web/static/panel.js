@@ -33,6 +33,7 @@ export class Panel {
     this.new = new Map();  // run → [[x, y], …] since the last answer; y that is not finite as text
     const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
     this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
+    this.box.style.height = `${this.height}px`;  // nothing moves when the curves come
     this.legend = new Legend(panels, (at) => panels.highlight(at === null ? null : this.head.curves[at]));
     this.said = h("p", { class: "said dim" });
     const { title, key } = this;
