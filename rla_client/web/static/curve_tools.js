@@ -36,7 +36,7 @@ export class CurveTools {
     const unfold = (event) => event.currentTarget.setAttribute("aria-expanded", String(fields.classList.toggle("unfolded")));
     this.nodes = [  // where there is little room, the first one unfolds the others
       h("button", { type: "button", name: "axes", "aria-expanded": "false", onclick: unfold }, "Axes, smoothing…"), fields,
-      this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics" }, (input) => input.value), this.unzoom,
+      this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics", title: "A part of the name, or a regular expression: loss|return$" }, (input) => input.value), this.unzoom,
     ];
     this.update(false);
   }

@@ -90,6 +90,17 @@ def test_panels_are_put_in_another_order_which_the_view_keeps(sweep: View) -> No
     sweep.page.wait_for_function("() => document.querySelector('section.panel').dataset.metric === 'return'")
 
 
+def test_metrics_are_found_by_a_part_or_a_pattern(sweep: View) -> None:
+    sweep.shown("return", 6)
+    for text, left in (("ETU", ["return"]), ("^lo|nothing", ["loss"]), ("[", [])):
+        sweep.field("metrics").fill(text)
+        sweep.page.wait_for_function(
+            "(left) => [...document.querySelectorAll('section.panel')]"
+            ".map((one) => one.dataset.metric).join() === left",
+            arg=",".join(left),
+        )
+
+
 def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0, {f"m{number}": [1.0, 2.0] for number in range(5)} | {"alone/one": [1.0, 2.0]})
     view = View(page, page_server(root), "list=folded")
