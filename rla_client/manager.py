@@ -311,6 +311,7 @@ class ExpManager(RunAttributes):
 
         Raises:
             ArgumentError: `max_to_keep` is not a positive whole number.
+            MissingExtraError: PyTorch is not installed, and DL_FRAMEWORK is not TensorFlow.
         """
         with self.active():
             self._data.checkpoints.new_saver(max_to_keep, var_prefix, verbose)

@@ -27,6 +27,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _INFO_TRANSLATION = str.maketrans({"[": "{", "]": "}", "/": "_"})
 
 
+NO_IP = "noip"  # stands where an address would: no network, or an imported run
+
+
 @dataclass(frozen=True, slots=True)
 class RunIndex:
     """The name of one run inside its table.

@@ -138,7 +138,7 @@ def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  
     elif is_frame(value):
         Table(data=value).save(name, where)
     elif _is_plotly(value):
-        page = str(value.to_html(include_plotlyjs="cdn")).encode("utf-8", "backslashreplace")
+        page = str(value.to_html(include_plotlyjs=_plotly_script())).encode("utf-8", "backslashreplace")
         keep_bytes(f"{name}.html", page, where)
     elif (figure := _figure_of(value)) is not None:
         MatplotlibRecorder.save(name, figure, **where)
@@ -163,6 +163,13 @@ def _is_image(value: object) -> bool:
 def _is_plotly(value: object) -> bool:
     module = loaded("plotly.basedatatypes")
     return module is not None and isinstance(value, module.BaseFigure)
+
+
+def _plotly_script() -> str:
+    """Address of its script; "cdn" would read and hash all 5 MB of it for each figure."""
+    from plotly.offline import get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
+
+    return f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
 
 
 def _figure_of(value: Any) -> Any:  # noqa: ANN401 - a matplotlib figure

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.atomic_write import replacing
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from rla_client.database.compare.groups import Group
     from rla_client.database.records.record import Record
     from rla_client.database.runs import Database
+    from rla_client.plot.frames import Gathered
 
-PAGE = (8.27, 11.69)  # A4, inches
-MARGIN = 0.08  # of the page
-LINES, LINE_CHARS = 70, 100  # of a page, in the letters below
-LETTERS = 8  # points
+PAGE = (8.27, 5.83)  # inches: A5 across, which fills A4 and a screen in proportion
+MARGIN = 0.07  # of the page's height
+SIDE = MARGIN * PAGE[1] / PAGE[0]  # the same of its width
+LINES, LINE_CHARS = 34, 100  # of a page below its title, in the letters below
+LETTERS, TITLE = 8, 14  # points
+BAND_SAID = "mean over the runs of a group, with its 95 % bootstrap interval"
 MAX_METRICS = 100
+MAX_NAMED = 3  # tables that the title names
 
 
 def write_pdf(
@@ -66,18 +70,41 @@ def write_pdf(
     table = tabulate_groups(records, by, metrics, clock())
     frame = database.frame(records)
     with paper_style(), replacing(out, durable=False) as temp, PdfPages(temp) as pages:
-        text = _facts(database, records, table)
+        title, text = _title(records), _facts(database, records, table)
         for start in range(0, len(text), LINES):
-            pages.savefig(_text_page(text[start : start + LINES]))
+            pages.savefig(_text_page(title, text[start : start + LINES]))
         for metric in table.metrics:
             found = gather(frame, metric, database=database, group=table.by or None)
-            figure = draw(found, smooth=smooth, width=PAGE[0] * (1 - 2 * MARGIN))
-            figure.suptitle(
-                "; ".join(note.partition("; --")[0] for note in notes(found)), fontsize=LETTERS - 1
-            )
+            figure = draw(found, smooth=smooth, width=PAGE[0], height=PAGE[1])
+            _head(figure, metric, found)
             pages.savefig(figure)
         count: int = pages.get_pagecount()
     return count
+
+
+def _head(figure: Figure, metric: str, found: Gathered) -> None:
+    """Margins as the page of facts has them, the metric's name, and what its curves are."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if isinstance(engine := figure.get_layout_engine(), ConstrainedLayoutEngine):
+        engine.set(rect=(SIDE, 0.01, 1 - 2 * SIDE, 0.99 - MARGIN))
+    axes = figure.axes[0]
+    axes.set_title(_plain(metric), fontsize=TITLE - 2, fontweight="bold", loc="left", pad=20)
+    said = [BAND_SAID] if any(len(members) > 1 for members in found.groups.values()) else []
+    said += [note.partition("; --")[0] for note in notes(found)]
+    place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
+    axes.annotate("; ".join(said), (0, 1), fontsize=LETTERS - 1, color="dimgrey", **place)
+
+
+def _title(records: Sequence[Record]) -> str:
+    tables = list(dict.fromkeys(record.table for record in records))
+    named = ", ".join(tables) if len(tables) <= MAX_NAMED else f"{len(tables)} tables"
+    return f"{clean(named)}: {len(records)} run{'s' * (len(records) != 1)}"
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib takes for no formula."""
+    return text.replace("$", r"\$")
 
 
 def _facts(database: Database, records: Sequence[Record], table: GroupTable) -> list[str]:
@@ -85,17 +112,19 @@ def _facts(database: Database, records: Sequence[Record], table: GroupTable) -> 
     states = Counter(record.shown_state(now) for record in records)
     dates = sorted(record.date[:10] for record in records)
     lines = [
-        f"{len(records)} run(s) of {clean(database.data_root.absolute())}",
-        f"from {dates[0]} to {dates[-1]}",
-        ", ".join(f"{count} {state}" for state, count in states.items()),
-        time.strftime("written on %Y-%m-%d %H:%M", time.localtime(now)),
+        f"runs     {', '.join(f'{count} {state}' for state, count in states.items())}",
+        f"dates    {dates[0]} to {dates[-1]}",
+        f"data     {clean(database.data_root.absolute())}",
+        time.strftime("written  %Y-%m-%d %H:%M", time.localtime(now)),
         "",
     ]
     rows = [
         [*same[0].texts, same[0].states.total(), *(map(_estimate, same) if table.metrics else ())]
         for same in table.rows
     ]
-    lines += table_text([*table.by, "runs", *table.metrics], rows, LINE_CHARS).split("\n")
+    head, *body = table_text([*table.by, "runs", *table.metrics], rows, LINE_CHARS).split("\n")
+    rule = "─" * max(map(len, [head, *body]))
+    lines += [head, rule, *body, rule]
     lines += ["", "Mean of the last values over runs, with the 95 % interval of the mean (Student's t)."]
     if unequal := table.of_unequal_length():
         lines += textwrap.wrap(f"Runs of different length are averaged in: {'; '.join(unequal)}", LINE_CHARS)
@@ -107,10 +136,12 @@ def _estimate(group: Group) -> str:
     return estimate_text(Estimate(*mean_and_interval(group.numbers), some))
 
 
-def _text_page(lines: Sequence[str]) -> Figure:
+def _text_page(title: str, lines: Sequence[str]) -> Figure:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=PAGE)
-    shown = "\n".join(line.replace("$", r"\$") for line in lines)
-    figure.text(MARGIN, 1 - MARGIN, shown, family="monospace", fontsize=LETTERS, va="top")
+    figure.text(SIDE, 1 - MARGIN, _plain(title), fontsize=TITLE, fontweight="bold", va="top")
+    shown = _plain("\n".join(lines))
+    below = 1 - MARGIN - 2 * TITLE / 72 / PAGE[1]
+    figure.text(SIDE, below, shown, family="monospace", fontsize=LETTERS, va="top")
     return figure

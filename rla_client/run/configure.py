@@ -18,7 +18,7 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError, Unknow
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION
 from rla_client.contract.process.descriptors import grow_soon
-from rla_client.contract.run_index import RunIndex, make_info
+from rla_client.contract.run_index import NO_IP, RunIndex, make_info
 from rla_client.contract.safe_names import check_table_name
 from rla_client.contract.text.spelling import near
 from rla_client.run.current_logger import backup, get_current, warn
@@ -314,7 +314,7 @@ def local_address() -> str:
             probe.connect(PROBE_ADDRESS)
             return str(probe.getsockname()[0])
     except OSError:
-        return "noip"
+        return NO_IP
 
 
 def _check_tensorflow(config: Config) -> None:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.errors import ArgumentError, MissingExtraError, NotConfiguredError
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.run.current_logger import warn
 from rla_client.run.state.archive import pack_arrays
@@ -76,7 +76,7 @@ class RunCheckpoints:
         """See `ExpManager.new_saver`."""
         del verbose
         if self._data.setup.dl_framework != "tensorflow" and find_spec("torch") is None:
-            warn("PyTorch is not installed, so no checkpoint can be saved: pip install 'rla-agent[torch]'")
+            raise MissingExtraError("new_saver needs PyTorch: pip install 'rla-agent[torch]'", name="torch")
         self.max_to_keep = None if max_to_keep is None else whole_number(max_to_keep, "max_to_keep")
         self._var_prefix = var_prefix
         self._close_saver()

@@ -186,7 +186,8 @@ def _order(cell: object) -> tuple[int, Any]:
 def _text(cell: object) -> str:
     if cell is None:
         return ""
-    return cell if isinstance(cell, str) else json.dumps(sent(cell), ensure_ascii=False)
+    plain = sent(cell)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
 def _sent(cell: object) -> object:

@@ -111,11 +111,15 @@ def take(folder: Path) -> list[Path]:
                     "() => [...document.querySelectorAll('section.panel')].every((one) => one.chart)"
                     " && document.querySelectorAll('section.panel').length > 2"
                 )
+                page.locator(".spark").first.wait_for()
                 page.screenshot(path=folder / "parameters.png")
                 parts = [quote(part, safe="") for part in index.split("/")]
                 page.goto(f"{server.url}#/run/0/hopper/{'/'.join(parts)}")
                 page.get_by_text("Last values").wait_for()
                 page.get_by_text("reading…").first.wait_for(state="hidden")
+                page.wait_for_function(
+                    "() => [...document.querySelectorAll('section.panel')].every((one) => one.chart)"
+                )
                 page.screenshot(path=folder / "run.png")
                 found = [path.parent for path in sorted((root / "results").rglob("0-value.png"))]
                 names = [f"0/{folder.relative_to(root / 'results')}" for folder in found]

@@ -103,6 +103,9 @@ def plot(
         raise ArgumentError(f"--pdf writes a file that ends in .pdf, not {out.name!r}")
     if out.suffix.lower() not in PLOT_ENDINGS:
         raise ArgumentError(f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}")
+    for name in metrics or ():
+        if Path(name).suffix.lower() in PLOT_ENDINGS:  # as after --pdf, which takes no value
+            raise ArgumentError(f"{name!r} is a file, no metric\nhint: -o {name} writes it")
     database = open_database(data_root)
     with extra("plot", "rla plot"):
         import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late

@@ -26,6 +26,7 @@ from rla_client.cli.registration import LOOK, add_command
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.run_file import run_file
+from rla_client.contract.run_index import NO_IP, RunIndex
 from rla_client.contract.run_part import newest_part
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.contract.text.duration_text import duration_text
@@ -318,7 +319,9 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["began"] = time.strftime(MOMENT, time.localtime(record.opened))
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)
-    facts["host"] = record.host
+    origin = _origin(run, about)
+    told = {"host": record.host, "imported": f"from {clean(origin)}" if origin else ""}
+    facts |= {name: value for name, value in told.items() if value}
     if lines := lost_lines(about):
         facts["lost"] = "\n".join(lines).removeprefix("lost: ")
     if parts := parts_of(record, now):
@@ -344,7 +347,7 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     if state == UNKNOWN and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
     elif state == UNKNOWN and run.record.state is None:
-        state = "unknown (imported, or by the original RLA)"
+        state = "unknown, as imported" if _origin(run, about) else "unknown (by the original RLA)"
     reason = str(about.get("reason") or "")
     detail = [reason] if reason else []
     for key in ("exit_code", "signal"):
@@ -352,7 +355,19 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
         named = key == "signal" and "killed by " in reason
         if text and not named and text not in reason:
             detail.append(text)
+    if reason.startswith(f"{state} "):  # killed by SIGKILL
+        return ", ".join(detail)
     return state + (f" ({', '.join(detail)})" if detail else "")
+
+
+def _origin(run: Run, about: dict[str, Any]) -> str:
+    """Which tool and run of it, or which file, a run was imported from; empty for others."""
+    told = about.get("imported")
+    if isinstance(told, dict):
+        return " ".join(str(told[name]) for name in ("from", "id") if told.get(name))
+    index = None if about else RunIndex.parse(run.index)  # tables of text have no run.json
+    named = index is not None and index.ip == NO_IP and index.info.startswith("&source=")
+    return index.info.removeprefix("&source=") if index and named else ""
 
 
 def _print_charts(run: Run, metrics: list[str], curves: _Curves) -> None:

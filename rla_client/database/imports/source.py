@@ -24,7 +24,7 @@ from typing import Any
 
 from rla_client.code.secret_values import Secrets
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.run_index import RunIndex, make_info
+from rla_client.contract.run_index import NO_IP, RunIndex, make_info
 from rla_client.contract.safe_names import component_problem
 from rla_client.database.records.record import UNKNOWN
 from rla_client.database.records.record_reader import MAX_TIME
@@ -92,7 +92,7 @@ class Found:
         shown = Secrets.of(self.secrets).verbatim(self.name)
         pairs = [("source", shown)] if shown not in {"", "."} else []
         began = self.began if 0 <= self.began < MAX_TIME else 0.0
-        return RunIndex.make(datetime.fromtimestamp(began), "noip", make_info(pairs)).path  # noqa: DTZ006
+        return RunIndex.make(datetime.fromtimestamp(began), NO_IP, make_info(pairs)).path  # noqa: DTZ006
 
 
 UNREADABLE = (  # what reading a foreign file may end in

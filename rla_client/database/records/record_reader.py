@@ -20,7 +20,7 @@ from typing import Any
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE, run_duration_s, seconds
-from rla_client.contract.run_index import RunIndex
+from rla_client.contract.run_index import NO_IP, RunIndex
 from rla_client.contract.run_part import newest_part
 from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
@@ -80,7 +80,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         opened = start_seconds(parsed)
     own_s = run_duration_s({**run, "opened": opened}, seconds(metrics.get(TIMESTAMP)))
     time_step = seconds(metrics.get(TIME_STEP))
-    host = run.get("host") or (parsed.ip if parsed else "")
+    host = run.get("host") or (parsed.ip if parsed and parsed.ip != NO_IP else "")
     tags = note.get("tags")
     link = link_of(run, table)
     if time_step is None:

@@ -2,6 +2,7 @@
 
 import uPlot from "./vendor/uPlot.esm.js";
 import { fill, h, numberText, shortText, timeText } from "./dom.js";
+import { swatch } from "./legend.js";
 
 const BAND_ALPHA = "33";  // hexadecimal, behind a colour
 const MANY = 8000;  // points, from which on lines are thin: drawing them takes a quarter of the time
@@ -238,7 +239,7 @@ export class Chart {
     const place = simple ? this.place(focused, idx) : idx;
     const more = [first && `${first} above`, found.length - first - shown.length && `${found.length - first - shown.length} below`].filter(Boolean).join(", ");
     fill(tip, h("b", {}, this.xText(plot.data[0][place])), simple && !options.rulers && `: ${numberText(plot.data[1 + focused][place])}`, shown.map(({ at, text }) => h("div", { class: at === focused ? "on" : "" },
-      h("span", { class: "swatch", style: { borderTop: `3px ${this.curves[at].dash ? "dashed" : "solid"} ${this.curves[at].colour}` } }), h("span", { class: "value" }, text), ` ${this.curves[at].label}`)),
+      swatch(this.curves[at]), h("span", { class: "value" }, text), ` ${this.curves[at].label}`)),
     more && h("div", { class: "dim" }, more));
     const box = plot.over.getBoundingClientRect();
     const [x, y] = [box.left + left, box.top + top];

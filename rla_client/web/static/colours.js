@@ -10,6 +10,15 @@ const DASHES = [undefined, [8, 4], [2, 3], [12, 3, 2, 3], [16, 5]];
 const GROUP_DASHES = [undefined, [10, 4], [3, 3], [12, 3, 3, 3]];
 export const METRIC_DASHES = GROUP_DASHES;
 
+/** A dashed line as a background or mask of CSS; `most`: pixels that a dash and what follows it take. */
+export function stripes(dash, colour, most = Infinity) {
+  if (!dash) return `linear-gradient(${colour} 0 100%)`;
+  const scale = Math.min(most / dash.reduce((sum, part) => sum + part, 0), 1);
+  let at = 0;
+  const parts = dash.map((part, place) => `${place % 2 ? "transparent" : colour} ${at.toFixed(1)}px ${(at += part * scale).toFixed(1)}px`);
+  return `repeating-linear-gradient(90deg, ${parts.join(", ")})`;
+}
+
 /** Whether the page is dark now. */
 export function isDark() {
   return getComputedStyle(document.documentElement).colorScheme === "dark";

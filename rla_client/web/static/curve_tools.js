@@ -27,13 +27,16 @@ export class CurveTools {
     this.know([]);
     const smooth = this.field("smooth", { type: "range", min: "0", max: "50", step: "1", "aria-label": "Smoothing in points" }, numbers);
     smooth.addEventListener("input", () => this.say(smooth.value));
-    this.nodes = [
+    const fields = h("span", { class: "fields" },
       h("span", { class: "online" }, control("x", this.field("x", { list: "x-columns", "aria-label": "Column of the x axis" }, (input) => input.value.trim() || "time-step"), this.xs)),
       check("log x", "logX"), check("log y", "logY"),
       check("clip outliers", "clip", "The y axis leaves out the highest and the lowest 1 % of the values"),
       h("span", { class: "online" }, control("Smooth", smooth, this.number)), this.bands, this.ranks,
-      control("Panels", this.choice("size", SIZES, "Size of the panels")),
-      this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics" }, (input) => input.value), this.unzoom,
+      control("Panels", this.choice("size", SIZES, "Size of the panels")));
+    const unfold = (event) => event.currentTarget.setAttribute("aria-expanded", String(fields.classList.toggle("unfolded")));
+    this.nodes = [  // where there is little room, the first one unfolds the others
+      h("button", { type: "button", name: "axes", "aria-expanded": "false", onclick: unfold }, "Axes, smoothing…"), fields,
+      this.field("metrics", { type: "search", placeholder: "find metrics", "aria-label": "Find metrics", title: "A part of the name, or a regular expression: loss|return$" }, (input) => input.value), this.unzoom,
     ];
     this.update(false);
   }

@@ -39,7 +39,7 @@ export function toSvg(panel) {
     else if (line.length) parts.push(`<polyline points="${line.map(String).join(" ")}" fill="none" stroke="${curve.colour}" stroke-width="1.5" stroke-dasharray="${curve.dash ?? "none"}"/>`);
   });
   const rows = curves.length > 1 ? curves.slice(0, MOST) : [];
-  rows.forEach((curve, at) => parts.push(`<rect x="${box.left}" y="${HEIGHT + at * LEGEND}" width="18" height="3" fill="${curve.colour}"/>${text([box.left + 26, HEIGHT + 6 + at * LEGEND], curve.label)}`));
+  rows.forEach((curve, at) => parts.push(`<line x1="${box.left}" x2="${box.left + 28}" y1="${HEIGHT + 2 + at * LEGEND}" y2="${HEIGHT + 2 + at * LEGEND}" stroke="${curve.colour}" stroke-width="2.5" stroke-dasharray="${curve.dash ?? "none"}"/>${text([box.left + 36, HEIGHT + 6 + at * LEGEND], curve.label)}`));
   const height = HEIGHT + rows.length * LEGEND + 10;
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="sans-serif" font-size="11" fill="${style("--text")}"><rect width="100%" height="100%" fill="${style("--back")}"/>${parts.join("")}</svg>`;
 }

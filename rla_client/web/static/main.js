@@ -60,7 +60,7 @@ async function show() {
     if (own === turn) leave = left; else left();
   } catch (error) {
     if (own !== turn) return;
-    fill(page, h("p", { class: "empty", role: "alert" }, error instanceof Refused ? error.message : `This page has a fault: ${error}`));
+    fill(page, h("h1", { class: "unseen" }, "Nothing to show"), h("p", { class: "empty", role: "alert" }, error instanceof Refused ? error.message : `This page has a fault: ${error}`));
     if (!(error instanceof Refused)) throw error;
   }
 }

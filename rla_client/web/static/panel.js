@@ -4,8 +4,8 @@ import { ask, askNumbers, offline } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h, later, save } from "./dom.js";
 import { toPng, toSvg } from "./export.js";
+import { Legend } from "./legend.js";
 
-const LEGENDS = 60;
 const SHARE = 60;  // what all panels in sight cost the server is asked for again after this many times as long
 const STEP = 0.2;  // of what a panel shows: how far a key moves it
 const CLIPPED = 0.01;  // of the values at each end, where outliers are clipped
@@ -33,11 +33,12 @@ export class Panel {
     this.new = new Map();  // run → [[x, y], …] since the last answer; y that is not finite as text
     const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
     this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
-    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Curves" });
+    this.box.style.height = `${this.height}px`;  // nothing moves when the curves come
+    this.legend = new Legend(panels, (at) => panels.highlight(at === null ? null : this.head.curves[at]));
     this.said = h("p", { class: "said dim" });
     const { title, key } = this;
     this.node = h("section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
-      this.heading(), this.box, this.said, this.legend,
+      this.heading(), this.box, this.said, this.legend.node,
     );
     this.node.panel = this;
     const dragged = (event) => event.dataTransfer.types.includes(DRAGGED);
@@ -132,18 +133,13 @@ export class Panel {
     const ends = clip && !head.options ? withoutOutliers(logY ? series.map((ys) => ys.filter((y) => y > 0)) : series) : null;
     const clipped = ends && series.some((ys) => ys.some((y) => y !== null && (y < ends[0] || y > ends[1]))) ? "outliers are clipped" : "";
     this.said.textContent = head.curves.length ? [head.said, lacking, below, clipped].filter(Boolean).join("; ") : `none of these runs has numbers for ${[...new Set([head.metric, head.x])].filter(Boolean).join(" and ")}`;
-    if (!head.curves.length) { fill(this.legend); return; }
+    if (!head.curves.length) { this.legend.show([]); return; }
     this.chart = new Chart(this.box, {
       width: this.box.clientWidth, height: this.height, x: head.x, sync: head.options ? this.key : this.question, onZoom: (asked) => this.zoom(asked), onFocus: (at) => this.panels.near(this, at), onPoint: head.x === "time-step" ? this.panels.page.onPoint : null,
       brushes: this.brushes, onBrush: (x, ends) => this.brush(x, ends), ...(head.options ?? { logX, logY, range, yEnds: ends }),
     }, curves, this.base, head.kind === "bands");
-    if (head.options || (curves.length === 1 && !curves[0].odd && !head.curves[0].numbers)) { fill(this.legend); return; }
-    const on = (at) => () => this.panels.highlight(at === null ? null : head.curves[at]);
-    fill(this.legend, curves.slice(0, LEGENDS).map((curve, at) => h(
-      "button", { type: "button", class: "entry", title: curve.label, onmouseenter: on(at), onmouseleave: on(null), onfocus: on(at), onblur: on(null) },
-      h("span", { class: "swatch", style: { borderTop: `3px ${curve.dash ? "dashed" : "solid"} ${curve.colour}` } }), curve.label,
-      curve.odd ? h("span", { class: "bad" }, ` ${Object.entries(curve.odd).map(([kind, count]) => `${count} ${kind}`).join(", ")}`) : null,
-    )), curves.length > LEGENDS ? h("span", { class: "dim" }, ` and ${curves.length - LEGENDS} more`) : null);
+    const alone = curves.length === 1 && !curves[0].odd && !head.curves[0].numbers;
+    this.legend.show(head.options || alone ? [] : curves);
   }
 
   /** A part of an axis of a hyper-parameter was chosen: runs that are within all such parts are selected. */
@@ -223,10 +219,7 @@ export class Panel {
       curve.label !== undefined ? one.label === curve.label : one.number === curve.number || one.numbers?.includes(curve.number)
     ));
     if (!legendOnly) this.chart.focus(at);
-    [...this.legend.children].forEach((entry, place) => {
-      entry.classList.toggle("on", place === at);
-      if (place === at) this.legend.scrollTop = entry.offsetTop - this.legend.offsetTop - 20;
-    });
+    this.legend.mark(at);
   }
 
   async save(kind) {

@@ -19,6 +19,13 @@ const CLOCKS = ["time-step", "timestamp"];
 /** Which section a metric stands in. */
 const prefixOf = (metric) => (metric.includes("/") ? metric.slice(0, metric.indexOf("/")) : "");
 
+/** Whether a name has a text in it, or fits it as a regular expression, small and capital letters alike. */
+function fitting(text) {
+  let pattern = null;
+  try { pattern = new RegExp(text, "i"); } catch { /* it is typed on, or is no pattern: the text itself counts */ }
+  return (name) => name.toLowerCase().includes(text.toLowerCase()) || (pattern?.test(name) ?? false);
+}
+
 /** Metrics of one panel, as the address has them, and back. */
 const together = (metrics) => metrics.map(encodeURIComponent).join("+");
 const apart = (text) => text.split("+").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
@@ -118,8 +125,8 @@ export class Panels {
   }
 
   ofCurves(kept) {
-    const search = this.settings.metrics.toLowerCase();
-    const metrics = (this.metrics ?? []).filter((name) => name.toLowerCase().includes(search));
+    const search = this.settings.metrics;
+    const metrics = (this.metrics ?? []).filter(fitting(search));
     const likely = this.page.likely();
     if (!metrics.length) return h("p", { class: "empty" }, this.page.drawn().length ? (search ? "No metric has this in its name." : "These runs have no metrics with numbers yet.") : "No run is chosen.");
     const first = (list) => list.includes(likely);
@@ -259,7 +266,7 @@ export class Panels {
   /** Label, colour and dash of a curve of an answer; where a panel has several metrics, the dash is that of the metric. */
   describe(curve) {
     const found = this.line(curve);
-    return curve.metric === undefined ? found : { ...found, label: `${curve.metric} ${found.label}`, dash: METRIC_DASHES[curve.place % METRIC_DASHES.length] };
+    return curve.metric === undefined ? found : { ...found, metric: curve.metric, label: `${curve.metric} ${found.label}`, dash: METRIC_DASHES[curve.place % METRIC_DASHES.length] };
   }
 
   line(curve) {
@@ -278,6 +285,17 @@ export class Panels {
     this.page.onHover(curve);
     for (const one of this.panels.values()) if (one.seen) one.highlight(curve, one === panel || (one.head?.curves.length ?? 0) > MARKED);
   }
+
+  /** Whether folded names of curves are open: as the user has it, else where no list of runs has their colours. */
+  get namesOpen() { return this.settings.names ? this.settings.names === "open" : !this.page.listed; }
+
+  showNames(open) {
+    this.settings.names = open ? "open" : "folded";
+    this.page.remember();
+    this.fitNames();
+  }
+
+  fitNames() { for (const panel of this.panels.values()) panel.legend.fit(); }
 
   highlight(curve) { for (const panel of this.panels.values()) if (panel.seen) panel.highlight(curve); }
 

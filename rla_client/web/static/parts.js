@@ -5,6 +5,7 @@ import { fill, h, later, numberText } from "./dom.js";
 
 const PLAY_MS = 350;
 const SAME_STEP = 1e-9;
+const CRISP = 2;  // times its size, from which on a picture is shown pixel by pixel
 
 /** A run's state as a coloured word. */
 export function badge(state) {
@@ -134,6 +135,12 @@ export function slider(first, onStep, label) {
   return { node, step: current, set, change };
 }
 
+/** A small picture or film that is shown at twice its size or more keeps its pixels. */
+function keepPixels({ target }) {
+  const [width, height] = [target.naturalWidth ?? target.videoWidth, target.naturalHeight ?? target.videoHeight];
+  target.classList.toggle("crisp", Math.min(target.clientWidth / width, target.clientHeight / height) >= CRISP);
+}
+
 /** One thing over time, a picture, film or sound: {node, show(step)}. */
 export function frame(run, group) {
   const title = h("figcaption", {});
@@ -143,8 +150,8 @@ export function frame(run, group) {
   const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
   const makers = {
     image: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
-      h("img", { src: url, alt: name, loading: "lazy", onerror: gone })),
-    video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onerror: gone }),
+      h("img", { src: url, alt: name, loading: "lazy", onload: keepPixels, onerror: gone })),
+    video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror: gone }),
     audio: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
   };
   function show(step) {

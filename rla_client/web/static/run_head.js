@@ -40,8 +40,9 @@ export function showHead([top, line, troubles], run, context, look) {
 }
 
 function trouble(run) {
-  const lines = [run.about.reason, run.about.exit_code !== undefined && `exit code ${run.about.exit_code}`,
-    run.about.signal !== undefined && `signal ${run.about.signal}`, HINTS[run.state],
+  const { reason = "", exit_code: code, signal } = run.about;
+  const lines = [reason, code !== undefined && !reason.includes(`exit code ${code}`) && `exit code ${code}`,
+    signal !== undefined && !reason.includes("killed by ") && `signal ${signal}`, HINTS[run.state],
     run.state === "unknown" && Number.isFinite(run.about.updated) && `not heard of for ${durationText(run.now - run.about.updated)}`].filter(Boolean);
   const bad = ["failed", "killed"].includes(run.state);
   return [

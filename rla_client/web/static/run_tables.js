@@ -13,6 +13,15 @@ export function isTable(name) { return TABLE.test(name); }
 
 const isNumber = (cell) => typeof cell === "number" || (typeof cell === "string" && cell.trim() !== "" && !Number.isNaN(Number(cell)));
 
+/** Whether it is a confusion matrix, as `media/values/confusion_matrix.py` writes it. */
+const isConfusion = ([first, ...others]) => first === "actual" && others.length > 0 && others.every((name) => name.startsWith("predicted "));
+
+/** How dark a cell of a confusion matrix is: its share of its row. */
+function shade(row, at) {
+  const share = at && Number(row[at]) / row.slice(1).reduce((sum, cell) => sum + Number(cell), 0);
+  return share > 0 ? { background: `color-mix(in srgb, var(--accent) ${Math.round(share * 60)}%, transparent)` } : null;
+}
+
 /** Fill the tab. */
 export function tablesTab({ path, body, signal, run, query, save }) {
   const view = h("div", {});
@@ -60,7 +69,8 @@ export function tablesTab({ path, body, signal, run, query, save }) {
     view.dataset.name = name;
     const heads = view.querySelectorAll("th[aria-sort]");
     heads.forEach((head, at) => head.setAttribute("aria-sort", sort !== at ? "none" : down ? "descending" : "ascending"));
-    const rows = found.rows.map((row) => h("tr", {}, row.map((cell) => h("td", { class: isNumber(cell) ? "number" : null }, typeof cell === "number" ? numberText(cell) : cell === null ? "" : String(cell)))));
+    const confusion = isConfusion(found.columns);
+    const rows = found.rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: isNumber(cell) ? "number" : null, style: confusion ? shade(row, at) : null }, typeof cell === "number" ? numberText(cell) : cell === null ? "" : String(cell)))));
     if (!more) heads.forEach((head, at) => head.classList.toggle("number", isNumber(found.rows[0]?.[at])));
     const table = view.querySelector("tbody");
     if (more) table.append(...rows); else fill(table, rows);

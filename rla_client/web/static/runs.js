@@ -40,6 +40,9 @@ class Runs {
 
   // What is shown ---------------------------------------------------------------------------------
 
+  /** Whether the list of runs is seen. */
+  get listed() { return this.settings.list === ""; }
+
   get groupBy() { return names(this.settings.group); }
 
   get group() { return this.groupBy.length ? this.groupBy : null; }
@@ -353,6 +356,7 @@ class Runs {
     const folded = this.settings.list === "folded";
     this.node.classList.toggle("folded", folded);
     this.folder.setAttribute("aria-expanded", String(!folded));
+    this.panels.fitNames();
   }
 
   /** Give the list the width of whole columns (a number that is cut reads as another one), or the one that the user chose. */

@@ -97,13 +97,13 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     fill(list, found.rows.length > 0 && h("table", { class: "list samples" },
       h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", class: found.columns.some(([one, number]) => one === name && number) ? "number" : "", "aria-sort": sort() === name ? (down() ? "descending" : "ascending") : "none" },
         h("button", { type: "button", onclick: () => order(name) }, name, sort() === name ? (down() ? " ▾" : " ▴") : ""))))),
-      h("tbody", {}, found.rows.map((row) => h("tr", { dataset: { row: row[0] }, class: String(row[0]) === query.get("sample") ? "chosen" : "" },
+      h("tbody", { onkeydown: walk }, found.rows.map((row) => h("tr", { dataset: { row: row[0] }, onclick: () => { if (getSelection().isCollapsed) open(row[0]); }, class: String(row[0]) === query.get("sample") ? "chosen" : "" },
         names.map((name, place) => {
           const value = row[at[name]];
           const text = typeof value === "number" ? numberText(value) : value === null ? "" : String(value);
           const kind = TEXTS.includes(name) ? "text" : typeof value === "number" ? "number" : "";
           return h("td", { class: kind, title: text.length > 12 ? text : null }, place ? text
-            : h("button", { type: "button", class: "link", "aria-label": `Sample of step ${text}`, onclick: () => open(row[0]) }, text));
+            : h("button", { type: "button", class: "link", "aria-label": `Sample of step ${text}` }, text));  // its click is that of the row
         }))))));
     fill(pager, found.matching > PAGE && [
       h("button", { type: "button", disabled: !offset, onclick: () => turn(-PAGE) }, "‹ before"),
@@ -124,6 +124,14 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     save({ sort: sort() !== name ? name : down() ? "" : `-${name}` });
     offset = 0;
     load();
+  }
+  /** Arrows go from row to row; Enter opens, as of any button. */
+  function walk(event) {
+    const beside = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const row = beside && event.target.closest("tr")[beside];
+    if (!row) return;
+    event.preventDefault();
+    row.querySelector("button").focus();
   }
   function turn(by) {
     offset = Math.max(0, offset + by);

@@ -27,7 +27,7 @@ export class Sparklines {
   }
 
   /** The curve of a row as an element; null while it is not known. */
-  of(row, colour) {
+  of(row, { colour, dash }) {
     const known = this.known.get(row.number);
     if (!known || (known.step !== row.step && performance.now() - known.at > AGAIN_MS)) {
       if (row.metric) { this.wanted.set(row.number, row); this.ask(); }
@@ -44,6 +44,7 @@ export class Sparklines {
     const line = document.createElementNS(SVG, "polyline");
     line.setAttribute("points", points.join(" "));
     line.setAttribute("stroke", colour);
+    if (dash) line.setAttribute("stroke-dasharray", dash.join(" "));
     svg.append(line);
     return svg;
   }

@@ -1,5 +1,6 @@
 // The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
 
+import { stripes } from "./colours.js";
 import { durationText, fill, h, later, memory, numberText, tally, timeText, whenFree } from "./dom.js";
 import { runLink } from "./frame.js";
 import { grip } from "./grip.js";
@@ -13,6 +14,7 @@ const CH = 7.6;  // pixels a character, about
 const SAMPLED = 300;  // rows that a column's width is taken from
 const WIDTHS = "rla-widths";  // of columns that the user chose
 const LEAST = 40;  // pixels of a column
+const SWATCH = 16;  // pixels of a colour
 const SIDE = 80;  // pixels of the fields before the columns
 const MAY_DIFFER = 0.1;  // of the longest run
 const SAMPLED_GROUPS = 50;  // likewise; a mean takes all runs of its group
@@ -147,15 +149,15 @@ export class Table {
     h("div", { class: "cell tools", role: "cell" },
       h("input", { type: "checkbox", class: "choose", checked: chosen, "aria-label": `Select ${name}`, onclick: toggle }),
       h("button", { type: "button", class: "eye", title: `${does} its curves`, "aria-pressed": String(hidden), "aria-label": `${does} the curves of ${name}`, onclick: () => view.toggle(row, "hidden") }, hidden ? "○" : "●"),
-      this.colour(view.colours, row.path, name, drawn)),
+      this.colour(view.colours, row.path, name, view.colours.line(row.path), drawn)),
     this.columns.map((column) => this.cell(row, column)));
   }
 
-  /** What chooses a colour; `name` as it is read, hidden where nothing is drawn. */
-  colour(colours, key, name, drawn = true) {
+  /** What chooses a colour, dashed as its line; `name` as it is read, hidden where nothing is drawn. */
+  colour(colours, key, name, { dash }, drawn = true) {
     return h("input", {
       type: "color", class: "colour", value: colours.of(key), title: "Its colour", "aria-label": `Colour of ${name}`, disabled: !drawn,
-      style: { visibility: drawn ? "visible" : "hidden" }, onchange: (event) => this.view.setColour(colours, key, event.target.value),
+      style: { visibility: drawn ? "visible" : "hidden", maskImage: dash ? stripes(dash, "#000", SWATCH) : null }, onchange: (event) => this.view.setColour(colours, key, event.target.value),
     });
   }
 
@@ -164,7 +166,7 @@ export class Table {
     const text = cellText(column, value);
     const number = typeof value === "number" || (typeof value === "string" && value !== "" && !Number.isNaN(Number(value)));
     if (column === "run") return this.nameCell(row);
-    if (column === "trend") return h("div", { class: "cell trend", role: "cell" }, this.view.sparklines.of(row, this.view.colours.of(row.path)));
+    if (column === "trend") return h("div", { class: "cell trend", role: "cell" }, this.view.sparklines.of(row, this.view.colours.line(row.path)));
     const inside = column === "state" ? h("span", { class: `state ${value ?? "unknown"}` }, value ?? "unknown") : text;
     return h("div", { class: `cell${number ? " number" : ""}`, role: "cell", title: text }, inside);
   }
@@ -203,7 +205,7 @@ export class Table {
     return h("div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), dataset: { group: one.label } },
       h("div", { class: "cell tools", role: "cell" },
         h("button", { type: "button", class: "fold", "aria-expanded": String(one.open), "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
-        this.colour(view.groupColours, one.label, one.label)),
+        this.colour(view.groupColours, one.label, one.label, view.groupColours.groupLine(one.label))),
       this.columns.map((column, at) => h("div", { class: `cell${!at ? " label" : column !== "state" && Number.isFinite(parseFloat(means[at])) ? " number" : ""}`, role: "cell", title: at ? (means[at].includes(" ± ") ? `${means[at]}: mean over the runs, ± half of its 95 % interval (Student's t)` : means[at]) : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`), uneven && h("span", { class: "warn", title: uneven, role: "img", "aria-label": uneven }, " ⚠")])),
     );

@@ -21,10 +21,10 @@ const SETTINGS = {  // how each is read and written, and what it is where the ad
   run: [texts, []], hide: [texts, []], pin: [texts, []], archived: [flag, false], list: [text, ""], tab: [text, "curves"], target: [text, ""],
   x: [text, "time-step"], logX: [flag, false], logY: [flag, false], smooth: [number, 0], band: [text, "ci"],
   zoom: [zoom, null], metrics: [text, ""], wide: [texts, []], fold: [texts, []],
-  ranks: [text, ""], clip: [flag, false], size: [text, "medium"], order: [texts, []], with: [texts, []],
+  ranks: [text, ""], clip: [flag, false], size: [text, "medium"], order: [texts, []], with: [texts, []], names: [text, ""],
 };
 export const DRAWN_ANEW = ["x", "logX", "logY", "smooth", "band", "zoom", "clip", "ranks"];  // settings whose change asks for all curves again
-export const KEPT_OF_A_RUN = ["x", "logX", "logY", "smooth", "zoom", "clip", "ranks", "size", "metrics", "wide", "fold", "order", "with"];  // that the address of a run's page has
+export const KEPT_OF_A_RUN = ["x", "logX", "logY", "smooth", "zoom", "clip", "ranks", "size", "metrics", "wide", "fold", "order", "with", "names"];  // that the address of a run's page has
 
 /** Names that are separated by commas. */
 export function names(list) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ def test_a_page_of_facts_and_one_for_each_metric(seeds: Path, tmp_path: Path) ->
     content = out.read_bytes()
     assert content.startswith(b"%PDF")
     assert b"/Type3" not in content
+    sizes = re.findall(rb"/MediaBox \[([^\]]+)\]", content)
+    assert len(sizes) == 3
+    assert len(set(sizes)) == 1  # one size, to be printed and shown together
     assert write_pdf(out, database, records, group=["seed", "lr"], smooth=3) == 2
 
 

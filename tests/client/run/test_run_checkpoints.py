@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from rla_client import logger, time_step_holder
-from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.errors import ArgumentError, MissingExtraError, NotConfiguredError
 from rla_client.manager import ExpManager
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -87,3 +88,9 @@ def test_wrong_names_and_time_steps_of_checkpoints(manager: ExpManager) -> None:
 def test_saving_without_a_run_says_what_to_call() -> None:
     with pytest.raises(NotConfiguredError, match="log_files_gen"):
         ExpManager().save_checkpoint({"a": 1})
+
+
+def test_without_pytorch_a_saver_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'rla-agent\[torch\]'"):
+        ExpManager().new_saver()

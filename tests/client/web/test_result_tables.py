@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,10 @@ def test_parquet(root: Path, results: Path) -> None:
     pq.write_table(pa.table({"n": [3, 1, 2], "text": ["x", None, "z"]}), results / "t.parquet")
     found = ask(root, "t.parquet", sort=0)
     assert found["rows"] == [[1, None], [2, "z"], [3, "x"]]
+    when = pa.array([datetime(2026, 11, day) for day in (3, 20)])  # noqa: DTZ001 - as pandas writes them
+    pq.write_table(pa.table({"when": when, "list": [[1, 2], [3]]}), results / "times.parquet")
+    assert ask(root, "times.parquet")["rows"][0] == ["2026-11-03 00:00:00", "[1, 2]"]
+    assert ask(root, "times.parquet", filters={"0": "> 2026-11-05"})["fitting"] == 1
     (results / "bad.parquet").write_bytes(b"PAR1 nothing of it")
     with pytest.raises(ArgumentError, match="cannot be read"):
         ask(root, "bad.parquet")
@@ -134,6 +139,7 @@ def test_a_table_is_opened_sorted_and_filtered(
 ) -> None:
     rows = [[text, number] for number, text in enumerate(HOSTILE)]
     (results / "h.jsonl").write_text("\n".join(json.dumps({"text": text, "n": n}) for text, n in rows))
+    (results / "cm.csv").write_text("actual,predicted cat,predicted dog\ncat,3,1\ndog,0,4\n")
     server = page_server(root)
     server.ask("runs")
     page.goto(server.url)
@@ -153,3 +159,11 @@ def test_a_table_is_opened_sorted_and_filtered(
     page.get_by_label("Search in all columns").fill("svg")
     page.get_by_text(f"1 of {len(HOSTILE)} rows").wait_for()
     assert page.evaluate("() => window.hacked") is None
+    page.get_by_label("Table", exact=True).select_option("cm.csv")
+    page.get_by_label("Search in all columns").fill("")
+    page.get_by_text("2 rows", exact=True).wait_for()
+    cells = page.locator("table.data tbody td")
+    assert [bool(one.evaluate("(cell) => cell.style.background")) for one in cells.all()] == [
+        *(False, True, True),
+        *(False, False, True),
+    ]

@@ -485,5 +485,22 @@ def test_a_run_whose_end_nothing_tells_is_unknown_everywhere(rla: Rla, root: Pat
         (found,) = json.loads(rla("ls", "--json", *words, *where).stdout)
         assert (found["run"], found["state"]) == (index, "unknown"), words
     assert "1 finished, 1 unknown" in rla("ls", "--group", "table", *where).stdout
-    assert "unknown (imported, or by the original RLA)" in rla("show", index, *where).stdout
+    assert "unknown (by the original RLA)" in rla("show", index, *where).stdout
     assert json.loads(rla("show", index, "--json", *where).stdout)["state"] == "unknown"
+
+
+def test_an_imported_run_says_where_it_is_from(rla: Rla, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "history.csv").write_text("Step,loss\n0,1\n1,0.5\n")
+    rla("import", "csv", str(tmp_path / "history.csv"), "-d", str(root))
+    shown = rla("show", "-d", str(root)).stdout
+    assert "state      unknown, as imported" in shown
+    assert "imported   from history.csv" in shown
+    assert "host" not in shown
+
+
+def test_how_a_run_was_killed_is_said_once(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    index = make_run(number=1, state="killed")
+    path = root / "log" / "task" / index / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"reason": "killed by SIGKILL", "signal": 9}))
+    shown = rla("show", "-d", str(root)).stdout
+    assert "state      killed by SIGKILL\n" in shown

@@ -225,3 +225,13 @@ def test_states_are_on_elements_that_have_them(sweep: View, query: str) -> None:
     assert page.get_by_role("heading", level=1).count() == 1
     assert page.locator("[role=row][aria-expanded]").count() == 0
     assert page.locator("button.fold[aria-expanded=false]").count() == (2 if query else 0)
+
+
+def test_a_page_that_is_not_there_has_a_heading(
+    page_server: Serve, root: Path, page: Page, faults: Faults
+) -> None:
+    (root / "log").mkdir(parents=True)
+    faults.allow("400")
+    page.goto(f"{page_server(root).url}#/run/0/nothing")
+    page.get_by_role("alert").wait_for()
+    assert page.get_by_role("heading", level=1).count() == 1

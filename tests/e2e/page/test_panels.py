@@ -90,6 +90,17 @@ def test_panels_are_put_in_another_order_which_the_view_keeps(sweep: View) -> No
     sweep.page.wait_for_function("() => document.querySelector('section.panel').dataset.metric === 'return'")
 
 
+def test_metrics_are_found_by_a_part_or_a_pattern(sweep: View) -> None:
+    sweep.shown("return", 6)
+    for text, left in (("ETU", ["return"]), ("^lo|nothing", ["loss"]), ("[", [])):
+        sweep.field("metrics").fill(text)
+        sweep.page.wait_for_function(
+            "(left) => [...document.querySelectorAll('section.panel')]"
+            ".map((one) => one.dataset.metric).join() === left",
+            arg=",".join(left),
+        )
+
+
 def test_panels_fill_the_width(page_server: Serve, root: Path, page: Page) -> None:
     write_page_run(root, 0, {f"m{number}": [1.0, 2.0] for number in range(5)} | {"alone/one": [1.0, 2.0]})
     view = View(page, page_server(root), "list=folded")
@@ -143,3 +154,43 @@ def test_groups_have_dashes(page_server: Serve, root: Path, page: Page) -> None:
         "() => document.querySelector('section.panel').chart.curves.map((curve) => String(curve.dash))"
     )
     assert len(set(dashes)) == 2
+
+
+def test_names_of_many_curves_are_folded_where_the_list_has_their_colours(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    for number in range(10):
+        write_page_run(root, number, {"return": [number, number + 1.0]}, params={"lr": 0.1, "seed": number})
+    view = View(page, page_server(root))
+    view.shown("return", 10)
+    panel = view.panel("return")
+    names = panel.locator(".entry.name")
+    assert names.count() == 0
+    dashed = page.locator(".row .colour").evaluate_all(
+        "(all) => all.filter((one) => one.style.maskImage.includes('repeating')).length"
+    )
+    assert dashed == 2  # the ninth and the tenth have the colours of the first two
+    panel.locator("summary", has_text="10 curves").click()
+    assert names.count() == 10
+    assert "names=open" in page.url
+    view.field("list").click()  # where the list is folded, the names stand there unasked
+    panel.locator("summary").click()
+    assert "names=folded" in page.url
+    page.goto(f"{view.server.url}#/runs?list=folded")
+    view.shown("return", 10)
+    assert names.count() == 10
+    names.nth(3).click()
+    page.locator("#top .brand").hover()
+    view.until("return", "chart.focused === 3")
+
+
+def test_the_fields_above_the_panels_fold_where_there_is_little_room(sweep: View) -> None:
+    page = sweep.page
+    page.set_viewport_size({"width": 420, "height": 800})
+    sweep.shown("return", 6)
+    bar = page.locator(".tools.bar")
+    assert not sweep.field("x").is_visible()
+    bar.get_by_role("button", name="Axes, smoothing…").click()
+    assert sweep.field("x").is_visible()
+    assert sweep.field("smooth").is_visible()
+    assert bar.evaluate("(bar) => bar.scrollWidth <= bar.clientWidth")

@@ -29,11 +29,11 @@ TABLE = "task"
 COLOURS = {5: (200, 30, 30), 10: (30, 200, 30), 100: (30, 30, 200)}  # of the picture of each step
 
 
-def picture(colour: tuple[int, ...]) -> bytes:
+def picture(colour: tuple[int, ...], size: tuple[int, int] = (40, 30)) -> bytes:
     from PIL import Image
 
     held = io.BytesIO()
-    Image.new("RGB", (40, 30), colour).save(held, "PNG")
+    Image.new("RGB", size, colour).save(held, "PNG")
     return held.getvalue()
 
 
@@ -313,6 +313,18 @@ def test_pictures_over_time(run: RunView) -> None:
     run.page.get_by_label("Play: Time-step of all files").click()
     run.page.locator("figcaption", has_text="step 100").wait_for()
     assert shown_colour(run) == list(COLOURS[100])
+
+
+@pytest.mark.further
+def test_small_pictures_keep_their_pixels(run: RunView) -> None:
+    (run.folder("results") / "5-large.png").write_bytes(picture(COLOURS[5], (240, 320)))
+    run.open("tab=media")
+    run.page.wait_for_function("() => document.querySelectorAll('figure img').length > 1")
+    run.page.wait_for_function("() => [...document.images].every((one) => one.naturalWidth)")
+    crisp = run.page.locator("figure img.crisp")
+    crisp.first.wait_for()
+    assert "large" not in "".join(str(one.get_attribute("alt")) for one in crisp.all())
+    assert crisp.first.evaluate("(image) => getComputedStyle(image).imageRendering") == "pixelated"
 
 
 @pytest.mark.further

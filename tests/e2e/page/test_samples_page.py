@@ -63,6 +63,22 @@ def test_the_newest_step_first_then_any(shown: Page) -> None:
     shown.wait_for_function("() => document.querySelector('table.samples tbody td').textContent === '10'")
 
 
+def test_a_row_opens_its_sample_by_mouse_and_by_keys(shown: Page) -> None:
+    rows = shown.locator("table.samples tbody tr")
+    detail = shown.locator(".sample-detail")
+    rows.nth(2).locator("td").last.click()
+    detail.get_by_text("<|im_end|>").first.wait_for()
+    assert rows.nth(2).get_attribute("class") == "chosen"
+    first = detail.get_by_role("heading", level=2).inner_text()
+    rows.nth(2).get_by_role("button").focus()
+    shown.keyboard.press("ArrowDown")
+    shown.keyboard.press("Enter")
+    shown.wait_for_function(
+        "(first) => document.querySelector('.sample-detail h2').textContent !== first", arg=first
+    )
+    assert rows.nth(3).get_attribute("class") == "chosen"
+
+
 def test_the_worst_are_found_by_filter_sort_and_bin(shown: Page, faults: Faults) -> None:
     where = shown.get_by_label("Only samples that match")
     where.fill("reward < -2")

@@ -20,6 +20,13 @@ def media_box(path: Path) -> tuple[float, float]:
     return float(found[1]) / POINTS, float(found[2]) / POINTS
 
 
+def test_a_file_among_the_metrics(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run()
+    done = rla("plot", "return", "--pdf", "p.pdf", "-d", str(root))
+    assert done.returncode == 1
+    assert done.stderr == "error: 'p.pdf' is a file, no metric\nhint: -o p.pdf writes it\n"
+
+
 @pytest.mark.slow
 def test_a_pdf_for_a_paper(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     make_run()
