@@ -117,7 +117,7 @@ class TrlTables:
         iterations, generation, accumulated = (value if isinstance(value, int) else 1 for value in given)
         self._own = iterations * generation <= accumulated  # each step generates
         self._step: float | None = None
-        self._last: list[str] = []
+        self._last: list[list[str]] = []
 
     def new_rows(
         self, rows: Sequence[Mapping[str, Any]], step: float
@@ -125,13 +125,17 @@ class TrlTables:
         """The rows of the next table that are new, and the name to log them under."""
         again = step == self._step
         before, self._step = self._last, step
-        self._last = [repr([cell for name, cell in row.items() if name != "step"]) for row in rows]
+        self._last = [
+            # text as it is, of which a copy would take longer than all else; NaN is unequal to itself
+            [cell if type(cell) is str else repr(cell) for name, cell in row.items() if name != "step"]
+            for row in rows
+        ]
         if again:
             return rows[_overlap(before, self._last) :], "eval"
         return ([] if not self._own and before == self._last else rows), "train"
 
 
-def _overlap(before: list[str], now: list[str]) -> int:
+def _overlap(before: list[list[str]], now: list[list[str]]) -> int:
     """How many rows at the end of one table begin the next one."""
     counts = range(min(len(before), len(now)), 0, -1)
     return next((count for count in counts if before[-count:] == now[:count]), 0)
