@@ -42,6 +42,10 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
 _NUMBERED = re.compile(r"^(input|output|score)_(\d+)$")  # a row a step, as verl and SkyRL log their tables
 GENERATION = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")  # of TRL's trainers
 STEPS = ("step", "global_step", "time-step", "iteration")
+_EVALUATION = re.compile(  # val/generations, eval-samples, val_data_step5.jsonl, dumped_evals/…, test.jsonl
+    r"(?<![a-z])(evals?|evaluations?|val|validations?)(?![a-z])|(^|/)test(?![^/.])", re.IGNORECASE
+)
+_PHASES = ("split", "phase", "mode")  # columns that tell training from evaluation
 _OWN = frozenset(
     ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
 )
@@ -150,6 +154,16 @@ def are_samples(columns: Sequence[str]) -> bool:
     """Whether a table with these columns has samples: completions, and their prompts or rewards."""
     known = known_names({_NUMBERED.sub(r"\1", name): 0 for name in columns})
     return "completion" in known and not known.keys().isdisjoint({"prompt", "reward", "advantage"})
+
+
+def samples_name(*said: object) -> str:
+    """The name of samples: `eval` where a text says so, such as the name of their table, else `train`."""
+    return "eval" if any(isinstance(one, str) and _EVALUATION.search(one) for one in said) else "train"
+
+
+def name_of_row(row: Mapping[str, Any]) -> str:
+    """The name of a sample by what it says itself."""
+    return samples_name(*(row.get(name) for name in _PHASES))
 
 
 def step_of_row(row: Mapping[str, Any]) -> int | float | None:

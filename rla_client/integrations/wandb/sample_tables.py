@@ -14,6 +14,7 @@ from rla_client.samples.completion_tables import (
     are_of_trl,
     are_samples,
     known_names,
+    samples_name,
     single_rows,
     step_of_row,
     trl_rows,
@@ -23,7 +24,6 @@ _PLAIN = frozenset(
     {str, int, float, bool, type(None), list, dict, tuple}
 )  # pictures are in the table's own files
 _TRL = "completions"  # what TRL calls its table
-_EVALUATIONS = frozenset({"eval", "val", "validation", "test"})
 
 
 class SampleTables:
@@ -41,7 +41,7 @@ class SampleTables:
         """Keep the rows of a table that has completions with prompts or rewards as samples of the run, too.
 
         Args:
-            key: under which it is logged; below `val/` or `eval/` they are samples of an evaluation.
+            key: under which it is logged; `val/…`, `eval-…` are samples of an evaluation.
             table: with the rows that are new.
             step: of rows that say none.
         """
@@ -52,12 +52,11 @@ class SampleTables:
             {name: cell for name, cell in zip(columns, cells, strict=False) if type(cell) in _PLAIN}
             for cells in table.data
         ])  # fmt: skip
-        name = "train"
+        name = samples_name(key)
         if key.rpartition("/")[2] == _TRL and are_of_trl(columns):
             tables = self._trl.setdefault(key, TrlTables(self._config))
-            rows, name = tables.new_rows(rows, step)
-        if not _EVALUATIONS.isdisjoint(key.split("/")):
-            name = "eval"
+            rows, found = tables.new_rows(rows, step)
+            name = samples_name(name, found)
         steps = [step if (own := step_of_row(row)) is None else own for row in rows]
         if key.rpartition("/")[2] == _TRL:
             rows = trl_rows(rows, self._config.get("reward_weights"))
