@@ -1,8 +1,9 @@
 """Cells of a sample as plain data.
 
-Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids and
-log-probabilities, many times as large as the text, are left out unless they are asked for. A cell that is too
-long is cut in the middle; `cut` of its row names it.
+Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids, masks and
+log-probabilities, many times as large as the text, are left out unless they are asked for: what is no text
+or single number under a name that says so. A cell that is too long is cut in the middle; `cut` of its row
+names it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ Refer: TypeAlias = Callable[[str, object], "str | None"]
 
 
 def plain_row(
-    row: Mapping[Any, Any], max_chars: int, *, tokens: bool, refer: Refer | None = None
+    row: Mapping[Any, Any], max_chars: int, *, withheld: set[str] | None, refer: Refer | None = None
 ) -> dict[str, Any]:
     """A row as plain data; never raises because of a value.
 
     Args:
         row: of the user.
         max_chars: of a cell.
-        tokens: whether lists of token ids and log-probabilities are kept.
+        withheld: gets the names of columns of token ids, masks and log-probabilities, which are left out;
+            None: they are kept.
         refer: saves a picture and gives the name of its file; None where the value is none.
     """
     plain: dict[str, Any] = {}
@@ -47,7 +49,8 @@ def plain_row(
         elif kind in _EXACT or (kind is int and -_WORD < value < _WORD):
             pass
         else:
-            if not tokens and is_tokens(name) and not isinstance(value, int | str):
+            if withheld is not None and is_tokens(name) and _may_be_tokens(value):
+                withheld.add(name)
                 continue
             found = refer(name, value) if refer is not None else None
             value, size = ({"image": found}, 0) if found else _plain_tree(value, 0)  # noqa: PLW2901
@@ -75,6 +78,12 @@ def shortened(text: str, max_chars: int) -> str:
 def is_tokens(name: str) -> bool:
     """Whether a column is called as token ids, masks and log-probabilities are."""
     return _TOKENS.search(name) is not None
+
+
+def _may_be_tokens(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, int | str) or getattr(value, "ndim", 1) == 0:  # a count of them, an id
+        return False
+    return not (isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value))
 
 
 def _plain_tree(value: Any, depth: int) -> tuple[Any, int]:  # noqa: ANN401, PLR0911 - one line a kind

@@ -60,9 +60,13 @@ class SampleChunks:
 
     Args:
         limits: of the configuration.
+
+    Attributes:
+        withheld: names of columns that were left out as token ids, masks or log-probabilities.
     """
 
     def __init__(self, limits: Limits) -> None:
+        self.withheld: set[str] = set()
         self._limits = limits
         self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
         self._run_bytes = 0
@@ -93,7 +97,8 @@ class SampleChunks:
             ArgumentError: the samples or groups have no form that can be read.
         """
         rows = _grouped(rows_of(samples), group)
-        plain = [plain_row(row, self._limits.cell_max_chars, tokens=tokens, refer=refer) for row in rows]
+        withheld, max_chars = None if tokens else self.withheld, self._limits.cell_max_chars
+        plain = [plain_row(row, max_chars, withheld=withheld, refer=refer) for row in rows]
         packed = [_packed(row) for row in plain]
         kept = self._kept(plain, packed, step)
         left_out = len(packed) - len(kept)

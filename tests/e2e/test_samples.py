@@ -66,9 +66,9 @@ def run_file(root: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("agent")
 def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
-    run_code(
+    done = run_code(
         """
-        run = open_run()
+        run = open_run(config={"LOG_USED": ["csv", "stdout"]})
         run.log_samples(rows(0), step=0)
         columns = {"prompt": ["a", "b"], "reward": [1, 2], "policy_version": 7}
         log_samples(columns, step=1, name="eval", group=["g", "h"])
@@ -80,7 +80,8 @@ def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
         rla_client.time_step_holder.set_time(5)
         log_samples(frame)
         talk = [{"role": "assistant", "content": "hi"}]
-        log_samples([{"completion": talk, "token_ids": [1, 2], "x_logprobs": [0.1]}])
+        for _ in range(2):
+            log_samples([{"completion": talk, "token_ids": [1, 2], "x_logprobs": [0.1]}])
         log_samples([{"token_ids": [1, 2]}], tokens=True)
         run.close()
         """,
@@ -94,7 +95,9 @@ def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
     ]
     assert (wait[10]["step"], wait[10]["reward"]) == (5, 3.0)
     assert wait[11].keys().isdisjoint({"token_ids", "x_logprobs"})
-    assert wait[12]["token_ids"] == [1, 2]
+    assert wait[13]["token_ids"] == [1, 2]
+    for column in ("token_ids", "x_logprobs"):
+        assert done.stdout.count(f"column '{column}' is taken for token ids") == 1, done.stdout
 
 
 @pytest.mark.usefixtures("agent")

@@ -125,7 +125,10 @@ def _import_samples(
         "file": None if done.file is None else str(done.file),
         "rows": done.rows,
         "already_there": done.there,
+        "left_out": [*done.withheld],
     }
+    for column in done.withheld:
+        say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
     told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
     told += f"; {done.there} were there already" if done.there else ""
     print_done(facts, told, as_json=as_json)

@@ -65,11 +65,13 @@ class Imported:
         file: with the samples that are new; None without any.
         rows: so many are new.
         there: so many the run had already.
+        withheld: columns of token ids, masks and log-probabilities, which are left out.
     """
 
     file: Path | None
     rows: int
     there: int = 0
+    withheld: Sequence[str] = ()
 
 
 def import_samples(  # noqa: PLR0913 - what a call says
@@ -111,18 +113,20 @@ def import_samples(  # noqa: PLR0913 - what a call says
         role = next(one for one in roles if not is_there(folder / samples_file(one)))
         known = KnownSamples(data_root, table, index)
         above = source.parent if source.is_file() else source
-        parts = _new_parts(files, above, known, Tables(parameters), SampledAt(name or "", role, 0, now))
+        tables = Tables(parameters)
+        parts = _new_parts(files, above, known, tables, SampledAt(name or "", role, 0, now))
         part = next(parts, None)
         if part is None:
             if known.met:
-                return Imported(None, 0, known.met)
+                return Imported(None, 0, known.met, sorted(tables.withheld))
             raise ArgumentError(f"{source} has no samples")
         rows = 0
         with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
             for at, some in chain([part], parts):
                 out.writelines(encode_samples(some, at, rows))
                 rows += len(some)
-    return Imported(data_root / SAMPLES / table / index / samples_file(role), rows, known.met)
+    path = data_root / SAMPLES / table / index / samples_file(role)
+    return Imported(path, rows, known.met, sorted(tables.withheld))
 
 
 def _new_parts(
@@ -146,9 +150,13 @@ class Tables:
 
     Args:
         parameters: of the run.
+
+    Attributes:
+        withheld: see `Imported`.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.withheld: set[str] = set()
         self._trl = TrlTables(parameters)
         self._last: dict[str, Sequence[Mapping[str, Any]]] = {}
 
@@ -192,7 +200,7 @@ def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, str, list[dict[
                 plain_row(
                     {key: value for key, value in known_names(rows[n]).items() if key not in STEPS},
                     MAX_CHARS,
-                    tokens=False,
+                    withheld=tables.withheld,
                 )
                 for n in chosen[begin : begin + CHUNK_ROWS]
             ]

@@ -44,11 +44,21 @@ def log_samples(
             ):  # fmt: skip
                 if outbox.put(_KIND, chunk.payload, now):
                     taken += chunk.rows
+            for column in logger.sample_chunks.withheld:
+                _tell_withheld(column)
         except Exception as error:  # noqa: BLE001 - whatever the user's objects raise; logging never ends training
             told = str(error) if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
             outbox.lose("samples", clean_text(str(name)), clean_text(told))
             warn_once(f"samples {told:.60}", f"samples {name!r} are not kept: {told}")
     return taken
+
+
+def _tell_withheld(column: str) -> None:
+    warn_once(
+        f"tokens {column}",
+        f"samples: column {clean_text(column)!r} is taken for token ids, masks or log-probabilities and left "
+        "out; log_samples(…, tokens=True) keeps it (told once)",
+    )
 
 
 def _step(step: object) -> int | float:

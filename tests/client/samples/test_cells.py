@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rla_client.contract.spool.protocol import pack, unpack
@@ -9,7 +10,7 @@ from rla_client.samples.cells import CUT, clean_row, is_tokens, plain_row, short
 
 
 def _plain(row: dict[Any, Any], max_chars: int = 1000, *, tokens: bool = False) -> dict[str, Any]:
-    return plain_row(row, max_chars, tokens=tokens)
+    return plain_row(row, max_chars, withheld=None if tokens else set())
 
 
 def test_what_changes_later_does_not_change_what_was_logged() -> None:
@@ -40,6 +41,21 @@ def test_token_ids_and_log_probabilities_only_on_request() -> None:
     }
     assert _plain(row) == {"tokens_prompt": 5, "tokens": 7, "id": "x"}
     assert _plain(row, tokens=True)["completion_ids"] == [1]
+
+
+def test_columns_of_tokens_that_are_left_out_are_named() -> None:
+    withheld: set[str] = set()
+    row = {
+        "ids": [3, 4],
+        "mask": np.ones(3),
+        "log_probs": [],
+        "doc_ids": ["a", "b"],
+        "tokens": np.int64(5),
+        "grid": [1, 2],
+    }
+    plain = plain_row(row, 1000, withheld=withheld)
+    assert plain == {"doc_ids": ["a", "b"], "tokens": 5, "grid": [1, 2]}
+    assert withheld == {"ids", "mask", "log_probs"}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_dumps_of_a_trainer_become_samples_once(root: Path, make_run: MakeRun, t
         (dump / f"{step}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (dump / "notes.txt").write_text("nothing")
     done = import_samples(root, "task", index, dump, 5.0)
-    assert (done.rows, done.there) == (6, 0)
+    assert (done.rows, done.there, done.withheld) == (6, 0, ["ids"])
     samples = rla_client.database.open(root).samples()
     assert [row["step"] for row in samples] == [2, 2, 2, 10, 10, 10]
     (first, *_) = samples
