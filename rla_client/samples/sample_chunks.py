@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,10 +64,12 @@ class SampleChunks:
 
     Attributes:
         withheld: names of columns that were left out as token ids, masks or log-probabilities.
+        picture_numbers: of the pictures to come, of which each has a file of its own.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.withheld: set[str] = set()
+        self.picture_numbers = itertools.count(1)
         self._limits = limits
         self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
         self._run_bytes = 0

@@ -141,6 +141,40 @@ def test_nothing_that_is_logged_raises(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("agent")
+def test_each_picture_of_a_sample_has_a_file_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    run_code(
+        """
+        import os
+        from PIL import Image
+        run, address = open_run(), rla_client.run_address()
+        def say(*colours):
+            pictures = [Image.new("RGB", (2, 2), colour) for colour in colours]
+            talk = [{"role": "user", "content": pictures}]
+            log_samples([{"prompt": talk, "completion": str(colours)}], step=3)
+        say("red")
+        say("lime", "blue")
+        if os.fork() == 0:
+            rla_client.join(address, role="judge")
+            say("white")
+            rla_client.exp_manager.flush(30)
+            os._exit(0)
+        os.wait()
+        run.flush(30)
+        run.close()
+        """,
+        tmp_path,
+    )
+    from PIL import Image
+
+    (results,) = tmp_path.glob("results/llm/*/*/*/*")
+    rows = samples_of(tmp_path) + samples_of(tmp_path, "samples.judge.jsonl.gz")
+    told = [[one["image"] for one in row["prompt"][0]["content"]] for row in rows]
+    colours = [[Image.open(results / name).getpixel((0, 0)) for name in names] for names in told]
+    assert colours == [[(255, 0, 0)], [(0, 255, 0), (0, 0, 255)], [(255, 255, 255)]]
+
+
+@pytest.mark.usefixtures("agent")
 def test_beyond_the_limits_whole_groups_stay_and_the_others_are_counted(tmp_path: Path) -> None:
     run_code(
         """

@@ -72,6 +72,37 @@ def test_names_of_tokens(name: str, is_one: bool) -> None:
     assert is_tokens(name) is is_one
 
 
+def test_what_pandas_has_for_no_value_is_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    plain = _plain(
+        {"a": pandas.NA, "b": pandas.NaT, "c": [pandas.NA, 1], "d": pandas.Timestamp("2026-01-02")}
+    )
+    assert plain == {"a": None, "b": None, "c": [None, 1], "d": "2026-01-02 00:00:00"}
+
+
+def test_pictures_in_lists_and_messages_are_references_too() -> None:
+    picture = object()
+    row = {
+        "a": picture,
+        "b": [picture, "text"],
+        "c": [{"role": "user", "content": [{"image": picture}]}],
+        "d": 1,
+    }
+    plain = plain_row(
+        row, 1000, withheld=None, refer=lambda key, one: f"{key}.png" if one is picture else None
+    )
+    assert plain == {
+        "a": {"image": "a.png"},
+        "b": [{"image": "b.png"}, "text"],
+        "c": [{"role": "user", "content": [{"image": {"image": "c.png"}}]}],
+        "d": 1,
+    }
+
+
+def test_an_array_that_no_record_takes_costs_its_cell_alone() -> None:
+    assert _plain({"a": "x", "b": np.zeros(17 << 20, dtype=np.uint8)})["a"] == "x"
+
+
 def test_whatever_it_is_becomes_data_that_can_be_packed() -> None:
     class Message:
         def model_dump(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -26,6 +27,15 @@ def test_arrays_and_frames_are_columns() -> None:
     ]
     pandas = pytest.importorskip("pandas")
     assert rows_of(pandas.DataFrame({"a": [1, 2]})) == [{"a": 1}, {"a": 2}]
+    with pytest.raises(ArgumentError, match="several columns 'a'"):
+        rows_of(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize(
+    "column", [deque([1, 2]), range(1, 3), (n for n in (1, 2)), {"x": 1, "y": 2}.values()]
+)
+def test_whatever_has_a_value_a_row_is_a_column(column: Any) -> None:
+    assert rows_of({"a": column, "b": ["x", "y"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
 @pytest.mark.parametrize("wrong", [5, None, "text", b"x", [5], {"a": [1], "b": [1, 2]}])
