@@ -88,6 +88,8 @@ def _whole_row(row: Mapping[str, Any], at: SampledAt, number: int) -> dict[str, 
         whole[f"_{key}" if key in OWN_COLUMNS else key] = value
     if whole.get("group") is None and "prompt" in whole:
         whole["group"] = group_of(whole["prompt"])
+    elif isinstance(whole.get("group"), list | dict):  # which no filter could ask for
+        whole["group"] = json.dumps(whole["group"], ensure_ascii=False, default=repr)
     return whole
 
 

@@ -24,6 +24,7 @@ from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.curve_reader import Reader, read_tables
 from rla_client.database.curves.rank_tables import check_rank, names_of_ranks, parse_ranks
+from rla_client.database.curves.stream_tables import of_all_roles
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.filter.filter_scan import fitting
 from rla_client.database.filter.since import Since, parse_since
@@ -468,7 +469,7 @@ class Run:
         which = parse_ranks(ranks)
         check_rank(self.database.data_root, [(self.table, self.index)], which)
         known = names_of_ranks(chain_names(chain, table), which)
-        asked = known if metrics is None else metrics
+        asked = known if metrics is None else [one for name in metrics for one in of_all_roles(name, known)]
         full = {name: full_name(name, known, f"{self!r} has no metric {name!r}") for name in asked}
         columns = read_chain(chain, table, list(full.values()), which)
         found: pd.DataFrame = pd.DataFrame(

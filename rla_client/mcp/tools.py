@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.text.duration_text import duration_text
+from rla_client.contract.text.spelling import listed
 from rla_client.database.clock import clock
 from rla_client.database.compare.best_group import less_is_better, too_few_seeds
 from rla_client.database.compare.code_diff import code_differences
@@ -155,7 +156,11 @@ class Tools:
         if not records:
             return "no runs match"
         by = _full(by, records)
-        chosen = _metric(metric, records)
+        chosen, *others = _metrics(metric, records)
+        if others:
+            raise ArgumentError(
+                f"{metric!r} is a metric of several writers\nhint: {listed([chosen, *others])}"
+            )
         minimize = less_is_better(chosen) if minimize is None else minimize
         groups = group_runs(records, by, chosen, clock())
         found = too_few_seeds(groups, by, minimize=minimize)
@@ -297,17 +302,18 @@ class Tools:
             points: time-steps, at most 100.
         """
         records = self._chosen(runs, where, table_name, since)
-        chosen = _metric(metric, records)
+        chosen = _metrics(metric, records)
         groups = _curve_groups(records, by)
-        total = len(groups)
-        groups = dict(list(groups.items())[:MOST_CURVES])
+        total = len(groups) * len(chosen)
+        chosen = chosen[:MOST_CURVES]
+        groups = dict(list(groups.items())[: MOST_CURVES // len(chosen)])
         if sum(map(len, groups.values())) > MOST_RUNS_OF_CURVES:
             raise ArgumentError(
                 f"more than {MOST_RUNS_OF_CURVES} runs would be read\nhint: where, since or table_name"
             )
         names, rows = self._curve_table(chosen, groups, min(max(points, 2), MOST_POINTS))
         shown = len(names) - 1
-        notes = [f"{chosen}; (n): mean of n runs, less where some have ended"]
+        notes = [f"{listed(chosen)}; (n): mean of n runs, less where some have ended"]
         notes += [f"{shown} of {total} shown; runs or where picks others"] if shown < total else []
         return table(names, rows, notes)
 
@@ -387,9 +393,9 @@ class Tools:
         return passed[::-1]
 
     def _curve_table(
-        self, metric: str, groups: dict[str, list[Record]], points: int
+        self, metrics: Sequence[str], groups: dict[str, list[Record]], points: int
     ) -> tuple[list[str], list[list[object]]]:
-        """The mean of each group at some time-steps that all of them are read at."""
+        """The mean of each group at some time-steps that all of them are read at, for each metric."""
         import numpy as np
 
         from rla_client.plot.frames import curves_of
@@ -397,15 +403,17 @@ class Tools:
 
         pairs_of = {name: {(one.table, one.index) for one in group} for name, group in groups.items()}
         every = [pair for pairs_ in pairs_of.values() for pair in pairs_]
-        curves = curves_of(self._database.curves(every, metric), metric)
-        means = {}
-        for name, members in pairs_of.items():
-            found = [curve for run, curve in curves.items() if run in members]
-            if found:
-                xs, values = group_curves(found, MOST_POINTS * 10)
-                means[f"{name} ({len(found)})"] = xs, np.nanmean(values, axis=0)
+        frame, means = self._database.curves(every, metrics), {}
+        for metric in metrics if len(metrics) == 1 else frame["metric"].unique():
+            curves = curves_of(frame, metric)
+            shown = f" {metric}" if len(metrics) > 1 else ""
+            for name, members in pairs_of.items():
+                found = [curve for run, curve in curves.items() if run in members]
+                if found:
+                    xs, values = group_curves(found, MOST_POINTS * 10)
+                    means[f"{name}{shown} ({len(found)})"] = xs, np.nanmean(values, axis=0)
         if not means:
-            raise ArgumentError(f"none of these runs has {metric!r} with numbers")
+            raise ArgumentError(f"none of these runs has {listed(metrics)} with numbers")
         first, last = min(xs[0] for xs, _ in means.values()), max(xs[-1] for xs, _ in means.values())
         steps = np.unique(np.linspace(first, last, points))  # one where all runs have the same single step
         columns = [np.interp(steps, xs, ys, left=np.nan, right=np.nan).tolist() for xs, ys in means.values()]
@@ -430,12 +438,14 @@ def _full(names: Sequence[str], records: Sequence[Record]) -> list[str]:
     return [full[name] for name in names]
 
 
-def _metric(asked: str | None, records: Sequence[Record]) -> str:
-    """The metric that was asked for, as the runs spell it; else the likely one."""
-    chosen = full_metrics([asked], records)[0] if asked else likely_of(records)
+def _metrics(asked: str | None, records: Sequence[Record]) -> list[str]:
+    """The metric asked for, as the runs spell it; of each role where only roles have it."""
+    if asked:
+        return full_metrics([asked], records)
+    chosen = likely_of(records)
     if chosen is None:
         raise ArgumentError("none of these runs has a metric with numbers yet")
-    return chosen
+    return [chosen]
 
 
 def _usual_columns(records: Sequence[Record]) -> list[str]:

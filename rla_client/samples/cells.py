@@ -1,8 +1,9 @@
 """Cells of a sample as plain data.
 
-Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids and
-log-probabilities, many times as large as the text, are left out unless they are asked for. A cell that is too
-long is cut in the middle; `cut` of its row names it.
+Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids, masks and
+log-probabilities, many times as large as the text, are left out unless they are asked for: what is no text
+or single number under a name that says so. A cell that is too long is cut in the middle; `cut` of its row
+names it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Any, TypeAlias
 
+from rla_client.contract.errors import FrameTooLargeError
 from rla_client.stream.values import MAX_DEPTH, clean_text, text_of, to_plain
 
 CUT = "cut"  # a column: the names of cells that were cut
@@ -21,18 +23,20 @@ CUT_TEXT = re.compile(r"\n… \d+ characters cut …\n")  # see `shortened`
 _EXACT = frozenset({float, bool, NoneType})
 _WORD = 1 << 63
 _TOKENS = re.compile(r"(^|_)(ids?|tokens|log_?probs?|masks?)$", re.IGNORECASE)
+_MISSING = frozenset({"NAType", "NaTType"})  # what pandas has where there is no value
 Refer: TypeAlias = Callable[[str, object], "str | None"]
 
 
 def plain_row(
-    row: Mapping[Any, Any], max_chars: int, *, tokens: bool, refer: Refer | None = None
+    row: Mapping[Any, Any], max_chars: int, *, withheld: set[str] | None, refer: Refer | None = None
 ) -> dict[str, Any]:
     """A row as plain data; never raises because of a value.
 
     Args:
         row: of the user.
         max_chars: of a cell.
-        tokens: whether lists of token ids and log-probabilities are kept.
+        withheld: gets the names of columns of token ids, masks and log-probabilities, which are left out;
+            None: they are kept.
         refer: saves a picture and gives the name of its file; None where the value is none.
     """
     plain: dict[str, Any] = {}
@@ -47,10 +51,10 @@ def plain_row(
         elif kind in _EXACT or (kind is int and -_WORD < value < _WORD):
             pass
         else:
-            if not tokens and is_tokens(name) and not isinstance(value, int | str):
+            if withheld is not None and is_tokens(name) and _may_be_tokens(value):
+                withheld.add(name)
                 continue
-            found = refer(name, value) if refer is not None else None
-            value, size = ({"image": found}, 0) if found else _plain_tree(value, 0)  # noqa: PLW2901
+            value, size = _plain_tree(value, 0, None if refer is None else partial(refer, name))  # noqa: PLW2901
             if size > max_chars:
                 value = _shortened_tree(value, max_chars)  # noqa: PLW2901
                 cut.append(name)
@@ -77,12 +81,22 @@ def is_tokens(name: str) -> bool:
     return _TOKENS.search(name) is not None
 
 
-def _plain_tree(value: Any, depth: int) -> tuple[Any, int]:  # noqa: ANN401, PLR0911 - one line a kind
-    """Plain data with about the number of characters that it has."""
+def _may_be_tokens(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, int | str) or getattr(value, "ndim", 1) == 0:  # a count of them, an id
+        return False
+    return not (isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value))
+
+
+def _plain_tree(  # noqa: PLR0911 - one line a kind
+    value: Any,  # noqa: ANN401
+    depth: int,
+    refer: Callable[[object], str | None] | None,
+) -> tuple[Any, int]:
+    """Plain data with about the number of characters that it has; `refer` saves pictures, see `plain_row`."""
     kind = type(value)
     if kind is str:
         return value, len(value)
-    if kind in _EXACT:
+    if kind in _EXACT or (kind is int and -_WORD < value < _WORD):
         return value, 8
     if depth >= MAX_DEPTH:
         return "...", 3
@@ -96,13 +110,24 @@ def _plain_tree(value: Any, depth: int) -> tuple[Any, int]:  # noqa: ANN401, PLR
         size = 2
         for key, one in value.items():
             name = text_of(key)
-            found[name], more = _plain_tree(one, depth + 1)
+            found[name], more = _plain_tree(one, depth + 1, refer)
             size += len(name) + more + 4
         return found, size
     if isinstance(value, list | tuple):
-        pairs = [_plain_tree(one, depth + 1) for one in value]
+        pairs = [_plain_tree(one, depth + 1, refer) for one in value]
         return [one for one, _ in pairs], sum(size for _, size in pairs) + 2 * len(pairs)
-    plain = to_plain(value)
+    return _plain_leaf(value, refer)
+
+
+def _plain_leaf(value: Any, refer: Callable[[object], str | None] | None) -> tuple[Any, int]:  # noqa: ANN401
+    if type(value).__name__ in _MISSING:
+        return None, 8
+    if refer is not None and (name := refer(value)):
+        return {"image": name}, len(name)
+    try:
+        plain: Any = to_plain(value)
+    except FrameTooLargeError:
+        plain = text_of(value)
     return plain, _size_of(plain)
 
 

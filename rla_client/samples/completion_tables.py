@@ -42,6 +42,10 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
 _NUMBERED = re.compile(r"^(input|output|score)_(\d+)$")  # a row a step, as verl and SkyRL log their tables
 GENERATION = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")  # of TRL's trainers
 STEPS = ("step", "global_step", "time-step", "iteration")
+_EVALUATION = re.compile(  # val/generations, eval-samples, val_data_step5.jsonl, dumped_evals/…, test.jsonl
+    r"(?<![a-z])(evals?|evaluations?|val|validations?)(?![a-z])|(^|/)test(?![^/.])", re.IGNORECASE
+)
+_PHASES = ("split", "phase", "mode")  # columns that tell training from evaluation
 _OWN = frozenset(
     ("prompt", "completion", "step", "advantage", "reward", "rewards", "group", "truth", "error")
 )
@@ -117,7 +121,7 @@ class TrlTables:
         iterations, generation, accumulated = (value if isinstance(value, int) else 1 for value in given)
         self._own = iterations * generation <= accumulated  # each step generates
         self._step: float | None = None
-        self._last: list[str] = []
+        self._last: list[list[str]] = []
 
     def new_rows(
         self, rows: Sequence[Mapping[str, Any]], step: float
@@ -125,13 +129,17 @@ class TrlTables:
         """The rows of the next table that are new, and the name to log them under."""
         again = step == self._step
         before, self._step = self._last, step
-        self._last = [repr([cell for name, cell in row.items() if name != "step"]) for row in rows]
+        self._last = [
+            # text as it is, of which a copy would take longer than all else; NaN is unequal to itself
+            [cell if type(cell) is str else repr(cell) for name, cell in row.items() if name != "step"]
+            for row in rows
+        ]
         if again:
             return rows[_overlap(before, self._last) :], "eval"
         return ([] if not self._own and before == self._last else rows), "train"
 
 
-def _overlap(before: list[str], now: list[str]) -> int:
+def _overlap(before: list[list[str]], now: list[list[str]]) -> int:
     """How many rows at the end of one table begin the next one."""
     counts = range(min(len(before), len(now)), 0, -1)
     return next((count for count in counts if before[-count:] == now[:count]), 0)
@@ -146,6 +154,16 @@ def are_samples(columns: Sequence[str]) -> bool:
     """Whether a table with these columns has samples: completions, and their prompts or rewards."""
     known = known_names({_NUMBERED.sub(r"\1", name): 0 for name in columns})
     return "completion" in known and not known.keys().isdisjoint({"prompt", "reward", "advantage"})
+
+
+def samples_name(*said: object) -> str:
+    """The name of samples: `eval` where a text says so, such as the name of their table, else `train`."""
+    return "eval" if any(isinstance(one, str) and _EVALUATION.search(one) for one in said) else "train"
+
+
+def name_of_row(row: Mapping[str, Any]) -> str:
+    """The name of a sample by what it says itself."""
+    return samples_name(*(row.get(name) for name in _PHASES))
 
 
 def step_of_row(row: Mapping[str, Any]) -> int | float | None:

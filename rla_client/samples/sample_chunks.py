@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +29,15 @@ class SampleChunks:
 
     Args:
         limits: of the configuration.
+
+    Attributes:
+        withheld: names of columns that were left out as token ids, masks or log-probabilities.
+        picture_numbers: of the pictures to come, of which each has a file of its own.
     """
 
     def __init__(self, limits: Limits) -> None:
+        self.withheld: set[str] = set()
+        self.picture_numbers = itertools.count(1)
         self._limits, self._cell_max_chars = SampleLimits(limits), limits.cell_max_chars
 
     def chunks(  # noqa: PLR0913 - what a call says
@@ -59,7 +66,8 @@ class SampleChunks:
             ArgumentError: the samples or groups have no form that can be read.
         """
         rows = _grouped(rows_of(samples), group)
-        plain = [plain_row(row, self._cell_max_chars, tokens=tokens, refer=refer) for row in rows]
+        withheld = None if tokens else self.withheld
+        plain = [plain_row(row, self._cell_max_chars, withheld=withheld, refer=refer) for row in rows]
         packed = [_packed(row) for row in plain]
         kept = self._limits.kept(plain, packed, step)
         left_out = len(packed) - len(kept)

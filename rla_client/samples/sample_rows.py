@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
@@ -15,7 +15,8 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
 
     Args:
         samples: a list of mappings; a mapping of columns of one length, in which a single value counts for
-            each row; or a DataFrame of pandas, polars or datasets.
+            each row; or a DataFrame of pandas, polars or datasets. A column is a sequence, an array or an
+            iterator.
 
     Raises:
         ArgumentError: it is none of these.
@@ -49,23 +50,36 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
     """The values of a column; None of a single value."""
     if isinstance(value, list | tuple):
         return value
+    if isinstance(value, str | bytes | bytearray):
+        return None
+    if isinstance(value, Sequence | Iterator | ValuesView):  # deque, range, a column of datasets, a generator
+        return list(value)
     if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
         if callable(getattr(value, "detach", None)):
             value = value.detach()
-        return list(value.tolist())
-    return None
+        return _cells(value)
+    return _cells(value) if callable(getattr(value, "to_list", None)) else None  # of polars
+
+
+def _cells(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a column of pandas or polars
+    """The values of a column; None for what lacks among texts, dates, whole numbers, where pandas has NaN."""
+    to_list = getattr(column, "tolist", None) or column.to_list
+    cells = list(to_list())
+    if callable(getattr(column, "isna", None)) and getattr(column.dtype, "kind", "") != "f":
+        lost = column.isna()
+        if lost.any():
+            return [None if missing else cell for cell, missing in zip(cells, lost.tolist(), strict=True)]
+    return cells
 
 
 def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
     """The columns of a DataFrame or of a Dataset of Hugging Face; None of anything else."""
     if callable(getattr(samples, "to_numpy", None)) and hasattr(samples, "columns"):  # pandas, polars
         names = list(samples.columns)
-        columns = {}
-        for name in names:
-            column = samples[name]
-            to_list = getattr(column, "tolist", None) or column.to_list
-            columns[name] = to_list()
-        return columns
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ArgumentError(f"the DataFrame has several columns {twice!r}")
+        return {name: _cells(samples[name]) for name in names}
     if isinstance(getattr(samples, "column_names", None), list) and callable(
         getattr(samples, "to_dict", None)
     ):

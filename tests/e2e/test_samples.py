@@ -66,9 +66,9 @@ def run_file(root: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("agent")
 def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
-    run_code(
+    done = run_code(
         """
-        run = open_run()
+        run = open_run(config={"LOG_USED": ["csv", "stdout"]})
         run.log_samples(rows(0), step=0)
         columns = {"prompt": ["a", "b"], "reward": [1, 2], "policy_version": 7}
         log_samples(columns, step=1, name="eval", group=["g", "h"])
@@ -80,7 +80,8 @@ def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
         rla_client.time_step_holder.set_time(5)
         log_samples(frame)
         talk = [{"role": "assistant", "content": "hi"}]
-        log_samples([{"completion": talk, "token_ids": [1, 2], "x_logprobs": [0.1]}])
+        for _ in range(2):
+            log_samples([{"completion": talk, "token_ids": [1, 2], "x_logprobs": [0.1]}])
         log_samples([{"token_ids": [1, 2]}], tokens=True)
         run.close()
         """,
@@ -94,7 +95,9 @@ def test_samples_of_each_form_are_there_once(tmp_path: Path) -> None:
     ]
     assert (wait[10]["step"], wait[10]["reward"]) == (5, 3.0)
     assert wait[11].keys().isdisjoint({"token_ids", "x_logprobs"})
-    assert wait[12]["token_ids"] == [1, 2]
+    assert wait[13]["token_ids"] == [1, 2]
+    for column in ("token_ids", "x_logprobs"):
+        assert done.stdout.count(f"column '{column}' is taken for token ids") == 1, done.stdout
 
 
 @pytest.mark.usefixtures("agent")
@@ -135,6 +138,40 @@ def test_nothing_that_is_logged_raises(tmp_path: Path) -> None:
     assert row["cut"] == ["long"]
     assert run_file(tmp_path)["lost_others"] == 9
     assert run_file(tmp_path)["rows"] == 1
+
+
+@pytest.mark.usefixtures("agent")
+def test_each_picture_of_a_sample_has_a_file_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    run_code(
+        """
+        import os
+        from PIL import Image
+        run, address = open_run(), rla_client.run_address()
+        def say(*colours):
+            pictures = [Image.new("RGB", (2, 2), colour) for colour in colours]
+            talk = [{"role": "user", "content": pictures}]
+            log_samples([{"prompt": talk, "completion": str(colours)}], step=3)
+        say("red")
+        say("lime", "blue")
+        if os.fork() == 0:
+            rla_client.join(address, role="judge")
+            say("white")
+            rla_client.exp_manager.flush(30)
+            os._exit(0)
+        os.wait()
+        run.flush(30)
+        run.close()
+        """,
+        tmp_path,
+    )
+    from PIL import Image
+
+    (results,) = tmp_path.glob("results/llm/*/*/*/*")
+    rows = samples_of(tmp_path) + samples_of(tmp_path, "samples.judge.jsonl.gz")
+    told = [[one["image"] for one in row["prompt"][0]["content"]] for row in rows]
+    colours = [[Image.open(results / name).getpixel((0, 0)) for name in names] for names in told]
+    assert colours == [[(255, 0, 0)], [(0, 255, 0), (0, 0, 255)], [(255, 255, 255)]]
 
 
 @pytest.mark.usefixtures("agent")

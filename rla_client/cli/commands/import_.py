@@ -64,6 +64,14 @@ def import_(
             autocompletion=complete_run,
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Of `samples`: their name; default: `eval` where file, folder or row says so, else `train`.",
+        ),
+    ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,8 +81,10 @@ def import_(
     """
     if (kind == SAMPLES) is not (run is not None):
         raise ArgumentError("samples are imported into a run: rla import samples PATH --run RUN")
+    if name is not None and run is None:
+        raise ArgumentError("--name is of samples: rla import samples PATH --run RUN --name NAME")
     if run is not None:
-        _import_samples(run, folder, table, data_root, as_json=as_json)
+        _import_samples(run, folder, table, data_root, name, as_json=as_json)
         return
     from rla_client.database.imports.import_logs import import_logs
 
@@ -103,19 +113,22 @@ def import_(
 
 
 def _import_samples(
-    reference: str, path: Path, table: str | None, data_root: Path | None, *, as_json: bool
+    reference: str, path: Path, table: str | None, data_root: Path | None, name: str | None, *, as_json: bool
 ) -> None:
     from rla_client.database.imports.samples import import_samples
 
     database = open_database(data_root)
     run = database.find(reference, table)
-    done = import_samples(database.data_root, run.table, run.index, path, now(), run.hyper_param)
+    done = import_samples(database.data_root, run.table, run.index, path, now(), run.hyper_param, name=name)
     facts = {
         "run": f"{run.table}/{run.index}",
         "file": None if done.file is None else str(done.file),
         "rows": done.rows,
         "already_there": done.there,
+        "left_out": [*done.withheld],
     }
+    for column in done.withheld:
+        say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
     told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
     told += f"; {done.there} were there already" if done.there else ""
     print_done(facts, told, as_json=as_json)

@@ -40,6 +40,7 @@ from rla_client.database.curves.rank_tables import (
     parse_ranks,
     rank_notes,
 )
+from rla_client.database.curves.stream_tables import of_all_roles
 from rla_client.database.records.record import UNKNOWN
 from rla_client.database.records.told_fields import shown_in
 from rla_client.database.run_parts import parts_of
@@ -129,7 +130,8 @@ def _full_metrics(run: Run, metrics: list[str], curves: _Curves) -> list[str]:
     """Metrics as the run spells them; looked up before the page, which would hide the error."""
     names = _metric_names(run, curves) if metrics else []
     lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
-    full = [full_name(name, names, lacking.format(name)) for name in metrics]
+    every = [one for name in metrics for one in of_all_roles(name, names)]
+    full = [full_name(name, names, lacking.format(name)) for name in every]
     if curves.ranks == "all":
         full = [one for name in full for one in of_each_rank(name, names)]
     return list(dict.fromkeys(full))

@@ -26,7 +26,13 @@ from rla_client.database.curves.rank_tables import (
     of_each_rank,
     rank_share,
 )
-from rla_client.database.curves.stream_tables import SHARED, role_variants, split_role, with_role
+from rla_client.database.curves.stream_tables import (
+    SHARED,
+    of_all_roles,
+    role_variants,
+    split_role,
+    with_role,
+)
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:
@@ -177,7 +183,7 @@ def _each_rank_apart(data_root: Path, pairs: Sequence[tuple[str, str]], metrics:
     known = _known_columns(data_root, pairs)
     found: list[str] = []
     for metric in metrics:
-        names = _of_all_roles(metric, known)
+        names = of_all_roles(metric, known)
         if len(names) == 1 and known:
             names = of_each_rank(
                 full_name(metric, known, f"none of these runs has the metric {metric!r}"), known
@@ -206,17 +212,11 @@ def _tables(
         return tables, full
     known = names_of_ranks(_known_columns(data_root, pairs), ranks)
     if known:
-        names = [one for name in names for one in _of_all_roles(name, known)]
+        names = [one for name in names for one in of_all_roles(name, known)]
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
         counts = [f"{name}{OF_RANKS}" for name in full.values()] if ranks == "mean" else []
         tables = _warned(read(pairs, list(dict.fromkeys([*full.values(), *further, *counts])), ranks))
     return tables, full
-
-
-def _of_all_roles(name: str, known: Sequence[str]) -> list[str]:
-    """The name, or where only roles have such a metric, and several of them, the name of each."""
-    variants = [] if name in known else role_variants(name, known)
-    return variants if len(variants) > 1 else [name]
 
 
 def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
@@ -65,6 +65,12 @@ def roles_of(folder: str | os.PathLike[str]) -> list[str]:
 def role_variants(name: str, known: Iterable[str]) -> list[str]:
     """The names among `known` that are this metric of some role."""
     return [one for one in known if "@" in one and split_role(one) == (name, split_role(one)[1])]
+
+
+def of_all_roles(name: str, known: Collection[str]) -> list[str]:
+    """The name, or where only roles have such a metric, and several of them, the name of each."""
+    variants = [] if name in known else role_variants(name, known)
+    return variants if len(variants) > 1 else [name]
 
 
 def run_columns(path: str, names: Sequence[str], read: Callable[[str, Sequence[str]], Columns]) -> Columns:

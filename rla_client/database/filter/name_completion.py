@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rla_client.contract.text.spelling import ends_in, full_name, unknown
+from rla_client.database.curves.stream_tables import of_all_roles
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS
@@ -63,7 +64,7 @@ def spell(test: Where, records: Sequence[Record] | LazyRecords) -> None:
 
 
 def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
-    """As `full_names`, for last values of metrics alone.
+    """As `full_names`, for last values of metrics alone; a metric that only roles have is that of each role.
 
     Raises:
         UnknownNameError: no run has one of them, or it is cut so short that it fits several.
@@ -71,7 +72,8 @@ def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
     if not records or all(any(name in record.metrics for record in records) for name in names):
         return list(names)
     known = list(dict.fromkeys(key for record in reversed(records) for key in record.metrics))
-    return [full_name(name, known, f"no run has a metric {name!r}") for name in names]
+    every = [one for name in names for one in of_all_roles(name, known)]
+    return list(dict.fromkeys(full_name(name, known, f"no run has a metric {name!r}") for name in every))
 
 
 def _there(records: Sequence[Record] | LazyRecords, names: AbstractSet[str]) -> set[str]:

@@ -36,7 +36,9 @@ from rla_client.samples.completion_tables import (
     are_of_trl,
     is_text,
     known_names,
+    name_of_row,
     read_parquet,
+    samples_name,
     single_rows,
     step_of_name,
     step_of_row,
@@ -63,20 +65,24 @@ class Imported:
         file: with the samples that are new; None without any.
         rows: so many are new.
         there: so many the run had already.
+        withheld: columns of token ids, masks and log-probabilities, which are left out.
     """
 
     file: Path | None
     rows: int
     there: int = 0
+    withheld: Sequence[str] = ()
 
 
-def import_samples(
+def import_samples(  # noqa: PLR0913 - what a call says
     data_root: Path,
     table: str,
     index: str,
     source: Path,
     now: float,
     parameters: Mapping[str, Any] = NOTHING,
+    *,
+    name: str | None = None,
 ) -> Imported:
     """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
 
@@ -87,6 +93,7 @@ def import_samples(
         source: a file, or a folder.
         now: Unix seconds, the timestamp of samples that have none.
         parameters: of the run, which say when TRL's trainers generate.
+        name: of the samples; None: `eval` where the file, its folder or a row says so, else `train`.
 
     Raises:
         ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
@@ -105,29 +112,33 @@ def import_samples(
         roles = chain([first], (f"{first}-{number}" for number in count(2)))
         role = next(one for one in roles if not is_there(folder / samples_file(one)))
         known = KnownSamples(data_root, table, index)
-        parts = _new_parts(files, known, Tables(parameters), SampledAt("train", role, 0, now))
+        above = source.parent if source.is_file() else source
+        tables = Tables(parameters)
+        parts = _new_parts(files, above, known, tables, SampledAt(name or "", role, 0, now))
         part = next(parts, None)
         if part is None:
             if known.met:
-                return Imported(None, 0, known.met)
+                return Imported(None, 0, known.met, sorted(tables.withheld))
             raise ArgumentError(f"{source} has no samples")
         rows = 0
         with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
             for at, some in chain([part], parts):
                 out.writelines(encode_samples(some, at, rows))
                 rows += len(some)
-    return Imported(data_root / SAMPLES / table / index / samples_file(role), rows, known.met)
+    path = data_root / SAMPLES / table / index / samples_file(role)
+    return Imported(path, rows, known.met, sorted(tables.withheld))
 
 
 def _new_parts(
-    files: Iterable[Path], known: KnownSamples, tables: Tables, at: SampledAt
+    files: Iterable[Path], above: Path, known: KnownSamples, tables: Tables, at: SampledAt
 ) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
-    """Rows that the run does not have, each part with its step."""
+    """Rows that the run does not have, each part with its step and name."""
     for path in files:
-        for step, rows in _chunks(path, tables):
+        told = samples_name(f"{above.resolve().name}/{path.relative_to(above).as_posix()}")
+        for step, name, rows in _chunks(path, tables):
             some = known.without(rows, step)
             if some:
-                yield at._replace(step=step), some
+                yield at._replace(step=step, name=at.name or samples_name(told, name)), some
 
 
 def _has_samples(name: str) -> bool:
@@ -139,54 +150,61 @@ class Tables:
 
     Args:
         parameters: of the run.
+
+    Attributes:
+        withheld: see `Imported`.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.withheld: set[str] = set()
         self._trl = TrlTables(parameters)
         self._last: dict[str, Sequence[Mapping[str, Any]]] = {}
 
-    def new_rows(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The rows that the same table did not have in the file before."""
+    def new_rows(
+        self, path: Path, rows: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], str]:
+        """The rows that the same table did not have in the file before, and the name of them."""
         if rows and _is_of_trl(path) and are_of_trl(rows[0]):
-            return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)[0]
+            return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)
         if not path.name.endswith(TABLE_ENDING):
-            return rows
+            return rows, "train"
         name = _STEP_AND_HASH.sub("", str(path))
         before = self._last.get(name, [])
         self._last[name] = rows
-        return rows[len(before) :] if rows[: len(before)] == before else rows
+        return rows[len(before) :] if rows[: len(before)] == before else rows, "train"
 
 
 def _is_of_trl(path: Path) -> bool:
     return path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV)
 
 
-def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, list[dict[str, Any]]]]:
-    """Rows of a file with the step of each run of them."""
+def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, str, list[dict[str, Any]]]]:
+    """Rows of a file with the step and the name of each run of them."""
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
     elif path.suffix == ".csv":
         rows = list(_csv_rows(path))
     else:
         rows = list(_json_rows(path))
-    rows = tables.new_rows(path, rows)
+    rows, name = tables.new_rows(path, rows)
     rows = single_rows(rows)
     of_file = step_of_name(path) or 0
     steps = [of_file if (own := step_of_row(row)) is None else own for row in rows]
     if _is_of_trl(path):
         rows = trl_rows(rows)
-    for step, numbers in groupby(range(len(rows)), lambda number: steps[number]):
+    names = [samples_name(name, name_of_row(row)) for row in rows]
+    for (step, of_row), numbers in groupby(range(len(rows)), lambda number: (steps[number], names[number])):
         chosen = list(numbers)
         for begin in range(0, len(chosen), CHUNK_ROWS):
             some = [
                 plain_row(
                     {key: value for key, value in known_names(rows[n]).items() if key not in STEPS},
                     MAX_CHARS,
-                    tokens=False,
+                    withheld=tables.withheld,
                 )
                 for n in chosen[begin : begin + CHUNK_ROWS]
             ]
-            yield step, some
+            yield step, of_row, some
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:

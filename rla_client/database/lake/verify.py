@@ -151,7 +151,7 @@ def _read_same(
 
 
 def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
-    """Place → the rest of its rows, ordered; lists of numbers as bytes, so that NaN is compared, too."""
+    """Place → the rest of its rows, ordered; numbers, lists and maps so that a NaN is like another."""
     import pyarrow as pa
 
     found: dict[int, list[tuple[Any, ...]]] = {}
@@ -167,9 +167,8 @@ def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
                     ]
                 )
             else:
-                columns.append(
-                    [repr(value) if isinstance(value, float) else value for value in column.to_pylist()]
-                )
+                cells = column.to_pylist()
+                columns.append([repr(cell) if isinstance(cell, float | list) else cell for cell in cells])
         for place, *rest in zip(batch.column(0).to_pylist(), *columns, strict=True):
             found.setdefault(place, []).append(tuple(rest))
     return {place: sorted(rows, key=lambda row: (str(row[0]), str(row[1]))) for place, rows in found.items()}

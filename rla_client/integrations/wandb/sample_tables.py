@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -14,6 +15,7 @@ from rla_client.samples.completion_tables import (
     are_of_trl,
     are_samples,
     known_names,
+    samples_name,
     single_rows,
     step_of_row,
     trl_rows,
@@ -23,7 +25,6 @@ _PLAIN = frozenset(
     {str, int, float, bool, type(None), list, dict, tuple}
 )  # pictures are in the table's own files
 _TRL = "completions"  # what TRL calls its table
-_EVALUATIONS = frozenset({"eval", "val", "validation", "test"})
 
 
 class SampleTables:
@@ -36,28 +37,31 @@ class SampleTables:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
         self._trl: dict[str, TrlTables] = {}
+        self._logged: dict[str, list[tuple[Any, ...]]] = {}  # all rows of the last table of each key
 
-    def log(self, key: str, table: Table, step: float) -> None:
+    def log(self, key: str, table: Table, step: float, whole: Table) -> None:
         """Keep the rows of a table that has completions with prompts or rewards as samples of the run, too.
 
         Args:
-            key: under which it is logged; below `val/` or `eval/` they are samples of an evaluation.
+            key: under which it is logged; `val/…`, `eval-…` are samples of an evaluation.
             table: with the rows that are new.
             step: of rows that say none.
+            whole: the table as it was logged: `table` itself where it does not begin with the last.
         """
         columns = [str(column) for column in table.columns]
         if not are_samples(columns):
             return
+        of_trl = key.rpartition("/")[2] == _TRL and are_of_trl(columns)
+        tells_steps = not of_trl and not {*STEPS}.isdisjoint(columns)
         rows: Sequence[Any] = single_rows([
             {name: cell for name, cell in zip(columns, cells, strict=False) if type(cell) in _PLAIN}
-            for cells in table.data
+            for cells in (self._new(key, table, whole) if tells_steps else table.data)
         ])  # fmt: skip
-        name = "train"
-        if key.rpartition("/")[2] == _TRL and are_of_trl(columns):
+        name = samples_name(key)
+        if of_trl:
             tables = self._trl.setdefault(key, TrlTables(self._config))
-            rows, name = tables.new_rows(rows, step)
-        if not _EVALUATIONS.isdisjoint(key.split("/")):
-            name = "eval"
+            rows, found = tables.new_rows(rows, step)
+            name = samples_name(name, found)
         steps = [step if (own := step_of_row(row)) is None else own for row in rows]
         if key.rpartition("/")[2] == _TRL:
             rows = trl_rows(rows, self._config.get("reward_weights"))
@@ -65,3 +69,24 @@ class SampleTables:
             chosen = [known_names(rows[number]) for number in numbers]
             given = [{k: v for k, v in row.items() if k not in STEPS} for row in chosen]
             log_samples(given, step=at, name=name)
+
+    def _new(self, key: str, table: Table, whole: Table) -> list[Any]:
+        """The rows that the last table had not, wherever they are: the newest first, or the last ten.
+
+        Of a table without steps nobody could tell an old row from a new one that is equal.
+        """
+        before, self._logged[key] = self._logged.get(key), [tuple(row) for row in whole.data]
+        if table is not whole or not before:
+            return table.data
+        known, new = Counter(map(_mark, before)), []
+        for row in table.data:
+            mark = _mark(row)
+            if known[mark]:
+                known[mark] -= 1
+            else:
+                new.append(row)
+        return new
+
+
+def _mark(row: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(cell if type(cell) is str else repr(cell) for cell in row)

@@ -201,7 +201,7 @@ class Run(Lenient):
                 if kept is not None:
                     show(key, kept, x)
                 if isinstance(kept, Table) and self.keeps_samples:
-                    self._samples.log(key, kept, x)
+                    self._samples.log(key, kept, x, value)
             except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training continues
                 warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
 

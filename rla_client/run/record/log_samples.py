@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rla_client.config.schema import SamplesConfig
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import FrameKind
-from rla_client.media.recording_target import warn_once
+from rla_client.media.recording_target import recording_state, warn_once
 from rla_client.media.row_media import is_media, safe_name, save_media
 from rla_client.samples.sample_chunks import SampleChunks
 from rla_client.stream.values import clean_text, to_plain
@@ -40,15 +41,25 @@ def log_samples(
             now = time.time()
             for chunk in logger.sample_chunks.chunks(
                 samples, name=name, step=at, timestamp=now, group=group, tokens=tokens,
-                refer=_Pictures(name, at),
+                refer=_Pictures(name, at, logger.sample_chunks.picture_numbers),
             ):  # fmt: skip
                 if outbox.put(_KIND, chunk.payload, now):
                     taken += chunk.rows
+            for column in logger.sample_chunks.withheld:
+                _tell_withheld(column)
         except Exception as error:  # noqa: BLE001 - whatever the user's objects raise; logging never ends training
             told = str(error) if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
             outbox.lose("samples", clean_text(str(name)), clean_text(told))
             warn_once(f"samples {told:.60}", f"samples {name!r} are not kept: {told}")
     return taken
+
+
+def _tell_withheld(column: str) -> None:
+    warn_once(
+        f"tokens {column}",
+        f"samples: column {clean_text(column)!r} is taken for token ids, masks or log-probabilities and left "
+        "out; log_samples(…, tokens=True) keeps it (told once)",
+    )
 
 
 def _step(step: object) -> int | float:
@@ -61,14 +72,15 @@ def _step(step: object) -> int | float:
 class _Pictures:
     """Saves the pictures of one call as results; a cell then names the file."""
 
-    def __init__(self, name: str, step: float) -> None:
-        self._name, self._step, self._count = safe_name(name), step, 0
+    def __init__(self, name: str, step: float, numbers: Iterator[int]) -> None:
+        self._name, self._step, self._numbers = safe_name(name), step, numbers
 
     def __call__(self, key: str, value: Any) -> str | None:  # noqa: ANN401 - anything
         """The file's path below the run's results; None of what is no picture."""
         if isinstance(value, dict | list | tuple) or not is_media(value):
             return None
-        self._count += 1
-        last = f"{safe_name(key).replace('/', '_')}-{self._count}"
+        last = f"{safe_name(key).replace('/', '_')}-{next(self._numbers)}"
         save_media(f"samples/{self._name}/{last}", value, step=self._step, folder=None)
-        return f"samples/{self._name}/{self._step}-{last}.png"
+        target = recording_state().target
+        below = () if target is None else target.below
+        return "/".join([*below, "samples", self._name, f"{self._step}-{last}.png"])

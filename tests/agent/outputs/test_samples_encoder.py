@@ -79,6 +79,12 @@ def test_many_and_large_rows_are_several_members_and_no_header_overflows() -> No
     assert _lines(data)[0].keys() >= many.keys()
 
 
+def test_a_group_that_is_a_list_is_text_that_can_be_asked_for() -> None:
+    data = _written(SamplesEncoder(""), {"prompt": "p", "group": ["é", 2]}, {"prompt": "p", "group": 7})
+    assert [row["group"] for row in _lines(data)] == ['["é", 2]', 7]
+    assert _indices(data)[0].columns["group"] == ['["é", 2]', 7]
+
+
 def test_that_all_were_left_out_is_told_too() -> None:
     (index,) = _indices(_written(SamplesEncoder(""), left_out=4))
     assert (index.left_out, index.columns) == (4, {})

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -994,6 +995,32 @@ wandb.log({"nested": wandb.Table(columns=["a"], data=[[odd], [[odd]], [{1: 2}]])
     assert cells == [odd, [odd], {"1": 2}]
 
 
+def samples_of(run: RunFolder) -> list[dict[str, Any]]:
+    paths = run.folder("samples").glob("*.gz")
+    return [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@pytest.mark.slow
+def test_a_table_that_holds_earlier_rows_anywhere_gives_each_sample_once(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+run = wandb.init(project="samples")
+columns = ["step", "prompt", "completion", "reward"]
+rows = []
+for step in range(6):
+    rows += [[step, "p", f"c{step}", float("nan")], [step, "p", "same", 1.0], [step, "p", "same", 1.0]]
+    newest, last = wandb.Table(columns=columns, data=rows[::-1]), wandb.Table(columns=columns, data=rows[-7:])
+    again = wandb.Table(columns=columns[1:], data=[["p", "same", 1.0]] * 2)  # which says no step: new ones
+    wandb.log({"newest": newest, "last": last, "again": again}, step=step)
+"""
+    )
+    (run,) = scripts.runs()
+    counts = Counter((row["step"], row["completion"]) for row in samples_of(run))
+    own = {(step, f"c{step}"): 2 for step in range(6)}
+    assert counts == Counter(own | {(step, "same"): 6 for step in range(6)})
+
+
 FRAMEWORKS = """
 import os, subprocess, sys
 SECONDARY = '''
@@ -1129,17 +1156,16 @@ def test_frameworks_of_language_models_log_as_they_are(scripts: Scripts) -> None
         assert not warned.exists() or "no meaning" not in warned.read_text(), (table, warned.read_text())
     kept = {path.name for run in runs.values() for path in run.folder("results").rglob("*.csv")}
     assert {"1-generations.csv", "2-generations.csv", "1-generated_samples.csv", "2-samples.csv"} <= kept
-    sampled = {
+    sampled = [
         (table, row["name"], row["step"], row.get("prompt"), row["completion"], row["reward"])
         for table, run in runs.items()
-        for path in run.folder("samples").glob("*.gz")
-        for row in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
-    }
-    assert sampled == {
+        for row in samples_of(run)
+    ]
+    assert Counter(sampled) == Counter([
         ("verl", "eval", 1, "p", "c1", 0.5),
         ("verl", "eval", 2, "p", "c2", 0.5),
         *((table, "train", step, None, "p c", 0.5) for table in ("openrlhf", "prime") for step in (1, 2)),
-    }
+    ])  # fmt: skip
     slime = [run for run in scripts.runs(8) if run.table == "slime"]
     rows = [row for run in slime for row in run.rows() if row.get("train/loss")]
     assert [(row["time-step"], row["train/loss"]) for row in rows] == [("1", "0.25"), ("2", "0.5")]

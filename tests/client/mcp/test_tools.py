@@ -175,6 +175,22 @@ def test_curves_of_a_single_step(root: Path, make_run: MakeRun) -> None:
     assert len(rows_of(Tools(rla_client.database.open(root)).curves(metric="return"))) == 1
 
 
+def test_curves_of_a_metric_that_several_writers_have(root: Path, make_run: MakeRun) -> None:
+    folder = root / "log" / "task" / make_run(rows=3)
+    for role, value in (("a", 1.0), ("b", 5.0)):
+        (folder / f"progress.{role}.csv").write_text(
+            f"reward,time-step,timestamp\n{value},0,1\n{value},4,2\n"
+        )
+    tools = Tools(rla_client.database.open(root))
+    told = tools.curves(metric="reward", points=2)
+    assert [[*row.values()] for row in rows_of(told)] == [["0", "1", "5"], ["4", "1", "5"]]
+    assert [name.split(" ", 1)[1] for name in [*rows_of(told)[0]][1:]] == ["reward@a (1)", "reward@b (1)"]
+    assert notes_of(told)[0].startswith("reward@a, reward@b;")
+    assert len(rows_of(tools.curves(metric="reward@b", points=2))[0]) == 2
+    with pytest.raises(ArgumentError, match="several writers\nhint: reward@a, reward@b"):
+        tools.compare(by=["seed"], metric="reward")
+
+
 def test_curves_with_a_time_step_that_is_infinite(root: Path, make_run: MakeRun) -> None:
     path = root / "log" / "task" / make_run(rows=3) / "progress.csv"
     header = path.read_text().split("\n")[0].split(",")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rla_client.contract.spool.protocol import pack, unpack
@@ -9,7 +10,7 @@ from rla_client.samples.cells import CUT, clean_row, is_tokens, plain_row, short
 
 
 def _plain(row: dict[Any, Any], max_chars: int = 1000, *, tokens: bool = False) -> dict[str, Any]:
-    return plain_row(row, max_chars, tokens=tokens)
+    return plain_row(row, max_chars, withheld=None if tokens else set())
 
 
 def test_what_changes_later_does_not_change_what_was_logged() -> None:
@@ -42,6 +43,21 @@ def test_token_ids_and_log_probabilities_only_on_request() -> None:
     assert _plain(row, tokens=True)["completion_ids"] == [1]
 
 
+def test_columns_of_tokens_that_are_left_out_are_named() -> None:
+    withheld: set[str] = set()
+    row = {
+        "ids": [3, 4],
+        "mask": np.ones(3),
+        "log_probs": [],
+        "doc_ids": ["a", "b"],
+        "tokens": np.int64(5),
+        "grid": [1, 2],
+    }
+    plain = plain_row(row, 1000, withheld=withheld)
+    assert plain == {"doc_ids": ["a", "b"], "tokens": 5, "grid": [1, 2]}
+    assert withheld == {"ids", "mask", "log_probs"}
+
+
 @pytest.mark.parametrize(
     ("name", "is_one"),
     [
@@ -54,6 +70,37 @@ def test_token_ids_and_log_probabilities_only_on_request() -> None:
 )
 def test_names_of_tokens(name: str, is_one: bool) -> None:
     assert is_tokens(name) is is_one
+
+
+def test_what_pandas_has_for_no_value_is_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    plain = _plain(
+        {"a": pandas.NA, "b": pandas.NaT, "c": [pandas.NA, 1], "d": pandas.Timestamp("2026-01-02")}
+    )
+    assert plain == {"a": None, "b": None, "c": [None, 1], "d": "2026-01-02 00:00:00"}
+
+
+def test_pictures_in_lists_and_messages_are_references_too() -> None:
+    picture = object()
+    row = {
+        "a": picture,
+        "b": [picture, "text"],
+        "c": [{"role": "user", "content": [{"image": picture}]}],
+        "d": 1,
+    }
+    plain = plain_row(
+        row, 1000, withheld=None, refer=lambda key, one: f"{key}.png" if one is picture else None
+    )
+    assert plain == {
+        "a": {"image": "a.png"},
+        "b": [{"image": "b.png"}, "text"],
+        "c": [{"role": "user", "content": [{"image": {"image": "c.png"}}]}],
+        "d": 1,
+    }
+
+
+def test_an_array_that_no_record_takes_costs_its_cell_alone() -> None:
+    assert _plain({"a": "x", "b": np.zeros(17 << 20, dtype=np.uint8)})["a"] == "x"
 
 
 def test_whatever_it_is_becomes_data_that_can_be_packed() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_of_a_table_behind_an_evaluation_what_was_evaluated_is_new() -> None:
     assert taken(tables, 4, "c", "x", "y") == (["x", "y"], "eval")
     assert taken(tables, 4, "c", "x", "y")[0] == [], "the last log of a training"
     assert taken(tables, 5, "d", "e", "f") == (["d", "e", "f"], "train")
+
+
+def test_a_table_of_trl_is_known_again_without_a_copy_of_its_texts() -> None:
+    tables, table = TrlTables({"num_iterations": 2}), trl_table(1, *(f"{n} " * 10_000 for n in range(10, 74)))
+    tracemalloc.start()
+    try:
+        assert len(tables.new_rows(table, 1)[0]) == len(table)
+        assert tables.new_rows([dict(row) for row in table], 2)[0] == []
+        assert tracemalloc.get_traced_memory()[1] < 100_000 < sum(len(str(row)) for row in table) / 10
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_of_other_trainers_become_ours() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -26,6 +27,23 @@ def test_arrays_and_frames_are_columns() -> None:
     ]
     pandas = pytest.importorskip("pandas")
     assert rows_of(pandas.DataFrame({"a": [1, 2]})) == [{"a": 1}, {"a": 2}]
+    lacking = {"a": ["x", None], "b": [1.5, None], "c": pandas.array([1, None], dtype="Int64")}
+    for form in (pandas.DataFrame(lacking), {name: pandas.Series(one) for name, one in lacking.items()}):
+        first, second = rows_of(form)
+        assert first == {"a": "x", "b": 1.5, "c": 1}
+        assert (second["a"], str(second["b"]), second["c"]) == (None, "nan", None)
+    with pytest.raises(ArgumentError, match="several columns 'a'"):
+        rows_of(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+    polars = pytest.importorskip("polars")
+    for table in (polars.DataFrame({"a": ["x", None]}), {"a": polars.Series(["x", None])}):
+        assert rows_of(table) == [{"a": "x"}, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    "column", [deque([1, 2]), range(1, 3), (n for n in (1, 2)), {"x": 1, "y": 2}.values()]
+)
+def test_whatever_has_a_value_a_row_is_a_column(column: Any) -> None:
+    assert rows_of({"a": column, "b": ["x", "y"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
 @pytest.mark.parametrize("wrong", [5, None, "text", b"x", [5], {"a": [1], "b": [1, 2]}])

@@ -122,6 +122,10 @@ def test_every_command_finds_the_metrics_of_each_writer(root: Path, index: str, 
     assert {"return", "return@rollout-10", "reward@rollout-2", "reward@rollout-10"} == {
         one["metric"] for one in json.loads(asked("metrics", "--json"))
     }
+    (row,) = json.loads(asked("ls", "--json", "-m", "reward", "-m", "return"))
+    assert (row["reward@rollout-2"], row["reward@rollout-10"], row["return"]) == (8.0, 9.0, 1.0)
+    assert asked("show", "@last", "-m", "reward").count("\nreward@rollout-") == 2
+    assert [*Database(root).find("@last").scalars(["reward"])] == ["reward@rollout-2", "reward@rollout-10"]
     asked("export", str(root / "curves.csv"), "-m", "reward", "-m", "return")
     table = list(csv.DictReader(io.StringIO((root / "curves.csv").read_text())))
     assert [(one["metric"], one["role"], float(one["x"]), float(one["value"])) for one in table] == [

@@ -26,7 +26,7 @@ def test_dumps_of_a_trainer_become_samples_once(root: Path, make_run: MakeRun, t
         (dump / f"{step}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (dump / "notes.txt").write_text("nothing")
     done = import_samples(root, "task", index, dump, 5.0)
-    assert (done.rows, done.there) == (6, 0)
+    assert (done.rows, done.there, done.withheld) == (6, 0, ["ids"])
     samples = rla_client.database.open(root).samples()
     assert [row["step"] for row in samples] == [2, 2, 2, 10, 10, 10]
     (first, *_) = samples
@@ -47,6 +47,33 @@ def test_parquet_of_trl(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     import_samples(root, "task", make_run(), tmp_path / "completions_00007.parquet", 5.0)
     (row,) = rla_client.database.open(root).samples()
     assert (row["step"], row["rewards"], row["reward"]) == (7, {"accuracy": 0.5}, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("path", "columns", "name"),
+    [
+        ("rollouts/5.jsonl", {}, "train"),
+        ("validation/5.jsonl", {}, "eval"),  # trainer.validation_data_dir of verl
+        ("dumped_evals/global_step_5_evals/gsm8k.jsonl", {}, "eval"),  # SkyRL
+        ("val_data_step5.jsonl", {}, "eval"),  # NeMo-RL
+        ("step_5/eval_rollouts.jsonl", {}, "eval"),  # prime-rl
+        ("eval-rollout/a.jsonl", {}, "eval"),  # AReaL
+        ("test.jsonl", {}, "eval"),
+        ("retrieval/latest.jsonl", {}, "train"),
+        ("5.jsonl", {"split": "validation"}, "eval"),
+        ("5.jsonl", {"split": 3, "mode": "train"}, "train"),
+    ],
+)
+def test_completions_of_an_evaluation_are_called_so(
+    root: Path, make_run: MakeRun, tmp_path: Path, path: str, columns: dict[str, object], name: str
+) -> None:
+    (file := tmp_path / "dump" / path).parent.mkdir(parents=True)
+    file.write_text(json.dumps({"input": "p", "output": "c", **columns}) + "\n")
+    for number, (source, given) in enumerate(((file, None), (tmp_path / "dump", None), (file, "mine"))):
+        index = make_run(number=number)
+        import_samples(root, "task", index, source, 5.0, name=given)
+        (row,) = rla_client.database.open(root).samples(index)
+        assert row["name"] == (given or name)
 
 
 @pytest.mark.parametrize("text", ["{", "5\n", "[1]\n", ""])

@@ -69,7 +69,7 @@ def test_the_lake_says_what_the_files_say(
     sampled: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd: list[dict[str, Any]] = [
-        {"reward": float("nan"), "kind": "a"},
+        {"reward": float("nan"), "kind": "a", "n": float("nan"), "rewards": {"format": float("nan")}},
         {"reward": None, "n": float("inf")},
         {"kind": "b"},
     ]
