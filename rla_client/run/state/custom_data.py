@@ -320,22 +320,22 @@ def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
     Raises:
         ShardedContentError: of a tensor in it this rank holds a part.
     """
-    from rla_client.checkpoint.shards import refuse_shard, sharded_types  # noqa: PLC0415 - not at import of the package
+    from rla_client.checkpoint.shards import pickle_names_shards, refuse_shard, sharded_types  # noqa: PLC0415 - not at import of the package
 
-    kinds, torch = sharded_types(), loaded("torch")
     file = io.BytesIO()
-    if not kinds or torch is None:  # there are no such tensors, and to look at each object takes time
-        pickler(file, PICKLE_PROTOCOL).dump(value)
-        return file.getvalue()
-    kinds += (torch.nn.Parameter,)  # a flat one of FullyShardedDataParallel
+    pickler(file, PICKLE_PROTOCOL).dump(value)
+    content = file.getvalue()
+    torch = loaded("torch")
+    if torch is not None and pickle_names_shards(content):  # then each object is worth a look
+        kinds = *sharded_types(), torch.nn.Parameter  # the latter: flat ones of FullyShardedDataParallel
 
-    def refuse(found: object) -> None:
-        if isinstance(found, kinds):
-            refuse_shard(found)
+        def refuse(found: object) -> None:
+            if isinstance(found, kinds):
+                refuse_shard(found)
 
-    writer = type("_Whole", (pickler,), {"persistent_id": staticmethod(refuse)})(file, PICKLE_PROTOCOL)
-    writer.dump(value)
-    return file.getvalue()
+        looking = type("_Looking", (pickler,), {"persistent_id": staticmethod(refuse)})
+        looking(io.BytesIO(), PICKLE_PROTOCOL).dump(value)
+    return content
 
 
 def _opened(content: bytes) -> object:
