@@ -81,7 +81,7 @@ def send_lost(session: Session, upload: Upload, source: Source, sha256: bytes) -
         raise OthersSaveError
     if not _is_of(whole, upload.path, source, upload.size):
         raise DeniedError(
-            "send", upload.path, "what is here is not what whole.json says of it", "rla fsck --hashes"
+            "send", upload.path, "the local file differs from what whole.json says of it", "rla fsck --hashes"
         )
     there = session.stat(upload.path)
     if there is not None and there.size == upload.size:

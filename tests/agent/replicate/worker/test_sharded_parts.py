@@ -353,7 +353,7 @@ def test_what_is_damaged_here_is_not_put_into_a_whole_one(pair: Pair) -> None:
     os.utime(here, ns=(times.st_atime_ns, times.st_mtime_ns))
     there.unlink()
     look_at_all(pair.a)
-    words = "is not what whole.json says of it"
+    words = "differs from what whole.json says of it"
     pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
     assert not there.exists()
 
