@@ -20,11 +20,8 @@ from rla_client.checkpoint.sharded_writer import (
     Job,
     ShardedWriter,
 )
-from rla_client.contract.checkpoint.sharded_files import (
-    SaveIdentity,
-    folder_name,
-    save_token,
-)
+from rla_client.contract.checkpoint.sharded_files import folder_name, save_token
+from rla_client.contract.checkpoint.sharded_records import SaveIdentity
 
 BUFFERS: Final = 2  # copies of the state that may wait for the disk
 BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is left out
