@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.plot.selected_runs import curve_order
-from rla_client.plot.style import (
-    BAND_ALPHA,
-    COLOURS,
-    LINES,
-    MARKERS,
-    legend_columns,
-    shorten_steps,
-)
+from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, legend_columns, shorten_steps
 
 if TYPE_CHECKING:
     import numpy as np

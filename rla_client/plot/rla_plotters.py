@@ -22,10 +22,7 @@ from rla_client.database.runs import Database
 from rla_client.database.tree.items import check_table
 from rla_client.plot.rla_figure import CurveGroup, Style, draw_figure
 from rla_client.plot.selected_runs import Selected, curve_order, default_key_to_legend, select, split_values
-from rla_client.plot.style import (
-    paper_style,
-    show,
-)
+from rla_client.plot.style import paper_style, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,10 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, get_args
 
 from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
-from rla_client.contract.checkpoint.sharded_files import (
-    MAX_WORLD,
-    rank_file_name,
-)
+from rla_client.contract.checkpoint.sharded_files import MAX_WORLD, rank_file_name
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.job.job_fields import (

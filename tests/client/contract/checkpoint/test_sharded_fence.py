@@ -8,11 +8,7 @@ from support.sharded_folders import RUN, check_whole, identity, parts_path, writ
 
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.checkpoint.sharded_files import shard_name
-from rla_client.contract.checkpoint.sharded_folder import (
-    finals_of,
-    parts_of,
-    read_fence,
-)
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, read_fence
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_records import Fence
 
