@@ -83,7 +83,7 @@ class Sockets:
             with suppress(zmq.ZMQError, OSError, PlaceError):
                 make_private(path.parent)
                 self._bind(router, path)
-                _log.warning("the socket %s was deleted, and is there again", path)
+                _log.warning("the socket %s was deleted and has been recreated", path)
 
     @staticmethod
     def _bind(router: zmq.Socket[bytes], path: Path) -> None:

@@ -540,12 +540,10 @@ class ExpManager(RunAttributes):
         return self._flush(timeout, media=False)
 
     def _flush(self, timeout: float | None, *, media: bool) -> bool:
-        run = self.run or self._data.ended
-        return (
-            run is None
-            or (run is not self.run and run.pid != os.getpid())
-            or run.logger.flush(timeout, media=media)
-        )
+        if self.run is not None:
+            return self.run.logger.flush(timeout, media=media)
+        ended = self._data.ended  # of a fork's parent: that flushes it
+        return ended is None or ended[1] != os.getpid() or ended[0].flush(timeout, media=media)
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
         """Replicate this run now instead of at the agent's next look; not needed otherwise.

@@ -76,7 +76,7 @@ def run_command(route: Route, alerts: Sequence[Plain]) -> None:
         os.close(descriptor)
     told, code = _await(process, time.monotonic() + channel.timeout_s)
     if code is None:
-        raise SendError(f"command {name}: not done within {channel.timeout_s:g} s, and killed")
+        raise SendError(f"command {name}: timed out after {channel.timeout_s:g} s and was killed")
     if code != 0:
         how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
         said = f": {told}" if told else ""

@@ -86,7 +86,7 @@ class Replication:
             registry.register(self._places.state, opening.root, config, item, is_master_node=opening.master)
         except (OSError, ListBusyError) as error:
             if str(error) != self._refused:
-                _log.warning("database %s is not replicated yet, tried again: %s", opening.root, error)
+                _log.warning("database %s is not replicated yet; retrying: %s", opening.root, error)
             self._refused = str(error)
             return False
         self._refused = ""
@@ -156,7 +156,7 @@ class Replication:
 
     def problems(self) -> list[dict[str, str]]:
         """What keeps databases from being replicated at all."""
-        refused = f"a database is not replicated yet, tried again: {self._refused}" if self._refused else ""
+        refused = f"a database is not replicated yet; retrying: {self._refused}" if self._refused else ""
         fault = self._process.fault if self._wanted else ""
         return [{"what": what, "fix": "see: rla-agent logs"} for what in (refused, fault) if what]
 

@@ -62,9 +62,9 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
     if remote.password:
         fix = "use a key (rla-agent trust), or password_env or credentials_file"
         findings.append(Finding("master-password", "warning", "the config holds a password", fix))
-    if protocol == "ftp":
-        what = "FTP sends password and files in the clear, cannot append safely, and may not keep permissions"
-        findings.append(Finding("master-ftp", "warning", what, "file_transfer_protocol: sftp"))
+    warning = targets.backend_of(remote).warning
+    if warning:
+        findings.append(Finding(f"master-{protocol}", "warning", warning, "file_transfer_protocol: sftp"))
     try:
         if protocol == "sftp":
             login = resolve_login(remote, private, config.path)

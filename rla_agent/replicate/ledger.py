@@ -60,7 +60,7 @@ class Ledger:
         try:
             self._db = open_ledger(path)
         except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
-            message = f"the ledger {path} cannot be opened now: {error}; it is tried again"
+            message = f"the ledger {path} cannot be opened: {error}; retrying"
             raise RlaError(message) from error
         except sqlite3.DatabaseError:
             for suffix in ("", "-wal", "-shm"):

@@ -187,8 +187,8 @@ def _entries_to_change(path: Path, state: Path) -> list[RegisteredDatabase]:
         aside = path.with_name(f"{path.name}.damaged")
         path.replace(aside)
         log.warning(
-            "the list of replicated databases was damaged (%r) and is begun anew: look at %s, and add what "
-            "is missing: rla-agent replicate add",
+            "the list of replicated databases was damaged (%r) and is replaced by an empty one: look at %s, "
+            "and add what is missing: rla-agent replicate add",
             *(error, aside),
         )
         return []

@@ -77,14 +77,14 @@ class ReplicatorProcess:
             self._process = None
             if not steady:
                 words = _last_line(self._log_path)
-                found = f"the replicator did not live for a minute (exit status {status}): {words}"
+                found = f"the replicator exited within a minute (exit status {status}): {words}"
                 self._short_lived = _told(found, self._short_lived)
             self._later(now, 0 if steady else self._tries + 1)
         elif now >= self._not_before:
             try:
                 self.start(now)
             except OSError as error:  # no room for its log, no process: the agent goes on without it
-                found = f"the replicator cannot be started now, tried again: {error}"
+                found = f"the replicator cannot be started; retrying: {error}"
                 self._refused = _told(found, self._refused)
                 self._later(now, self._tries + 1)
             else:
@@ -108,7 +108,7 @@ class ReplicatorProcess:
         try:
             process.wait(KILL_AFTER_S)
         except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
-            _log.warning("the replicator (pid %d) does not end; the agent does not wait for it", process.pid)
+            _log.warning("the replicator (pid %d) does not exit; the agent stops without it", process.pid)
 
 
 def _told(found: str, before: str) -> str:

@@ -2,7 +2,7 @@
 
 The worker reads the YAML file itself and reads it again when it changes, so no secret passes through spool,
 wire or state. `Target.name` says where things go, without secrets; it is the key of the ledger, so another
-server or root starts a ledger of its own. A new backend is a line in `_BACKENDS`.
+server or root starts a ledger of its own. A new backend is a line in `_BACKENDS`, with its traits.
 """
 
 from __future__ import annotations
@@ -45,19 +45,43 @@ class Target:
     confirms: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A kind of master, with its traits: others ask for these and not for its name.
+
+    Attributes:
+        open: connects; `private`: `<state>/replicate`.
+        one_session_only: it does not take several sessions at once.
+        warning: why another kind is better, for `doctor`; empty: nothing.
+        appends_cost: an append costs about as much as a file, so that they are made more rarely.
+        durable_at_once: what it acknowledges is durable.
+    """
+
+    open: Callable[[Config, Path], Session]
+    one_session_only: bool = False
+    warning: str = ""
+    appends_cost: bool = False
+    durable_at_once: bool = False
+
+
 def target(config: Config, private: Path) -> Target:
     """Where the config's database goes. `private`: `<state>/replicate`."""
     remote = config.remote_setting
-    protocol = remote.file_transfer_protocol
+    backend = backend_of(remote)
     return Target(
         _name(remote),
         lambda: _connect(config, private),
-        connections=1 if protocol == "ftp" else remote.connections,
+        connections=1 if backend.one_session_only else remote.connections,
         rate=remote.rate_limit_bytes_s,
         retention=config.agent.replicate_retention,
-        append_every_s=remote.append_every_s if protocol in BUCKETS else 0.0,
-        confirms=protocol not in BUCKETS,
+        append_every_s=remote.append_every_s if backend.appends_cost else 0.0,
+        confirms=not backend.durable_at_once,
     )
+
+
+def backend_of(remote: RemoteSetting) -> Backend:
+    """The kind of master that a config names."""
+    return _BACKENDS[remote.file_transfer_protocol]
 
 
 def _name(remote: RemoteSetting) -> str:
@@ -100,14 +124,20 @@ def _open_bucket(config: Config, _private: Path) -> Session:
     return open_bucket(config.remote_setting)
 
 
-# each imports its backend when it is asked for
-_BACKENDS: Final[dict[str, Callable[[Config, Path], Session]]] = {
-    "sftp": _open_sftp,
-    "ftp": _open_ftp,
-    "folder": _open_folder,
-    **dict.fromkeys(BUCKETS, _open_bucket),
+# each imports its module when a session is opened
+_BACKENDS: Final = {
+    "sftp": Backend(_open_sftp),
+    "ftp": Backend(
+        _open_ftp,
+        one_session_only=True,
+        warning=(
+            "FTP sends password and files in the clear, cannot append safely, and may not keep permissions"
+        ),
+    ),
+    "folder": Backend(_open_folder),
+    **dict.fromkeys(BUCKETS, Backend(_open_bucket, appends_cost=True, durable_at_once=True)),
 }
-"""What opens a session, by protocol. A new backend is a line here, and its name one of `config.schema`'s."""
+"""By protocol. A new backend is a line here, and its name one of `config.schema`'s."""
 
 
 def _connect(config: Config, private: Path) -> Session:
@@ -115,4 +145,4 @@ def _connect(config: Config, private: Path) -> Session:
     if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
         what = "REMOTE_SETTING.remote_data_root is empty"
         raise BlockedError("connect", b"", what, "name the master's folder")
-    return _BACKENDS[remote.file_transfer_protocol](config, private)
+    return backend_of(remote).open(config, private)

@@ -23,7 +23,9 @@ def open_nvml() -> ModuleType | None:
     try:
         import pynvml  # noqa: PLC0415 - only where there is a GPU
     except ImportError:
-        _log.info("there is a GPU, but no nvidia-ml-py: system.csv has no GPU columns' values")
+        _log.info(
+            "there is a GPU, but nvidia-ml-py is not installed: the GPU columns of system.csv stay empty"
+        )
         return None
     try:
         pynvml.nvmlInit()

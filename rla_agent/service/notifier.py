@@ -48,7 +48,7 @@ class Notifier:
 
     def stopping(self) -> None:
         """No new work is taken."""
-        self._send("STOPPING=1\nSTATUS=writing what is left")
+        self._send("STOPPING=1\nSTATUS=writing what remains")
 
     def beat(self, now: float) -> None:
         """The ingest loop made a full turn; `now` is monotonic."""

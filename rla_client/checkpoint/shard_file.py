@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from rla_client.checkpoint.shard_capture import records
 from rla_client.checkpoint.shard_plan import Piece, Placed
 from rla_client.checkpoint.torch_names import torch_module
-from rla_client.contract.checkpoint.sharded_files import KeptFile
+from rla_client.contract.checkpoint.sharded_records import KeptFile
 from rla_client.contract.checkpoint.torch_zip import TorchZip
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.process.descriptors import open_high

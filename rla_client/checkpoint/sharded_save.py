@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rla_client.contract.checkpoint.sharded_files import (
-    parts_name,
-)
+from rla_client.contract.checkpoint.sharded_files import parts_name
 from rla_client.contract.checkpoint.sharded_publish import came_whole
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import PARTS_FOLDER

@@ -16,15 +16,9 @@ from rla_client.checkpoint.plan_board import PlanBoard
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
 from rla_client.checkpoint.shard_plan import PieceKey
 from rla_client.checkpoint.sharded_save import Place, ShardedSave, ended_save
-from rla_client.checkpoint.sharded_writer import (
-    Job,
-    ShardedWriter,
-)
-from rla_client.contract.checkpoint.sharded_files import (
-    SaveIdentity,
-    folder_name,
-    save_token,
-)
+from rla_client.checkpoint.sharded_writer import Job, ShardedWriter
+from rla_client.contract.checkpoint.sharded_files import folder_name, save_token
+from rla_client.contract.checkpoint.sharded_records import SaveIdentity
 
 BUFFERS: Final = 2  # copies of the state that may wait for the disk
 BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is left out

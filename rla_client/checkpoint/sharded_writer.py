@@ -31,10 +31,6 @@ from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
-    KeptFile,
-    PlanNote,
-    Receipt,
-    SaveIdentity,
     folder_name,
     parts_name,
     plan_note_name,
@@ -45,6 +41,7 @@ from rla_client.contract.checkpoint.sharded_files import (
 )
 from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, read_fence
 from rla_client.contract.checkpoint.sharded_publish import came_whole, publish
+from rla_client.contract.checkpoint.sharded_records import KeptFile, PlanNote, Receipt, SaveIdentity
 from rla_client.contract.checkpoint.sharded_retention import (
     remove_overtaken,
     remove_superseded_sharded,

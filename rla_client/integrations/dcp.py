@@ -34,15 +34,13 @@ from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
     OWN_FOLDER,
     WHOLE_FILE,
-    KeptFile,
-    Receipt,
-    SaveIdentity,
     folder_name,
     parts_name,
     receipt_name,
     save_token,
 )
 from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_records import KeptFile, Receipt, SaveIdentity
 from rla_client.contract.checkpoint.sharded_removal import remove
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError

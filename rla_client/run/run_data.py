@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rla_client.run.configure import RunSetup
     from rla_client.run.item import Item
+    from rla_client.run.record.run_logger import Logger
     from rla_client.run.temporary_item import TemporaryItem
 
 
@@ -49,7 +50,7 @@ class RunData:
         self.gave_way = 0  # when another run took its place; it ends when nobody has the handle
         self.item: Item | None = None
         self.run: Run | None = None
-        self.ended: Run | None = None  # the last one that was open
+        self.ended: tuple[Logger, int] | None = None  # logger and process of the last one that was open
         self.disabled: TemporaryItem | None = None  # where files go while a run stores nothing
         self.run_file: dict[str, Any] = {}  # run.json of a loaded run
         self.custom = CustomValues()
@@ -99,7 +100,7 @@ class RunData:
         self.resumed, self.resumed_from = False, None
         self.checkpoints.forget()
         if run is not None:
-            self.ended = run
+            self.ended = run.logger, run.pid
             self.custom.leave_to(run)
             self.checkpoints.close()
         return run

@@ -9,15 +9,13 @@ from rla_client.contract.checkpoint.sharded_files import (
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
-    KeptFile,
-    Receipt,
-    SaveIdentity,
     parts_name,
     receipt_name,
     save_token,
     shard_name,
 )
 from rla_client.contract.checkpoint.sharded_folder import read_whole
+from rla_client.contract.checkpoint.sharded_records import KeptFile, Receipt, SaveIdentity
 from rla_client.contract.layout import PARTS_FOLDER
 
 RUN = "ab" * 16

@@ -132,7 +132,7 @@ class _Waiting:
             while not (self._others or self._outputs):
                 self._change.wait()
             if self._left_out:
-                note = f"\n[... {self._left_out} bytes left out: the disk did not take them in time ...]\n"
+                note = f"\n[... {self._left_out} bytes left out: the disk was too slow ...]\n"
                 self._left_out = 0
                 return _OUTPUT, note.encode()
             if self._outputs:

@@ -27,7 +27,7 @@ def print_summary(verb: str, tally: tally.Tally, *, as_json: bool) -> None:
     left_out = [printable(name) for name in tally.left_out]
     typer.echo(json.dumps({**facts, "failed": failed_names, "left_out": left_out}) if as_json else text)
     for name in left_out:
-        typer.echo(f"left out: an object of the bucket, for no file has such a key: {name}", err=True)
+        typer.echo(f"skipped: an object of the bucket whose key is no file name: {name}", err=True)
     if not (tally.files or tally.same or tally.failed):
         typer.echo("no item is selected; see --table, --index, --since, --until and --kind", err=True)
     for failed in failed_names:

@@ -440,7 +440,7 @@ class BucketSession(Session):
                 return self._bytes_of(path, held, offset, min(offset + count, held.state.size))
             except (RefusedError, MissingError):
                 held = None
-        raise TransientError("read", path, "it changes on the master all the time")
+        raise TransientError("read", path, "it keeps changing on the master")
 
     def read_version(self, path: bytes, state: RemoteStat, offset: int, count: int) -> bytes:
         """See `Session`: one request, unless parts of it were merged meanwhile."""

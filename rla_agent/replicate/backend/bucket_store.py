@@ -120,7 +120,7 @@ class Bucket:
         """Name an object, or a folder, that is nobody's file: it costs no other."""
         if key not in self.left_out and len(self.left_out) < MAX_LEFT_OUT:
             self.left_out[key] = None
-            log.info("%s: an object is left out, for no file has such a key: %r", self._name, key)
+            log.info("%s: an object is skipped, its key is no file name: %r", self._name, key)
 
     def put(
         self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None

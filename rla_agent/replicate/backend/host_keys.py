@@ -97,14 +97,16 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
     shown, name = key_fingerprint(key), login.known_as
     if any(entry.marker == "@revoked" and entry.key == key for entry in _known_hosts(login)):
         why = f"the host key {shown} of {name} is marked @revoked in known_hosts"
-        return HostKeyError("connect", b"", why, "somebody may be listening in; give the master a new key")
+        return HostKeyError(
+            "connect", b"", why, "the connection may be intercepted; give the master a new key"
+        )
     if login.host_key:
         if login.host_key.strip().removesuffix("=") == shown:
             return None
         why = f"the host key of {name} is {shown}, but {login.host_key} is pinned"
         hint = (
-            "somebody may be listening in; if the master was reinstalled, put the new key_fingerprint into "
-            "REMOTE_SETTING.host_key"
+            "the connection may be intercepted; if the master was reinstalled, put the new key_fingerprint "
+            "into REMOTE_SETTING.host_key"
         )
         return HostKeyError("connect", b"", why, hint)
     known = known_keys(login)
@@ -113,7 +115,7 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
     if known:
         why = f"the host key of {name} has changed to {shown} ({key_type})"
         hint = (
-            f"somebody may be listening in; if the master was reinstalled: {_how_to_forget(login)}, "
+            f"the connection may be intercepted; if the master was reinstalled: {_how_to_forget(login)}, "
             f"then {login.trust_command}"
         )
         return HostKeyError("connect", b"", why, hint)

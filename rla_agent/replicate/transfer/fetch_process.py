@@ -39,7 +39,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             size = fetch_back(state, str(request["folder"]), str(request["name"]), config)
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        return {"error": f"the master does not give it: {error}{hint}"}
+        return {"error": f"the fetch from the master failed: {error}{hint}"}
     except (RlaError, OSError) as error:
         flags = {flag: True for flag, kind in FETCH_KINDS.items() if isinstance(error, kind)}
         return {"error": str(error), **flags}

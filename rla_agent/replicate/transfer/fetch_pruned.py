@@ -32,15 +32,11 @@ from rla_agent.replicate.worker.sharded_master import PartLook, look_all
 from rla_agent.replicate.worker.source_file import fingerprint_of
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note, write_note
-from rla_client.contract.checkpoint.sharded_files import (
-    MAX_WHOLE_BYTES,
-    WHOLE_FILE,
-    Whole,
-    folder_name,
-)
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, folder_name
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master
 from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
+from rla_client.contract.checkpoint.sharded_records import MAX_WHOLE_BYTES, Whole
 from rla_client.contract.errors import FetchError, NotOnMasterError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode

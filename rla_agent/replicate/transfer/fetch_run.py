@@ -35,7 +35,8 @@ from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
-from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING, MAX_WHOLE_BYTES, Whole
+from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
+from rla_client.contract.checkpoint.sharded_records import MAX_WHOLE_BYTES, Whole
 from rla_client.contract.checkpoint.stamp import stamp_in
 from rla_client.contract.errors import FetchError, RemoteProtocolError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import write_atomic

@@ -17,16 +17,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rla_agent.replicate import fleet
-from rla_agent.replicate.backend.errors import (
-    FullError,
-)
+from rla_agent.replicate.backend.errors import FullError
 from rla_agent.replicate.ledger import Ledger
-from rla_agent.replicate.ledger_rows import (
-    Drop,
-    Key,
-    Temp,
-    Unconfirmed,
-)
+from rla_agent.replicate.ledger_rows import Drop, Key, Temp, Unconfirmed
 from rla_agent.replicate.worker import health, plan, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.changed_files import ChangedFiles

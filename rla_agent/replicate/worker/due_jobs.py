@@ -12,13 +12,7 @@ from typing import Final
 from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, Owned
 from rla_agent.replicate.ledger import Ledger
-from rla_agent.replicate.ledger_rows import (
-    CLEAN,
-    DROPPED,
-    Drop,
-    Due,
-    Key,
-)
+from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, Drop, Due, Key
 from rla_agent.replicate.worker import pacing, plan, sharded_order
 from rla_agent.replicate.worker.changed_files import ChangedFiles
 from rla_agent.replicate.worker.committed import Committed
@@ -30,10 +24,7 @@ from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_agent.replicate.worker.sharded_lost import of_whole
 from rla_agent.replicate.worker.source_file import fingerprint, local_state
-from rla_client.contract.layout import (
-    CHECKPOINT,
-    CODE,
-)
+from rla_client.contract.layout import CHECKPOINT, CODE
 
 BATCH_FILES: Final = 64
 LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile

@@ -16,10 +16,7 @@ from rla_agent.replicate.backend.errors import (
     UnreadableError,
 )
 from rla_agent.replicate.ledger import Ledger
-from rla_agent.replicate.ledger_rows import (
-    PARKED,
-    Key,
-)
+from rla_agent.replicate.ledger_rows import PARKED, Key
 from rla_agent.replicate.tombstones import BuriedError, MovedError
 from rla_agent.replicate.worker import health, pacing, plan
 from rla_agent.replicate.worker.changed_files import ChangedFiles
@@ -30,9 +27,7 @@ from rla_agent.replicate.worker.leftovers import Leftovers
 from rla_agent.replicate.worker.plan import Append, SetMode
 from rla_agent.replicate.worker.send_job import Failed, NotYetError, SendJob, Sent
 from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
-from rla_client.contract.layout import (
-    CODE,
-)
+from rla_client.contract.layout import CODE
 
 SHORT_TRIES: Final = 8  # counted where this process is short of something: that alone parks no file
 

@@ -216,7 +216,7 @@ class Link:
         except ConfigError as caught:  # in ~/.ssh/config
             error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
         except RlaError as caught:  # of the target, where nobody expected it
-            error = LinkError("connect", b"", str(caught), "it is tried again")
+            error = LinkError("connect", b"", str(caught), "retrying")
         except Exception as caught:  # the top of a thread: it is told, and tried again
             log.exception("a sender failed")
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")

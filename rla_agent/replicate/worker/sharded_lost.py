@@ -23,13 +23,8 @@ from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import PRUNED, Key
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.source_file import Source, fingerprint_of
-from rla_client.contract.checkpoint.sharded_files import (
-    MAX_RECEIPT_BYTES,
-    MAX_WHOLE_BYTES,
-    Receipt,
-    Whole,
-    receipt_rank,
-)
+from rla_client.contract.checkpoint.sharded_files import receipt_rank
+from rla_client.contract.checkpoint.sharded_records import MAX_RECEIPT_BYTES, MAX_WHOLE_BYTES, Receipt, Whole
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT
 
@@ -81,7 +76,7 @@ def send_lost(session: Session, upload: Upload, source: Source, sha256: bytes) -
         raise OthersSaveError
     if not _is_of(whole, upload.path, source, upload.size):
         raise DeniedError(
-            "send", upload.path, "what is here is not what whole.json says of it", "rla fsck --hashes"
+            "send", upload.path, "the local file differs from what whole.json says of it", "rla fsck --hashes"
         )
     there = session.stat(upload.path)
     if there is not None and there.size == upload.size:

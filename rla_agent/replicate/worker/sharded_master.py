@@ -46,15 +46,10 @@ from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
     FOLDER_ENDING,
-    MAX_RECEIPT_BYTES,
-    MAX_WHOLE_BYTES,
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
     WHOLE_NAME,
-    Fence,
-    Receipt,
-    Whole,
     folder_name,
     parse_parts_name,
     receipt_name,
@@ -62,6 +57,13 @@ from rla_client.contract.checkpoint.sharded_files import (
 )
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master
 from rla_client.contract.checkpoint.sharded_folder import read_fence
+from rla_client.contract.checkpoint.sharded_records import (
+    MAX_RECEIPT_BYTES,
+    MAX_WHOLE_BYTES,
+    Fence,
+    Receipt,
+    Whole,
+)
 from rla_client.contract.checkpoint.sharded_removal import REPLACED_PREFIX
 from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, whole_of
 from rla_client.contract.errors import RemoteProtocolError

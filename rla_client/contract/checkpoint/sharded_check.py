@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rla_client.contract.checkpoint.prune_notes import read_note
-from rla_client.contract.checkpoint.sharded_files import KeptFile, Whole
+from rla_client.contract.checkpoint.sharded_records import KeptFile, Whole
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain
 

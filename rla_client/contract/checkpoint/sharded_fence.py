@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla_client.contract.checkpoint.sharded_files import (
-    FENCE_FILE,
-    Fence,
-)
+from rla_client.contract.checkpoint.sharded_files import FENCE_FILE
 from rla_client.contract.checkpoint.sharded_folder import look, parts_of, read_fence
 from rla_client.contract.checkpoint.sharded_lock import publishing_alone
 from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_records import Fence
 from rla_client.contract.checkpoint.sharded_removal import abandon
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder

@@ -17,7 +17,6 @@ from rla_client.contract.checkpoint.sharded_files import (
     PART_FILE,
     PART_NAME,
     WHOLE_FILE,
-    Whole,
     folder_name,
     is_only_of_the_making,
     parts_name,
@@ -25,6 +24,7 @@ from rla_client.contract.checkpoint.sharded_files import (
 from rla_client.contract.checkpoint.sharded_folder import is_named, look
 from rla_client.contract.checkpoint.sharded_lock import publishing_alone
 from rla_client.contract.checkpoint.sharded_publish import carry_out, put_metadata
+from rla_client.contract.checkpoint.sharded_records import Whole
 from rla_client.contract.checkpoint.sharded_step import Step, next_step
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER

@@ -11,22 +11,24 @@ from pathlib import Path
 from rla_client.contract.checkpoint.prune_notes import PrunedFile
 from rla_client.contract.checkpoint.sharded_files import (
     FENCE_FILE,
-    MAX_RECEIPT_BYTES,
-    MAX_WHOLE_BYTES,
     METADATA,
     OWN_FOLDER,
     PART_FILE,
     STAGED_METADATA,
     WHOLE_FILE,
-    Fence,
-    Receipt,
-    Whole,
     folder_name,
     parse_folder_name,
     parse_parts_name,
     receipt_rank,
 )
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_records import (
+    MAX_RECEIPT_BYTES,
+    MAX_WHOLE_BYTES,
+    Fence,
+    Receipt,
+    Whole,
+)
 from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, Found
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small

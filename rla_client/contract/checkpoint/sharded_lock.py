@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rla_client.contract.checkpoint.sharded_files import (
-    LOCK_FILE,
-)
+from rla_client.contract.checkpoint.sharded_files import LOCK_FILE
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.process.descriptors import closing_fd, open_high
 from rla_client.contract.process.locks import try_lock

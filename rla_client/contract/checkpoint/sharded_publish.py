@@ -33,13 +33,12 @@ from rla_client.contract.checkpoint.sharded_files import (
     PART_NAME,
     STAGED_METADATA,
     WHOLE_NAME,
-    MachinePart,
-    Whole,
     folder_name,
     parse_parts_name,
 )
 from rla_client.contract.checkpoint.sharded_folder import is_of_save, look, parts_of, read_whole
 from rla_client.contract.checkpoint.sharded_lock import publishing_alone
+from rla_client.contract.checkpoint.sharded_records import MachinePart, Whole
 from rla_client.contract.checkpoint.sharded_removal import abandon, doomed_name
 from rla_client.contract.checkpoint.sharded_step import Found, Step, next_step, whole_of
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic

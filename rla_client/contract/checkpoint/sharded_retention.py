@@ -24,11 +24,8 @@ from rla_client.contract.checkpoint.checkpoint_retention import (
 )
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
-    MAX_NOTE_BYTES,
     PART_FILE,
     WHOLE_FILE,
-    PlanNote,
-    Whole,
     layout_of,
     parse_folder_name,
     parse_parts_name,
@@ -45,6 +42,7 @@ from rla_client.contract.checkpoint.sharded_folder import (
 )
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_records import MAX_NOTE_BYTES, PlanNote, Whole
 from rla_client.contract.checkpoint.sharded_removal import remove, remove_final
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder

@@ -9,16 +9,14 @@ from pathlib import Path
 
 from rla_client.contract.checkpoint.sharded_files import (
     FOLDER_ENDING,
-    MAX_NOTE_BYTES,
     OWN_FOLDER,
-    PlanNote,
-    Receipt,
     folder_name,
     parse_folder_name,
     parse_parts_name,
 )
 from rla_client.contract.checkpoint.sharded_folder import finals_of, look, parts_of, read_whole, receipts_in
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
+from rla_client.contract.checkpoint.sharded_records import MAX_NOTE_BYTES, PlanNote, Receipt
 from rla_client.contract.errors import BrokenFileError, NotAFileError, RemoteProtocolError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import PARTS_FOLDER

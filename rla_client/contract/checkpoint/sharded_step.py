@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from rla_client.contract.checkpoint.sharded_files import (
-    METADATA,
-    STAGED_METADATA,
-    Fence,
-    KeptFile,
-    Receipt,
-    Whole,
-)
+from rla_client.contract.checkpoint.sharded_files import METADATA, STAGED_METADATA
+from rla_client.contract.checkpoint.sharded_records import Fence, KeptFile, Receipt, Whole
 
 NO_CHECKPOINT: Final = -1
 

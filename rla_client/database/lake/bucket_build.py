@@ -98,7 +98,7 @@ def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None)
         builder.sweep_bucket(now)
     except BusyError:
         return None
-    report.problems += [f"an object, for no file has such a key: {key!r}" for key in sorted(lake.left_out)]
+    report.problems += [f"an object whose key is no file name: {key!r}" for key in sorted(lake.left_out)]
     report.runs = sum(part.runs for part in builder.parts)
     report.took_s = time.perf_counter() - begin
     return report

@@ -354,7 +354,7 @@ time.sleep(3600)
 """
     timeout_s = 1.5
     while True:
-        assert f"not done within {timeout_s:g} s" in refused(script(folder, text, timeout_s))
+        assert f"timed out after {timeout_s:g} s" in refused(script(folder, text, timeout_s))
         if (folder / "pids").exists() and (folder / "pids").read_text():
             break
         timeout_s *= 4  # it had not begun yet

@@ -33,7 +33,7 @@ def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: 
     Ledger(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(RlaError, match="locked; it is tried again"):
+        with pytest.raises(RlaError, match="locked; retrying"):
             Ledger(path)
     assert sorted(left.name for left in tmp_path.iterdir() if "damaged" in left.name) == []
 

@@ -64,7 +64,7 @@ def test_a_worker_that_cannot_live_is_told_of(tmp_path: Path, caplog: pytest.Log
     process.poll(101.0)
     assert "hints.sock" in process.fault
     assert "exit status 1" in process.fault
-    assert caplog.text.count("the replicator did not live for a minute") == 1
+    assert caplog.text.count("the replicator exited within a minute") == 1
     (tmp_path / "replicate" / "hints.sock").rmdir()
     process.poll(200.0)
     assert process.pid is not None
@@ -78,7 +78,7 @@ def test_one_that_could_not_be_started_is_told_of_until_it_is(tmp_path: Path) ->
     (tmp_path / "replicate").write_text("")
     process = ReplicatorProcess(tmp_path)
     process.poll(100.0)
-    assert "cannot be started now" in process.fault
+    assert "cannot be started; retrying" in process.fault
     (tmp_path / "replicate").unlink()
     process.poll(200.0)
     assert process.pid is not None

@@ -60,7 +60,7 @@ def test_variables_are_taken_and_beats_are_rationed(manager: socket.socket) -> N
     assert told(manager, "STOPPING=1") == ["WATCHDOG=1"] * 3 + [
         "STATUS=one",
         "STOPPING=1",
-        "STATUS=writing what is left",
+        "STATUS=writing what remains",
     ]
     notifier.close()
 

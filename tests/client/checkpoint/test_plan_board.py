@@ -10,7 +10,8 @@ import pytest
 
 from rla_client.checkpoint.plan_board import CHUNK_BYTES, FolderBoard, PlanBoard, StoreBoard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, PlanNote, parts_name, plan_note_name
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, parts_name, plan_note_name
+from rla_client.contract.checkpoint.sharded_records import PlanNote
 from rla_client.contract.layout import PARTS_FOLDER
 
 TOKENS = ["0" * 16, "1" * 16, "2" * 16]

@@ -13,7 +13,7 @@ def test_what_a_disk_does_not_take_in_time_is_left_out_and_counted() -> None:
     waiting.put(b"p", b"a place")
     kept = WAITING_BYTES // len(b"00" + piece)
     left_out = (12 - kept) * len(b"00" + piece)
-    note = f"\n[... {left_out} bytes left out: the disk did not take them in time ...]\n"
+    note = f"\n[... {left_out} bytes left out: the disk was too slow ...]\n"
     assert waiting.take() == (b"o", note.encode())
     assert [waiting.take()[1][:2] for _ in range(kept)] == [
         b"%02d" % number for number in range(12 - kept, 12)

@@ -698,7 +698,7 @@ def test_a_pull_by_hand_names_them_and_does_its_work(
     told = json.loads(done.stdout.splitlines()[0])
     assert (told["files"], told["failed"]) == (1, [])
     assert "some/prefix/log/\\x01/" in told["left_out"]
-    assert f"no file has such a key: some/prefix/log/{ITEM}/a//" in done.stderr
+    assert f"whose key is no file name: some/prefix/log/{ITEM}/a//" in done.stderr
     assert (tmp_path / "there" / "log" / ITEM / "run.json").read_bytes() == b"{}"
 
 

@@ -22,10 +22,10 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
 from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import Fence, SaveIdentity
 from rla_client.contract.checkpoint.sharded_folder import look, read_fence
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.sharded_publish import publish
+from rla_client.contract.checkpoint.sharded_records import Fence, SaveIdentity
 from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, Found, whole_of
 from rla_client.contract.layout import PARTS_FOLDER
 

@@ -33,10 +33,10 @@ from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import SaveIdentity
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master
 from rla_client.contract.checkpoint.sharded_folder import look
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
+from rla_client.contract.checkpoint.sharded_records import SaveIdentity
 from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
 from rla_client.contract.checkpoint.sharded_step import whole_of
 from rla_client.contract.errors import FetchError
@@ -353,7 +353,7 @@ def test_what_is_damaged_here_is_not_put_into_a_whole_one(pair: Pair) -> None:
     os.utime(here, ns=(times.st_atime_ns, times.st_mtime_ns))
     there.unlink()
     look_at_all(pair.a)
-    words = "is not what whole.json says of it"
+    words = "differs from what whole.json says of it"
     pair.until(lambda: words in as_text(replication_status(pair.a.node.state)), "status", pair.a)
     assert not there.exists()
 

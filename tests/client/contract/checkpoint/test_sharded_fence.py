@@ -7,16 +7,10 @@ from pathlib import Path
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import (
-    Fence,
-    shard_name,
-)
-from rla_client.contract.checkpoint.sharded_folder import (
-    finals_of,
-    parts_of,
-    read_fence,
-)
+from rla_client.contract.checkpoint.sharded_files import shard_name
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, read_fence
 from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_records import Fence
 
 
 def test_a_raised_fence_publishes_what_is_ready_and_abandons_the_rest(tmp_path: Path) -> None:

@@ -15,24 +15,12 @@ from support.sharded_folders import RUN, check_whole, identity, parts_path, writ
 from rla_client.contract.checkpoint.checkpoint_retention import Retention, dropped
 from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import (
-    METADATA,
-    PART_FILE,
-    WHOLE_FILE,
-    MachinePart,
-    PlanNote,
-    SaveIdentity,
-    plan_note_name,
-)
+from rla_client.contract.checkpoint.sharded_files import METADATA, PART_FILE, WHOLE_FILE, plan_note_name
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master
-from rla_client.contract.checkpoint.sharded_folder import (
-    finals_of,
-    parts_of,
-    read_whole,
-    waiting_parts,
-)
+from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, read_whole, waiting_parts
 from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
 from rla_client.contract.checkpoint.sharded_publish import came_whole, publish_all
+from rla_client.contract.checkpoint.sharded_records import MachinePart, PlanNote, SaveIdentity
 from rla_client.contract.checkpoint.sharded_retention import remove_overtaken, remove_superseded_sharded
 from rla_client.contract.checkpoint.sharded_status import sharded_status, whole_status
 from rla_client.contract.layout import PARTS_FOLDER

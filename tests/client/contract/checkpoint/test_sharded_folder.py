@@ -6,12 +6,8 @@ from pathlib import Path
 
 from support.sharded_folders import identity, write_part
 
-from rla_client.contract.checkpoint.sharded_files import (
-    WHOLE_FILE,
-)
-from rla_client.contract.checkpoint.sharded_folder import (
-    read_whole,
-)
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE
+from rla_client.contract.checkpoint.sharded_folder import read_whole
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 
 SAVE = identity()

@@ -11,9 +11,7 @@ from support.sharded_folders import RUN, identity, parts_path, write_part
 
 from rla_client.contract.checkpoint import sharded_lock
 from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import (
-    LOCK_FILE,
-)
+from rla_client.contract.checkpoint.sharded_files import LOCK_FILE
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.checkpoint.sharded_removal import remove, remove_final
 from rla_client.contract.process.descriptors import closing_fd

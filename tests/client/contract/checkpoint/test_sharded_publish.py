@@ -9,15 +9,8 @@ from pathlib import Path
 
 from support.sharded_folders import check_whole, identity, parts_path, write_part
 
-from rla_client.contract.checkpoint.sharded_files import (
-    LOCK_FILE,
-    receipt_name,
-    shard_name,
-)
-from rla_client.contract.checkpoint.sharded_folder import (
-    look,
-    parts_of,
-)
+from rla_client.contract.checkpoint.sharded_files import LOCK_FILE, receipt_name, shard_name
+from rla_client.contract.checkpoint.sharded_folder import look, parts_of
 from rla_client.contract.checkpoint.sharded_publish import publish, publish_all
 
 SAVE = identity()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from support.sharded_folders import identity, parts_path, write_part
 
-from rla_client.contract.checkpoint.sharded_files import PlanNote, plan_note_name
+from rla_client.contract.checkpoint.sharded_files import plan_note_name
 from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_records import PlanNote
 from rla_client.contract.checkpoint.sharded_status import sharded_status
 
 

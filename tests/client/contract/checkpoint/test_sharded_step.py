@@ -7,13 +7,8 @@ from dataclasses import replace
 import pytest
 from support.sharded_folders import RUN, identity
 
-from rla_client.contract.checkpoint.sharded_files import (
-    METADATA,
-    STAGED_METADATA,
-    Fence,
-    KeptFile,
-    Receipt,
-)
+from rla_client.contract.checkpoint.sharded_files import METADATA, STAGED_METADATA
+from rla_client.contract.checkpoint.sharded_records import Fence, KeptFile, Receipt
 from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, Found, Step, next_step, whole_of
 
 SAVE = identity()

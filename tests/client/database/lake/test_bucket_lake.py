@@ -257,5 +257,5 @@ def test_an_object_that_is_no_file_costs_no_run(
         server.client().put_object(Bucket=bucket, Key=key, Body=b"odd")
     done = rla_bucket(server, bucket, "build")
     assert done.stdout.startswith("1 run(s) in the lake")
-    assert f"left out: an object, for no file has such a key: '{PREFIX}/log//x'" in done.stderr
+    assert f"left out: an object whose key is no file name: '{PREFIX}/log//x'" in done.stderr
     rla_bucket(server, bucket, "verify")

@@ -18,9 +18,10 @@ from rla_client import exp_manager
 from rla_client.checkpoint.direct_write import write_final
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, KeptFile, SaveIdentity, Whole
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE
 from rla_client.contract.checkpoint.sharded_folder import waiting_parts
 from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.checkpoint.sharded_records import KeptFile, SaveIdentity, Whole
 from rla_client.contract.checkpoint.sharded_removal import remove
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.errors import FetchError, NoCheckpointError
