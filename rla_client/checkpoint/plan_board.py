@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -25,6 +26,7 @@ from rla_client.contract.layout import PARTS_FOLDER
 MAX_BYTES: Final = 256 << 20  # of a note or a description
 LOOK_S: Final = 0.02
 CHUNK_BYTES: Final = 1 << 20  # torch's TCPStore closes the connection at values over 8 MiB
+TOGETHER: Final = 64  # values in one request, which the store's process answers in one piece
 
 
 class StoreGoneError(OSError):
@@ -45,6 +47,9 @@ class PlanBoard(Protocol):
 
     def note(self, parts: str, rank: int) -> bytes:
         """That of a rank."""
+
+    def notes(self, parts: str, ranks: Sequence[int]) -> list[bytes]:
+        """Those of the first of these ranks, of as many as are there."""
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
         """Notes of some ranks to other saves, of each the newest one among them."""
@@ -89,6 +94,14 @@ class FolderBoard:
     def note(self, parts: str, rank: int) -> bytes:
         """See `PlanBoard`."""
         return read_small(self._folder / PARTS_FOLDER / parts / plan_note_name(rank), MAX_BYTES)
+
+    def notes(self, parts: str, ranks: Sequence[int]) -> list[bytes]:
+        """See `PlanBoard`."""
+        found = []
+        with suppress(*UNREADABLE):
+            for rank in ranks:
+                found.append(self.note(parts, rank))  # noqa: PERF401 - what is there so far
+        return found
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
         """See `PlanBoard`."""
@@ -143,6 +156,14 @@ class StoreBoard:
         """See `PlanBoard`."""
         return self._read(f"{parts}/{rank}")
 
+    def notes(self, parts: str, ranks: Sequence[int]) -> list[bytes]:
+        """See `PlanBoard`."""
+        found: list[bytes] = []
+        with suppress(FileNotFoundError):
+            for at in range(0, len(ranks), TOGETHER):
+                found += self._read_all([f"{parts}/{rank}" for rank in ranks[at : at + TOGETHER]])
+        return found
+
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
         """See `PlanBoard`."""
         for rank in ranks:
@@ -191,19 +212,26 @@ class StoreBoard:
         self._own[name] = number, len(chunks)
 
     def _read(self, name: str) -> bytes:
-        count = int(self._get(name))
-        return b"".join(self._get(f"{name}/{chunk}") for chunk in range(count))
+        return self._read_all([name])[0]
 
-    def _get(self, name: str) -> bytes:
-        key = f"{self._prefix}/{name}"
+    def _read_all(self, names: Sequence[str]) -> list[bytes]:
+        counts = [int(count) for count in self._get_all(names)]
+        chunks = [f"{name}/{at}" for name, count in zip(names, counts, strict=True) for at in range(count)]
+        content = (
+            one for at in range(0, len(chunks), TOGETHER) for one in self._get_all(chunks[at : at + TOGETHER])
+        )
+        return [b"".join(islice(content, count)) for count in counts]
+
+    def _get_all(self, names: Sequence[str]) -> list[bytes]:
+        keys = [f"{self._prefix}/{name}" for name in names]
         try:
-            if self._store.check([key]):
-                return bytes(self._store.get(key))
+            if self._store.check(keys):
+                return [bytes(value) for value in self._store.multi_get(keys)]
         except RuntimeError as error:
             raise StoreGoneError(
                 f"the store of torch's process group cannot be asked: {_line(error)}"
             ) from error
-        raise FileNotFoundError(f"nothing under {key}")
+        raise FileNotFoundError(f"nothing under {keys[0]}, or under another of {len(keys)}")
 
 
 def _line(error: Exception) -> str:

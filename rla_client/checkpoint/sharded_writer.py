@@ -56,6 +56,7 @@ from rla_client.stream.rare_warnings import warn_rarely
 PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks
 CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
 EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
+LEFT_OUT_LOOK_S: Final = 1.0  # whether one that is absent is at a later save: a request for each of them
 MAX_NAMED: Final = 20  # ranks in a message
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
 
@@ -250,19 +251,21 @@ class ShardedWriter:
         parts = parts_name(job.save.name, job.save.step, own.token)
         self._board.tell(parts, own)
         notes = {self._rank: own}
-        pause = FIRST_LOOK_S
+        pause, due = FIRST_LOOK_S, time.monotonic() + LEFT_OUT_LOOK_S
         while len(notes) < self._world:
             absent = [rank for rank in range(self._world) if rank not in notes]
-            try:
-                while absent:  # one that is not there costs one look, however many ranks there are
-                    notes[absent[0]] = self._note(parts, absent[0], own.token)
-                    del absent[0]
+            try:  # one that is not there costs one look, however many ranks there are
+                for rank, data in zip(absent, self._board.notes(parts, absent), strict=False):
+                    notes[rank] = self._note(data, rank, own.token)
             except StoreGoneError:
                 raise
             except UNREADABLE:
                 pass  # not there yet
+            absent = [rank for rank in absent if rank not in notes]
             if absent:
-                self._check_worth(absent, job)
+                look = time.monotonic() > due
+                self._check_worth(absent, job, look=look)
+                due = time.monotonic() + LEFT_OUT_LOOK_S if look else due
                 time.sleep(pause)
                 pause = min(LOOK_S, 2 * pause)
         self._board.all_told(job.number)
@@ -276,13 +279,13 @@ class ShardedWriter:
                 remove_unused_layouts(self._place.folder, self._plans, written)
         return found, self._shared[1]
 
-    def _check_worth(self, absent: list[int], job: Job) -> None:
+    def _check_worth(self, absent: list[int], job: Job, *, look: bool) -> None:
         """Give a save up to which some ranks will not come, or not soon."""
         waited_s = time.monotonic() - job.asked
         if waited_s > (CLOSING_WAIT_S if self.closing else PEERS_WAIT_S):
             named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
             raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
-        for data in self._board.notes_of(absent[:MAX_NAMED]):
+        for data in self._board.notes_of(absent[:MAX_NAMED]) if look else ():
             with suppress(RemoteProtocolError):
                 note = PlanNote.decode(data)
                 if note.number > job.number and note.token != job.identity.token:
@@ -298,13 +301,13 @@ class ShardedWriter:
                 found.append(rank)
         return found
 
-    def _note(self, parts: str, rank: int, token: str) -> PlanNote:
+    def _note(self, data: bytes, rank: int, token: str) -> PlanNote:
         """The note of another rank, whose plan is known then.
 
         Raises:
             OSError, RemoteProtocolError: it is not there yet.
         """
-        note = PlanNote.decode(self._board.note(parts, rank))
+        note = PlanNote.decode(data)
         if (note.token, note.rank, note.world) != (token, rank, self._world):
             raise RemoteProtocolError("a note of another save")
         if note.layout not in self._plans:

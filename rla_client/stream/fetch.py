@@ -25,7 +25,8 @@ FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
 START_S = 10.0  # for an agent to come up
 ANSWERS_S = 60.0  # for a living one to answer at all: its disk may hang, and the job would begin at 0
 ANSWER_S = 2.0  # for one question; then it is asked again
-SETTLE_S = 20.0  # for looks at the master before a run is resumed
+SETTLE_S = 20.0  # for saves to become whole before a run is resumed
+LOOKS_S = 60.0  # for one look at all of them, of which a hundred may wait; other ranks wait 120 s for rank 0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
 
 
@@ -115,7 +116,7 @@ def settle_parts(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
     while waiting_parts(folder):
         question = {"settle": os.path.abspath(folder), "config": None}
         what = f"sharded checkpoints in {folder} may be whole on the master, which could not be asked"
-        ask_for_fetch(question, what, SETTLE_S, start=_start(autostart=autostart))
+        ask_for_fetch(question, what, LOOKS_S, start=_start(autostart=autostart))
         if time.monotonic() > until:
             break
         time.sleep(LONGEST_WAIT_S)

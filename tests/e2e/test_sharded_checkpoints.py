@@ -70,6 +70,12 @@ exp_manager.close()
 dist.destroy_process_group()
 """
 
+DIES = """
+    if step == 2 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        assert save.wait("whole", 60), save.problem
+        os.kill(os.getpid(), 9)
+"""
+
 
 def write_script(folder: Path, *parts: str) -> Path:
     script = folder / "train.py"
@@ -132,6 +138,69 @@ def test_some_whole_checkpoint_always_loads(
     for found in loaded(tmp_path, 2):
         assert found["step"] >= before
         assert found["numbers"] == [float(found["step"])]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.further
+def test_ranks_that_torchrun_starts_again_go_on(tmp_path: Path, agent: Any) -> None:
+    train = TRAIN.replace("    dist.barrier()\n", f"{DIES}    dist.barrier()\n", 1)
+    script = write_script(tmp_path, STATE, train)
+    run(script, 2, 4, restarts=3)  # a fresh gloo may meet an address of the former ranks, and fail
+    for rank, found in enumerate(loaded(tmp_path, 2)):
+        assert found == {"step": 2, "numbers": [2.0], "own": rank}
+    assert _newest(tmp_path) == 6
+
+
+FULL = """
+exp_manager.configure("sharded", config, data_root, run_id="s-1", resume="allow")
+exp_manager.log_files_gen()
+def save(step):
+    time_step_holder.set_time(step)
+    made = exp_manager.save_sharded(state(step))
+    whole = made.wait("whole", 60)
+    dist.barrier()
+    return whole, made.problem
+told = [save(0)]
+if rank == 0:
+    with open(os.path.join(data_root, "filler"), "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+dist.barrier()
+told.append(save(1))
+told.append([load()["step"], [str(one) for one in exp_manager.checkpoint_status()]])
+dist.barrier()
+if rank == 0:
+    os.unlink(os.path.join(data_root, "filler"))
+dist.barrier()
+told.append(save(2))
+told.append([load()["step"]])
+(out / f"loaded.{rank}").write_text(json.dumps(told))
+exp_manager.close()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.further
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_costs_the_save_alone(tmp_path: Path, agent: Any) -> None:
+    script = write_script(tmp_path, STATE, FULL)
+    data = str(tmp_path / "data")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "rla-test", data], check=True)
+    try:
+        run(script, 2)
+    finally:
+        subprocess.run(["umount", "-l", data], check=True)
+    told: list[Any] = loaded(tmp_path, 2)
+    for first, full, then, last, at_end in told:
+        assert (first, last, at_end) == ([True, ""], [True, ""], [2])
+        assert full[0] is False
+        assert "No space left" in full[1] or "has left this save out" in full[1] or "have not come" in full[1]
+        assert then[0] == 0
+        assert "checkpoint_0: whole, 2 shards" in then[1]
 
 
 def _newest(folder: Path) -> int:

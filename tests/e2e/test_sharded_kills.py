@@ -34,7 +34,9 @@ from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_pa
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 START_S: Final = 60.0
-REACH_S: Final = 15.0  # a point, from when all ranks train
+REACH_S: Final = 30.0  # a point, from when all ranks train
+PAUSE_S: Final = 0.1  # between two saves
+SENT_PAUSE_S: Final = 2.0  # the same, where one machine's whole checkpoints live long enough to be sent
 ROUNDS: Final = int(os.environ.get("RLA_TEST_SHARD_KILLS", "1"))  # of each point
 TRAINING = """
 import json, os, sys, time
@@ -44,7 +46,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 torch.set_num_threads(1)
-count = int(sys.argv[1])
+count, pause_s = int(sys.argv[1]), float(sys.argv[2])
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 from rla_client import exp_manager, logger, time_step_holder
@@ -87,7 +89,7 @@ for step in range(step + 1, step + 1 + count):
         tensor.to_local().fill_(-5.0)  # the training goes on
     dist.barrier()
     print(step, flush=True)
-    time.sleep(0.1)
+    time.sleep(pause_s)
 tell("saved", [save.wait("local", 60), save.wait("whole", 120), save.problem])
 dist.barrier()
 exp_manager.close()
@@ -163,7 +165,8 @@ class Lab:
     last: int = -1  # the last one that was loaded
 
     def start(self, world: int, count: int, victim: int | None = None, held: Held | None = None) -> list[Any]:
-        """The ranks of a job, as evenly on the machines as they go."""
+        """The ranks of a job, as evenly on the machines as they go; an agent is killed where no rank is."""
+        pause_s = SENT_PAUSE_S if len(self.machines) == 1 and victim is None else PAUSE_S
         used = min(world, len(self.machines))
         places = [self.machines[rank * used // world] for rank in range(world)]
         job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
@@ -178,7 +181,7 @@ class Lab:
         for rank, machine in enumerate(places):
             own = {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(places.count(machine))}
             hook = held.environment if held is not None and rank == victim else {}
-            ranks.append(machine.start("train.py", str(count), **job, **own, **hook))
+            ranks.append(machine.start("train.py", str(count), str(pause_s), **job, **own, **hook))
         return ranks
 
     def told(self, name: str) -> list[Any]:
@@ -291,13 +294,16 @@ def one_round(lab: Lab, chance: random.Random, what: What, point: Point, world: 
     victim = {"rank 0": 0, "rank N": world - 1}.get(what)
     if victim is not None:
         machine = lab.machines[victim * min(world, len(lab.machines)) // world]
-    held = Held(machine.folder, point, chance.randrange(1, 5))
+    held = Held(
+        machine.folder, point, chance.randrange(1, 5 if len(lab.machines) > 1 or victim is not None else 3)
+    )
     if victim is None:
         machine.kill_agent()
         machine.start_agent(**held.environment)
     ranks = lab.start(world, 100_000, victim, held)
     process = reached(lab, held, ranks, victim)
-    if what == "link":
+    if what == "link":  # a run is not resumed without its master
+        wait_until(lambda: all(lab.told("loaded")), START_S, "all ranks to load")
         lab.master.stop()
         held.release()
         see_steps(ranks[0], chance.randrange(1, 4))
@@ -375,7 +381,7 @@ def test_some_whole_checkpoint_always_loads(
     missed = []
     for point in points:
         world = chance.choice([2, 2, 2, 1, 3, 4]) if what != "rank N" else chance.choice([2, 2, 3, 4])
-        if machines == 2 and what == "agent B":
+        if machines == 2 and what.startswith("agent"):  # one rank makes no parts
             world = max(world, 2)
         print(f"{what}, {point.what}, {world} ranks", flush=True)  # noqa: T201 - the soak's log
         if not one_round(lab, chance, what, point, world):
@@ -392,7 +398,7 @@ def test_some_whole_checkpoint_always_loads(
         for folder in machine.root.glob("checkpoint/*/*/*/*/*"):
             assert waiting_parts(folder) == []
     print(f"{len(points)} kills of {what} on {machines} machine(s); not reached: {missed}")  # noqa: T201
-    assert len(missed) < len(points)
+    assert len(missed) * 3 <= len(points), missed
 
 
 def master_parts(master: Sshd) -> Iterator[Path]:

@@ -6,9 +6,13 @@ In each save all tensors hold one number, the time-step: whatever loads must hol
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +92,39 @@ dist.destroy_process_group()
 Start = Callable[..., list[subprocess.Popen[str]]]
 
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "distributed.md"
+STAND_INS = {
+    "scontrol": 'test "$1 $2" = "show hostnames" && echo localhost',
+    "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+}
+
+
+def recipe(ranks: int) -> str:
+    """The block of the document, for so many ranks a node, with a port that is free."""
+    found = DOCUMENT.read_text().split("```sh\n")[1].split("```", 1)[0]
+    for old, new in (
+        ("--nproc-per-node=4", f"--nproc-per-node={ranks}"),
+        (":29500", f":{free_port()}"),
+        ("train.py", "train.py 2"),
+    ):
+        assert found.count(old) == 1, old
+        found = found.replace(old, new)
+    return found
+
+
 @pytest.fixture
 def machines(tmp_path: Path, places: Places, master: Sshd) -> Iterator[Callable[..., tuple[Machine, ...]]]:
     """Machines with agents; their configuration as given."""
     made: list[Machine] = []
 
-    def make(count: int = 2, **config: Any) -> tuple[Machine, ...]:
+    def make(count: int = 2, *, agents: bool = True, **config: Any) -> tuple[Machine, ...]:
         whole = {"SEND_LOG_FILE": True, "REMOTE_SETTING": master.remote(), **config}
         hosts = ("node-a", "node-b", "node-c")[:count]
         made.extend(Machine(tmp_path, places.runtime, host, whole) for host in hosts)
         for machine in made:
             machine.see_nothing_of(*made)
-            machine.start_agent()
+            if agents:
+                machine.start_agent()
         return tuple(made)
 
     yield make
@@ -131,9 +156,9 @@ def end(processes: list[subprocess.Popen[str]], code: int | None = 0) -> list[st
     """Wait for all ranks; what they said."""
     errors = []
     for process in processes:
-        _, err = process.communicate(timeout=200 * TIME_FACTOR)
+        out, err = process.communicate(timeout=200 * TIME_FACTOR)
         assert code is None or process.returncode == code, err[-5000:]
-        errors.append(err)
+        errors.append(out + err)
     return errors
 
 
@@ -237,6 +262,31 @@ def test_without_the_agents_nothing_is_lost_and_the_training_goes_on(
 
 
 @pytest.mark.further
+def test_a_machine_that_is_gone_costs_its_saves_and_changes_nothing_when_it_is_back(
+    machines: Callable[..., tuple[Machine, ...]], master: Sshd
+) -> None:
+    both = machines(AGENT={"autostart": False})
+    end(start(both, 1))
+    both[1].kill_agent()  # what its ranks save from now on stays there
+    end(start(both, 2, "unsent"))
+    assert set(whole_on(master)) == {"checkpoint_0.dcp"}
+    (said,) = end(start(both[:1], 2))
+    assert "the master lacks parts that other machines have of checkpoint_1, checkpoint_2" in said
+    (found,) = all_told(both[:1], "loaded")
+    assert found == {"step": 0, "numbers": [0.0], "own": None}
+    a, b = (checkpoints(machine.root) for machine in both)
+    wait_until(lambda: {"checkpoint_1.dcp", "checkpoint_2.dcp"} <= set(whole_on(master)), 60)
+    before = whole_on(master)
+    both[1].start_agent()
+    there = checkpoints(master.root) / ".rla-parts"
+    wait_until(lambda: not waiting_parts(b) and not list(there.glob("checkpoint_*/**/*")), 60)
+    assert whole_on(master) == before
+    assert read_whole(a / "checkpoint_2.dcp") is not None
+    end(start(both, 1))
+    assert all_told(both, "loaded") == [{"step": 2, "numbers": [2.0], "own": None} for _ in both]
+
+
+@pytest.mark.further
 def test_a_machine_that_sends_nothing_is_named(machines: Callable[..., tuple[Machine, ...]]) -> None:
     both = machines()
     config = both[1].config
@@ -245,3 +295,61 @@ def test_a_machine_that_sends_nothing_is_named(machines: Callable[..., tuple[Mac
     for saved in all_told(both, "saved"):
         assert saved[:2] == [False, False]
         assert "rank 1 on node-b: the ranks have several data roots" in saved[2]
+
+
+@pytest.mark.further
+def test_the_recipe_for_slurm(
+    machines: Callable[..., tuple[Machine, ...]], tmp_path: Path, master: Sshd
+) -> None:
+    """The batch script runs once on each machine, as srun runs its command: with the variables of a task."""
+    ranks, nodes = 2, machines(agents=False)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in STAND_INS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(stat.S_IRWXU)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    training = TRAINING.replace(' run_id="one",\n    resume="allow",', "")
+    assert training != TRAINING
+    for attempt, step in enumerate([None, 1]):
+        job = recipe(ranks)
+        jobs = []
+        for number, machine in enumerate(nodes):
+            (machine.folder / "train.py").write_text(training)
+            (machine.folder / "job.sh").write_text(job)
+            slurm = {
+                "SLURM_JOB_ID": "4711",
+                "SLURM_STEP_ID": "0",
+                "SLURM_RESTART_COUNT": str(attempt),
+                "SLURM_JOB_NODELIST": "node-[a-b]",
+                "SLURM_NNODES": "2",
+                "SLURM_NTASKS": "2",
+                "SLURM_NODEID": str(number),
+                "SLURM_PROCID": str(number),
+                "SLURM_LOCALID": "0",
+            }
+            bash = "import os; os.execvp('bash', ['bash', 'job.sh'])"
+            jobs.append(
+                machine.start(
+                    "-c", bash, PATH=path, GLOO_SOCKET_IFNAME="lo", PET_LOCAL_ADDR="127.0.0.1", **slurm
+                )
+            )
+        codes = wait_until(partial(_ended, jobs), 200)
+        errors = [process.communicate(timeout=60 * TIME_FACTOR)[1] for process in jobs]
+        assert codes == [0, 0], "\n".join(error[-3000:] for error in errors)
+        told = [path for machine in nodes for path in sorted(machine.folder.glob("loaded.*"))]
+        assert len(told) == 2 * ranks
+        for found in told:
+            assert f'"step": {"null" if step is None else step}' in found.read_text()
+    assert "checkpoint_3.dcp" in whole_on(master)
+    assert len(list(master.root.glob("log/*/*/*/*/*/run.json"))) == 1
+
+
+def _ended(jobs: Sequence[subprocess.Popen[str]]) -> list[int] | None:
+    """Their exit codes; where one has failed, those of the others are ended by us."""
+    codes = [process.poll() for process in jobs]
+    if any(codes):
+        for process in jobs:
+            process.terminate()
+    known = [code for code in codes if code is not None]
+    return known if len(known) == len(jobs) else None

@@ -25,7 +25,7 @@ exp_manager.configure = partial(exp_manager.configure, code_root=data_root)
 """
 
 
-def command(script: Path, world: int, *arguments: object) -> dict[str, Any]:
+def command(script: Path, world: int, *arguments: object, restarts: int = 0) -> dict[str, Any]:
     folder = script.parent
     launcher = [
         "-m",
@@ -34,6 +34,8 @@ def command(script: Path, world: int, *arguments: object) -> dict[str, Any]:
         str(world),
         "--master-port",
         str(free_port()),
+        "--max-restarts",
+        str(restarts),
     ]
     told = [str(folder / "data"), str(folder), *map(str, arguments)]
     return {
@@ -43,8 +45,8 @@ def command(script: Path, world: int, *arguments: object) -> dict[str, Any]:
     }
 
 
-def run(script: Path, world: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    started = command(script, world, *arguments)
+def run(script: Path, world: int, *arguments: object, restarts: int = 0) -> subprocess.CompletedProcess[str]:
+    started = command(script, world, *arguments, restarts=restarts)
     done = subprocess.run(**started, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-5000:]
     return done

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.checkpoint.plan_board import CHUNK_BYTES, FolderBoard, PlanBoard, StoreBoard
+from rla_client.checkpoint.plan_board import CHUNK_BYTES, TOGETHER, FolderBoard, PlanBoard, StoreBoard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece
 from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, parts_name, plan_note_name
 from rla_client.contract.checkpoint.sharded_records import PlanNote
@@ -68,6 +68,43 @@ def test_each_rank_sees_what_the_others_told(boards: list[PlanBoard]) -> None:
     assert LocalPlan.decode(other.description(0, PLAN.layout), PLAN.layout) == PLAN
     assert PlanNote.decode(other.note(parts(1), 0)) == note(1, 0)
     assert note(2, 0) in [PlanNote.decode(data) for data in other.notes_of([0, 1])]
+
+
+def test_notes_are_read_up_to_one_that_is_not_there(boards: list[PlanBoard]) -> None:
+    own, other = boards
+    assert other.notes(parts(1), [0, 1]) == []
+    own.describe(0, PLAN)
+    own.tell(parts(1), note(1, 0))
+    assert [PlanNote.decode(data) for data in other.notes(parts(1), [0])] == [note(1, 0)]
+    assert other.notes(parts(1), [1, 0]) == []
+    other.describe(1, PLAN)
+    other.tell(parts(1), note(1, 1))
+    found = [PlanNote.decode(data) for data in own.notes(parts(1), [1, 0])]
+    assert found == [note(1, 1), note(1, 0)]
+
+
+class _Counting:
+    """A store of torch's that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._store = store_of_torch()
+
+    def __getattr__(self, name: str) -> Any:
+        self.requests += 1
+        return getattr(self._store, name)
+
+
+def test_the_notes_of_many_ranks_are_a_few_requests() -> None:
+    """Else the requests of a save would be the square of the ranks."""
+    store = _Counting()
+    for rank in range(TOGETHER):
+        told = StoreBoard(store, "rla/run/1")
+        told.describe(rank, PLAN)
+        told.tell(parts(1), note(1, rank))
+    store.requests = 0
+    assert len(StoreBoard(store, "rla/run/1").notes(parts(1), range(TOGETHER))) == TOGETHER
+    assert store.requests <= 4
 
 
 def test_keys_go_once_no_rank_needs_them() -> None:

@@ -21,7 +21,7 @@ from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import ArgumentError, FetchError
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.run.resume.resume_point import prepare
-from rla_client.stream.fetch import START_S, bring_back, fetch_timeout_s
+from rla_client.stream.fetch import SETTLE_S, START_S, bring_back, fetch_timeout_s, settle_parts
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", "nan", "inf"])
@@ -42,6 +42,18 @@ def test_an_agent_that_hangs_for_a_while_is_waited_for(agent: Any, tmp_path: Pat
         bring_back(tmp_path / "checkpoint_1.pt", autostart=False)
     goes_on.join()
     assert "does not answer" not in str(told.value)
+
+
+@pytest.mark.further
+def test_looks_at_many_saves_take_their_time(agent: Any, tmp_path: Path) -> None:
+    write_part(tmp_path, identity(7), 0, 7, beside=(0,))
+    publish_all(tmp_path)
+    os.kill(agent.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(SETTLE_S + 2, os.kill, (agent.pid, signal.SIGCONT))
+    goes_on.start()
+    with pytest.raises(FetchError, match="neither here nor noted"):  # of a folder that no database has
+        settle_parts(tmp_path, autostart=False)
+    goes_on.join()
 
 
 def pruned(name: str) -> PrunedFile:
