@@ -2,7 +2,7 @@
 
 It is the first column of progress.csv, other than times, that holds numbers and whose name has one of
 `LIKELY_WORDS`, the earlier word before the later; without such a name the first column with numbers. Names of
-a spread (`return_std`, `max_return`) come after the others. Of several runs it is the one that most of them
+a spread (`return_std`, `max_return`), and of a count (`epoch`), come after the others. Of several runs it is the one that most of them
 have; where that is a tie, the newest run's.
 """
 
@@ -19,6 +19,9 @@ _TIMES = ("time", "_runtime", "profiling/")  # begin further such columns; of wa
 LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")
 _SHORT_WORD = 3  # letters; such a word counts only alone: `window` is no win
 _SPREAD = frozenset({"std", "stddev", "var", "min", "max", "len", "length"})
+_COUNTS = frozenset(
+    {"epoch", "epochs", "step", "steps", "timesteps", "iteration", "iterations", "iter", "iters", "episodes"}
+)  # end names of what only grows
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -30,12 +33,12 @@ def likely_of(records: Sequence[Record]) -> str | None:
 
 def likely_metric(names: Iterable[str]) -> str | None:
     """The one of some columns with numbers that people most likely want to see; see the module's text."""
-    best: tuple[tuple[int, bool], str] | None = None
+    best: tuple[tuple[int, bool, bool], str] | None = None
     for name in names:
         if name in CLOCKS or name.startswith(_TIMES):
             continue
         pieces = [piece.lower() for piece in _PIECES.findall(name)]
-        rank = (_word_place(pieces), not _SPREAD.isdisjoint(pieces))
+        rank = (_word_place(pieces), not _COUNTS.isdisjoint(pieces[-1:]), not _SPREAD.isdisjoint(pieces))
         if best is None or rank < best[0]:
             best = rank, name
     return best[1] if best else None

@@ -36,6 +36,8 @@ def write_rows(root: Path, index: str, header: str, *rows: str) -> None:
         (["time-step", "timestamp", "time/fps", "entropy", "kl"], "entropy"),
         (["brewing", "x"], "brewing"),  # no word in it: the first one
         (["_runtime", "x"], "x"),
+        (["Epoch", "misc/total_timesteps", "entropy"], "entropy"),
+        (["Epoch"], "Epoch"),
         (["profiling/Time taken: GRPOTrainer._calculate_rewards", "train/reward"], "train/reward"),
         (["time-step"], None),
         ([], None),
