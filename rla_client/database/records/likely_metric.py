@@ -2,8 +2,8 @@
 
 It is the first column of progress.csv, other than times, that holds numbers and whose name has one of
 `LIKELY_WORDS`, the earlier word before the later; without such a name the first column with numbers. Names of
-a spread (`return_std`, `max_return`), and of a count (`epoch`), come after the others. Of several runs it is the one that most of them
-have; where that is a tie, the newest run's.
+a spread (`return_std`, `max_return`), and of a count (`epoch`), come after the others. Of several runs it is
+the one that most of them have; where that is a tie, the newest run's.
 """
 
 from __future__ import annotations
