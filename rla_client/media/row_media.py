@@ -16,6 +16,9 @@ None of these libraries is imported here: who has a picture of theirs has them.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +141,8 @@ def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  
     elif is_frame(value):
         Table(data=value).save(name, where)
     elif _is_plotly(value):
-        page = str(value.to_html(include_plotlyjs=_plotly_script())).encode("utf-8", "backslashreplace")
-        keep_bytes(f"{name}.html", page, where)
+        page = str(value.to_html(include_plotlyjs=False)).replace("</head>", f"{_plotly_script()}</head>", 1)
+        keep_bytes(f"{name}.html", page.encode("utf-8", "backslashreplace"), where)
     elif (figure := _figure_of(value)) is not None:
         MatplotlibRecorder.save(name, figure, **where)
     else:
@@ -165,11 +168,15 @@ def _is_plotly(value: object) -> bool:
     return module is not None and isinstance(value, module.BaseFigure)
 
 
+@cache
 def _plotly_script() -> str:
-    """Address of its script; "cdn" would read and hash all 5 MB of it for each figure."""
-    from plotly.offline import get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
+    """The tag that loads plotly's script, with its sum; for "cdn" plotly reads and hashes 5 MB each time."""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
 
-    return f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+    digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
+    address = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+    checked = f'integrity="sha256-{digest}" crossorigin="anonymous"'
+    return f'<script charset="utf-8" src="{address}" {checked}></script>'
 
 
 def _figure_of(value: Any) -> Any:  # noqa: ANN401 - a matplotlib figure

@@ -31,9 +31,12 @@ def _flush_all(timeout: float | None, media: bool) -> bool:
     for run in [run for run in open_runs if run.pid == os.getpid()]:
         whole &= kept(run.logger.flush)
     for closed in tuple(ended):
-        if not kept(closed[0].flush_kept):
-            whole = False
-        elif media:
+        done = kept(closed[0].flush_kept)
+        whole &= done
+        in_time = deadline is None or time.monotonic() < deadline
+        if (done and media) or (
+            not done and in_time and closed[0].agent_alive()
+        ):  # what is lost is told once
             with suppress(ValueError):  # another thread was here, too
                 ended.remove(closed)
     return whole

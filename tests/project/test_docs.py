@@ -52,7 +52,7 @@ LONG = tuple(
         "how-to/launchers",
     )
 )  # they train or draw for long
-MAX_NOT_RUN = 20
+MAX_NOT_RUN = 22
 COMMAND = re.compile(r"(\$ )?(rla|rla-agent|pip|python|sudo) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

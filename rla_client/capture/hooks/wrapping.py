@@ -43,6 +43,8 @@ def dress(wrapper: Any, original: Any) -> None:
     for name in _DRESS:
         if hasattr(original, name):
             setattr(wrapper, name, getattr(original, name))
+    if _LAZY and getattr(original, "__annotate__", original) is None:  # they were given as a dict
+        wrapper.__annotations__ = original.__annotations__
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original
     inspect = sys.modules.get("inspect")

@@ -2,8 +2,8 @@
 
 It is the first column of progress.csv, other than times, that holds numbers and whose name has one of
 `LIKELY_WORDS`, the earlier word before the later; without such a name the first column with numbers. Names of
-a spread (`return_std`, `max_return`), and of a count (`epoch`), come after the others. Of several runs it is
-the one that most of them have; where that is a tie, the newest run's.
+a spread (`return_std`, `max_return`), and without such a word of a count (`epoch`), come after the others. Of
+several runs it is the one that most of them have; where that is a tie, the newest run's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def likely_metric(names: Iterable[str]) -> str | None:
         if name in CLOCKS or name.startswith(_TIMES):
             continue
         pieces = [piece.lower() for piece in _PIECES.findall(name)]
-        rank = (_word_place(pieces), not _COUNTS.isdisjoint(pieces[-1:]), not _SPREAD.isdisjoint(pieces))
+        word = _word_place(pieces)
+        counts = word == len(LIKELY_WORDS) and not _COUNTS.isdisjoint(pieces[-1:])
+        rank = word, counts, not _SPREAD.isdisjoint(pieces)
         if best is None or rank < best[0]:
             best = rank, name
     return best[1] if best else None

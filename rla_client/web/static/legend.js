@@ -51,7 +51,7 @@ export class Legend {
   entry(curve, at) {
     const mark = (place) => () => this.onMark(place ?? this.kept);
     const keep = () => { this.kept = this.kept === at ? null : at; this.onMark(this.kept); };
-    return h("button", { type: "button", class: "entry name", title: `${curve.label}\nA click keeps it marked`, onmouseenter: mark(at), onmouseleave: mark(null), onfocus: mark(at), onblur: mark(null), onclick: keep },
+    return h("button", { type: "button", class: "entry name", title: `${curve.label}\nA click marks it`, onmouseenter: mark(at), onmouseleave: mark(null), onfocus: mark(at), onblur: mark(null), onclick: keep },
       swatch(curve), curve.label, curve.odd && h("span", { class: "bad" }, ` ${oddText(curve.odd)}`));
   }
 

@@ -81,8 +81,9 @@ def test_a_page_of_plotly(run: Any, current: Logger) -> None:
     rla_client.log({"curve": graph.Figure(data=[graph.Scatter(y=[1, 2])])}, step=3)
     kind, path, content = next(file_frames(run))
     assert (kind, path) == ("results", "3-curve.html")
-    script = rb'src="https://cdn\.plot\.ly/plotly-[\w.]+\.min\.js"></script>'  # not hashed anew
+    script = rb'src="https://cdn\.plot\.ly/plotly-[\w.]+\.min\.js" integrity="sha256-[\w+/=]{44}"'
     assert re.search(script, content)
+    assert content.index(b"plotly-") < content.index(b"Plotly.newPlot")
 
 
 def file_frames(run: Any) -> Iterator[tuple[str, str, bytes]]:

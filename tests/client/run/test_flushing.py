@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,16 @@ def test_a_flush_behind_the_end_says_that_no_agent_wrote_the_rows(places: Places
     if child == 0:  # the parent's runs are not its own
         os._exit(0 if logger.flush(0.2) and run.flush(0.2) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_a_closed_run_lost_is_told_once(
+    new_agent: Callable[..., Any], places: Places, tmp_path: Path
+) -> None:
+    stop_autostart(places)
+    places.spool.rmdir()
+    places.spool.touch()  # nothing can be put there
+    log_and_close(open_run(tmp_path))
+    places.spool.unlink()
+    assert new_agent().start().alive
+    assert not logger.flush(10)
+    assert logger.flush(10)

@@ -20,3 +20,13 @@ def test_a_wrapper_is_dressed_as_a_function_whose_annotations_cannot_be_evaluate
     assert (wrapper.__name__, wrapper.__doc__) == ("add", "Add.")
     assert list(inspect.getfullargspec(wrapper).args) == ["self", "tag", "step"]
     assert len(wrapper.__signature__.parameters) == 3  # type: ignore[attr-defined]
+
+
+def test_annotations_that_were_given_as_a_dict_stay() -> None:
+    def add(tag: int) -> None: ...
+
+    def wrapper(*args: Any, **kwargs: Any) -> None: ...
+
+    add.__annotations__ = {"tag": str}
+    dress(wrapper, add)
+    assert wrapper.__annotations__ == {"tag": str}

@@ -38,6 +38,7 @@ def write_rows(root: Path, index: str, header: str, *rows: str) -> None:
         (["_runtime", "x"], "x"),
         (["Epoch", "misc/total_timesteps", "entropy"], "entropy"),
         (["Epoch"], "Epoch"),
+        (["val_loss_std", "val_loss_epoch"], "val_loss_epoch"),
         (["profiling/Time taken: GRPOTrainer._calculate_rewards", "train/reward"], "train/reward"),
         (["time-step"], None),
         ([], None),
