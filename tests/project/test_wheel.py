@@ -122,7 +122,7 @@ def test_metadata_is_complete(metadata: Message) -> None:
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["Description-Content-Type"] == "text/markdown"
     classifiers = metadata.get_all("Classifier", [])
-    for version in ("3.10", "3.11", "3.12", "3.13"):
+    for version in ("3.10", "3.11", "3.12", "3.13", "3.14"):
         assert f"Programming Language :: Python :: {version}" in classifiers
     assert "Typing :: Typed" in classifiers
     urls = {line.split(", ")[0] for line in metadata.get_all("Project-URL", [])}
