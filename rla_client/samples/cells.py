@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import lru_cache, partial
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -76,7 +76,7 @@ def shortened(text: str, max_chars: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[len(text) - half :]}"
 
 
-@cache
+@lru_cache(maxsize=1024)  # names may carry numbers
 def is_tokens(name: str) -> bool:
     """Whether a column is called as token ids, masks and log-probabilities are."""
     return _TOKENS.search(name) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from rla_client.stream.values import text_of, to_plain
 
 CHUNK_BYTES = 4 << 20  # of a record: a quarter of what the agent takes, half of a segment
 MAX_NAME_CHARS = 100
+MAX_TOLD = 32  # columns of tokens: their names may carry numbers
 _NAME_TO_COME = "samples/train/1000-picture-100.png"  # about as long as names are
 
 
@@ -43,13 +44,12 @@ class SampleChunks:
         limits: of the configuration.
 
     Attributes:
-        withheld: names of columns that were left out as token ids, masks or log-probabilities.
         picture_numbers: of the pictures to come, of which each has a file of its own.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.withheld: set[str] = set()
         self.picture_numbers = itertools.count(1)
+        self._told: set[str] = set()
         self._limits, self._cell_max_chars = SampleLimits(limits), limits.cell_max_chars
 
     def chunks(  # noqa: PLR0913 - what a call says
@@ -60,7 +60,7 @@ class SampleChunks:
         step: float,
         timestamp: float,
         group: object,
-        tokens: bool,
+        withheld: set[str] | None,
         pictures: Pictures | None = None,
     ) -> Iterator[Chunk]:
         """The records of one call.
@@ -71,14 +71,13 @@ class SampleChunks:
             step: time-step.
             timestamp: Unix seconds.
             group: name of a column, one value a row, or None.
-            tokens: whether token ids and log-probabilities are kept.
+            withheld: see `cells.plain_row`.
             pictures: saves those of the rows that stay.
 
         Raises:
             ArgumentError: the samples or groups have no form that can be read.
         """
         rows = _grouped(rows_of(samples), group)
-        withheld = None if tokens else self.withheld
         plain_of = partial(plain_row, max_chars=self._cell_max_chars, withheld=withheld)
         found: set[int] = set()  # rows with pictures, which are saved once it is known that they stay
         plain = [
@@ -99,6 +98,12 @@ class SampleChunks:
         for part in _parts(packed):
             yield Chunk(pack([shown, step, timestamp, left_out, part]), len(part))
             left_out = 0
+
+    def untold(self, withheld: Iterable[str]) -> list[str]:
+        """Names of columns that were left out and not given by an earlier call; MAX_TOLD in all."""
+        new = sorted(set(withheld) - self._told)[: MAX_TOLD - len(self._told)]
+        self._told.update(new)
+        return new
 
 
 def _name_to_come(pictures: Pictures, found: set[int], number: int, _key: str, value: object) -> str | None:

@@ -35,6 +35,8 @@ def log_samples(
         if outbox is None:
             return 0
         taken = 0
+        withheld: set[str] = set()
+        said: list[tuple[str, str]] = []  # reasons and texts of warnings
         try:
             at = _step(logger.clock.get_time() if step is None else step)
             if logger.sample_chunks is None:
@@ -42,30 +44,31 @@ def log_samples(
             now = time.time()
             pictures = _Pictures(name, at, logger.sample_chunks.picture_numbers)
             for chunk in logger.sample_chunks.chunks(
-                samples, name=name, step=at, timestamp=now, group=group, tokens=tokens,
-                pictures=pictures,
+                samples, name=name, step=at, timestamp=now, group=group,
+                withheld=None if tokens else withheld, pictures=pictures,
             ):  # fmt: skip
                 if outbox.put(_KIND, chunk.payload, now):
                     taken += chunk.rows
             if pictures.left_out:
                 told = f"{pictures.left_out} pictures of a call are left out, which keeps {MAX_PICTURES}"
                 outbox.lose("pictures", clean_text(str(name)), told)
-                warn_once("pictures", f"samples {name!r}: {told} (told once)")
-            for column in logger.sample_chunks.withheld:
-                _tell_withheld(column)
+                said.append(("pictures", f"samples {name!r}: {told} (told once)"))
+            said += map(_of_withheld, logger.sample_chunks.untold(withheld))
         except Exception as error:  # noqa: BLE001 - whatever the user's objects raise; logging never ends training
             told = str(error) if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
             outbox.lose("samples", clean_text(str(name)), clean_text(told))
-            warn_once(f"samples {told:.60}", f"samples {name!r} are not kept: {told}")
+            said.append((f"samples {told:.60}", f"samples {name!r} are not kept: {told}"))
+        for reason, text in said:  # which raises where warnings are errors
+            warn_once(reason, text)
     return taken
 
 
-def _tell_withheld(column: str) -> None:
-    warn_once(
-        f"tokens {column}",
+def _of_withheld(column: str) -> tuple[str, str]:
+    text = (
         f"samples: column {clean_text(column)!r} is taken for token ids, masks or log-probabilities and left "
-        "out; log_samples(…, tokens=True) keeps it (told once)",
+        "out; log_samples(…, tokens=True) keeps it (told once)"
     )
+    return f"tokens {column}", text
 
 
 def _step(step: object) -> int | float:

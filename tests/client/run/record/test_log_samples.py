@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import rla_client
 from rla_client import logger
 from rla_client.config.schema import SamplesConfig
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.run.record import log_samples
 from rla_client.run.record.run_logger import Logger
+from rla_client.samples.sample_chunks import MAX_TOLD
 
 
 @pytest.fixture(name="current", autouse=True)
@@ -89,3 +92,19 @@ def test_each_name_is_that_of_a_file(run: Any, tmp_path: Path) -> None:
     (row,) = _samples(run)
     assert sorted(_images(row)) == run.files
     assert [name.rpartition(".")[2] for name in _images(row)] == ["png", "jpg"]
+
+
+def test_columns_of_tokens_are_told_with_the_call_that_has_them(run: Any) -> None:
+    for step in range(1000):
+        rla_client.log_samples([{"completion": "c", f"{step}_ids": [1], "mask": [1]}], step=step)
+    assert len(run.warnings) == MAX_TOLD
+    assert sum("'mask'" in text for text in run.warnings) == 1
+
+
+def test_a_warning_that_is_an_error_makes_no_samples_lost(run: Any) -> None:
+    bind(RecordingTarget(run.results, run.outbox, warnings.warn))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="'mask' is taken for token ids"):
+            rla_client.log_samples([{"completion": "c", "mask": [1]}], step=1)
+    assert (_samples(run)[0]["completion"], run.outbox.lost_others) == ("c", 0)
