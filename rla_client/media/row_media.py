@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.safe_names import component_problem
-from rla_client.media.values.logged_value import LoggedValue, is_frame
+from rla_client.media.values.logged_value import LoggedValue, PathLike, is_frame
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line
     if kind.__module__ == "builtins" and kind is not ModuleType:
         _never.add(kind)
     return False
+
+
+def picture_ending(value: object) -> str:
+    """The ending of the one file that a picture becomes; empty for what is no picture."""
+    if isinstance(value, list | tuple) or not is_media(value):
+        return ""
+    if isinstance(value, LoggedValue):
+        from rla_client.media.values.image import Image  # noqa: PLC0415 - only where there are media
+
+        if not isinstance(value, Image):
+            return ""
+        return os.path.splitext(os.fspath(value.data))[1] if isinstance(value.data, PathLike) else ".png"
+    return "" if is_frame(value) or _is_plotly(value) else ".png"
 
 
 def save_media(

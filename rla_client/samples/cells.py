@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import lru_cache, partial
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -37,7 +37,8 @@ def plain_row(
         max_chars: of a cell.
         withheld: gets the names of columns of token ids, masks and log-probabilities, which are left out;
             None: they are kept.
-        refer: saves a picture and gives the name of its file; None where the value is none.
+        refer: saves a picture and gives the name of its file, an empty one where that is left out; None
+            where the value is no picture.
     """
     plain: dict[str, Any] = {}
     cut: list[str] = []
@@ -75,7 +76,7 @@ def shortened(text: str, max_chars: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[len(text) - half :]}"
 
 
-@cache
+@lru_cache(maxsize=1024)  # names may carry numbers
 def is_tokens(name: str) -> bool:
     """Whether a column is called as token ids, masks and log-probabilities are."""
     return _TOKENS.search(name) is not None
@@ -122,8 +123,8 @@ def _plain_tree(  # noqa: PLR0911 - one line a kind
 def _plain_leaf(value: Any, refer: Callable[[object], str | None] | None) -> tuple[Any, int]:  # noqa: ANN401
     if type(value).__name__ in _MISSING:
         return None, 8
-    if refer is not None and (name := refer(value)):
-        return {"image": name}, len(name)
+    if refer is not None and (name := refer(value)) is not None:
+        return {"image": name or None}, len(name)
     try:
         plain: Any = to_plain(value)
     except FrameTooLargeError:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import pack
-from rla_client.samples.cells import Refer, clean_row, plain_row
+from rla_client.samples.cells import clean_row, plain_row
 from rla_client.samples.sample_limits import Limits, SampleLimits
 from rla_client.samples.sample_rows import rows_of
 from rla_client.stream.values import text_of, to_plain
 
 CHUNK_BYTES = 4 << 20  # of a record: a quarter of what the agent takes, half of a segment
 MAX_NAME_CHARS = 100
+MAX_TOLD = 32  # columns of tokens: their names may carry numbers
+_NAME_TO_COME = "samples/train/1000-picture-100.png"  # about as long as names are
+
+
+class Pictures(Protocol):
+    """Makes files of the pictures among the samples of a call."""
+
+    def is_one(self, value: object) -> bool:
+        """Whether a value is a picture."""
+
+    def refer(self, key: str, value: object) -> str | None:
+        """See `cells.plain_row`."""
 
 
 class Chunk(NamedTuple):
@@ -31,13 +44,12 @@ class SampleChunks:
         limits: of the configuration.
 
     Attributes:
-        withheld: names of columns that were left out as token ids, masks or log-probabilities.
         picture_numbers: of the pictures to come, of which each has a file of its own.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.withheld: set[str] = set()
         self.picture_numbers = itertools.count(1)
+        self._told: set[str] = set()
         self._limits, self._cell_max_chars = SampleLimits(limits), limits.cell_max_chars
 
     def chunks(  # noqa: PLR0913 - what a call says
@@ -48,8 +60,8 @@ class SampleChunks:
         step: float,
         timestamp: float,
         group: object,
-        tokens: bool,
-        refer: Refer | None = None,
+        withheld: set[str] | None,
+        pictures: Pictures | None = None,
     ) -> Iterator[Chunk]:
         """The records of one call.
 
@@ -59,17 +71,24 @@ class SampleChunks:
             step: time-step.
             timestamp: Unix seconds.
             group: name of a column, one value a row, or None.
-            tokens: whether token ids and log-probabilities are kept.
-            refer: see `cells.plain_row`.
+            withheld: see `cells.plain_row`.
+            pictures: saves those of the rows that stay.
 
         Raises:
             ArgumentError: the samples or groups have no form that can be read.
         """
         rows = _grouped(rows_of(samples), group)
-        withheld = None if tokens else self.withheld
-        plain = [plain_row(row, self._cell_max_chars, withheld=withheld, refer=refer) for row in rows]
+        plain_of = partial(plain_row, max_chars=self._cell_max_chars, withheld=withheld)
+        found: set[int] = set()  # rows with pictures, which are saved once it is known that they stay
+        plain = [
+            plain_of(row, refer=None if pictures is None else partial(_name_to_come, pictures, found, number))
+            for number, row in enumerate(rows)
+        ]
         packed = [_packed(row) for row in plain]
         kept = self._limits.kept(plain, packed, step)
+        if pictures is not None:
+            for number in sorted(found.intersection(kept)):
+                packed[number] = _packed(plain_of(rows[number], refer=pictures.refer))
         left_out = len(packed) - len(kept)
         if left_out:
             packed = [packed[number] for number in kept]
@@ -79,6 +98,19 @@ class SampleChunks:
         for part in _parts(packed):
             yield Chunk(pack([shown, step, timestamp, left_out, part]), len(part))
             left_out = 0
+
+    def untold(self, withheld: Iterable[str]) -> list[str]:
+        """Names of columns that were left out and not given by an earlier call; MAX_TOLD in all."""
+        new = sorted(set(withheld) - self._told)[: MAX_TOLD - len(self._told)]
+        self._told.update(new)
+        return new
+
+
+def _name_to_come(pictures: Pictures, found: set[int], number: int, _key: str, value: object) -> str | None:
+    if not pictures.is_one(value):
+        return None
+    found.add(number)
+    return _NAME_TO_COME
 
 
 def _grouped(rows: list[Mapping[Any, Any]], group: object) -> list[Mapping[Any, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized, ValuesView
+from itertools import islice
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 
 FORMS = "a list of dicts, a dict of lists, or a DataFrame"
+MAX_ROWS = 1_000_000  # of an iterator, which may have no end
 
 
 def rows_of(samples: object) -> list[Mapping[Any, Any]]:
@@ -15,8 +17,8 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
 
     Args:
         samples: a list of mappings; a mapping of columns of one length, in which a single value counts for
-            each row; or a DataFrame of pandas, polars or datasets. A column is a sequence, an array or an
-            iterator.
+            each row; or a DataFrame of pandas, polars or datasets. A column is a sequence, an array or,
+            beside one of these, an iterator.
 
     Raises:
         ArgumentError: it is none of these.
@@ -27,7 +29,9 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
         return _of_columns(columns)
     if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
         raise ArgumentError(f"log_samples takes {FORMS}; got {type(samples).__name__}")
-    rows = list(samples)
+    rows = list(samples if isinstance(samples, Sized) else islice(samples, MAX_ROWS + 1))
+    if len(rows) > MAX_ROWS and not isinstance(samples, Sized):
+        raise ArgumentError(f"log_samples takes {FORMS}; this iterator has more than {MAX_ROWS} rows")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise ArgumentError(f"log_samples takes {FORMS}; row {number} is of type {type(row).__name__}")
@@ -35,15 +39,32 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
 
 
 def _of_columns(columns: Mapping[Any, Any]) -> list[Mapping[Any, Any]]:
-    values = {name: _column(value) for name, value in columns.items()}
+    iterators = [name for name, value in columns.items() if isinstance(value, Iterator)]
+    values = {name: None if name in iterators else _column(value) for name, value in columns.items()}
+    lengths = _lengths(values)
+    if iterators and not lengths:
+        told = ", ".join(map(str, iterators))
+        raise ArgumentError(f"log_samples takes an iterator beside a list, which says its length; got {told}")
+    count = lengths.pop() if lengths else int(bool(columns))
+    for name in iterators:
+        values[name] = list(islice(columns[name], count + 1))  # it may have no end
+    _lengths(values)
+    full = [[columns[name]] * count if value is None else value for name, value in values.items()]
+    names = list(values)
+    return [dict(zip(names, row, strict=True)) for row in zip(*full, strict=True)] if full else []
+
+
+def _lengths(values: Mapping[Any, Sequence[Any] | None]) -> set[int]:
+    """The one length of all columns; empty where none has one.
+
+    Raises:
+        ArgumentError: there are several.
+    """
     lengths = {len(value) for value in values.values() if value is not None}
     if len(lengths) > 1:
         told = ", ".join(f"{name} {len(value)}" for name, value in values.items() if value is not None)
         raise ArgumentError(f"columns of samples have different lengths: {told}")
-    count = lengths.pop() if lengths else int(bool(columns))
-    full = [[columns[name]] * count if value is None else value for name, value in values.items()]
-    names = list(values)
-    return [dict(zip(names, row, strict=True)) for row in zip(*full, strict=True)] if full else []
+    return lengths
 
 
 def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
@@ -52,7 +73,7 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
         return value
     if isinstance(value, str | bytes | bytearray):
         return None
-    if isinstance(value, Sequence | Iterator | ValuesView):  # deque, range, a column of datasets, a generator
+    if isinstance(value, Sequence | ValuesView):  # deque, range, a column of datasets
         return list(value)
     if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
         if callable(getattr(value, "detach", None)):

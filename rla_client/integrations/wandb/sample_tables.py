@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
+
+import numpy as np
 
 from rla_client.integrations.wandb.values import Table
 from rla_client.log_row import log_samples
@@ -20,10 +22,12 @@ from rla_client.samples.completion_tables import (
     step_of_row,
     trl_rows,
 )
+from rla_client.stream.values import MAX_DEPTH
 
 _PLAIN = frozenset(
     {str, int, float, bool, type(None), list, dict, tuple}
 )  # pictures are in the table's own files
+_NESTED = frozenset({list, tuple, dict})
 _TRL = "completions"  # what TRL calls its table
 
 
@@ -37,7 +41,7 @@ class SampleTables:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
         self._trl: dict[str, TrlTables] = {}
-        self._logged: dict[str, list[tuple[Any, ...]]] = {}  # all rows of the last table of each key
+        self._logged: dict[str, Counter[int]] = {}  # marks of all rows of the last table of each key
 
     def log(self, key: str, table: Table, step: float, whole: Table) -> None:
         """Keep the rows of a table that has completions with prompts or rewards as samples of the run, too.
@@ -75,18 +79,33 @@ class SampleTables:
 
         Of a table without steps nobody could tell an old row from a new one that is equal.
         """
-        before, self._logged[key] = self._logged.get(key), [tuple(row) for row in whole.data]
-        if table is not whole or not before:
+        marks = [_mark(row) for row in table.data]
+        if table is not whole:  # the rest is in the last one
+            self._logged.setdefault(key, Counter()).update(marks)
             return table.data
-        known, new = Counter(map(_mark, before)), []
-        for row in table.data:
-            mark = _mark(row)
-            if known[mark]:
-                known[mark] -= 1
+        before, self._logged[key] = self._logged.get(key, Counter()), Counter(marks)
+        new = []
+        for row, mark in zip(table.data, marks, strict=True):
+            if before[mark]:
+                before[mark] -= 1
             else:
                 new.append(row)
         return new
 
 
-def _mark(row: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(cell if type(cell) is str else repr(cell) for cell in row)
+def _mark(row: Sequence[Any]) -> int:
+    """A number by which a row is known again; it holds none of its cells."""
+    return hash(tuple(map(_plain_part, row)))
+
+
+def _plain_part(cell: Any, depth: int = 0) -> Hashable:
+    """What a cell is known by: its texts and numbers, and of anything else the kind alone."""
+    kind = type(cell)
+    if kind is str:
+        return cell
+    if kind in _NESTED and depth < MAX_DEPTH:
+        items = cell.items() if kind is dict else cell
+        return kind.__name__, *(_plain_part(one, depth + 1) for one in items)
+    if kind in _NESTED or not (kind in _PLAIN or isinstance(cell, np.generic)):
+        return (kind,)
+    return (repr(cell),)  # NaN is unequal to itself, 1 equal to True

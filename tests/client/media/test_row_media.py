@@ -15,7 +15,7 @@ from PIL import Image
 
 import rla_client
 from rla_client import logger
-from rla_client.media.row_media import is_media, safe_name
+from rla_client.media.row_media import is_media, picture_ending, safe_name
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import time_step_holder
 
@@ -117,6 +117,16 @@ def file_frames(run: Any) -> Iterator[tuple[str, str, bytes]]:
 def test_what_is_no_picture(value: object) -> None:
     assert not is_media(value)
     assert not is_media(value), "as it is remembered"
+
+
+def test_a_picture_is_one_file() -> None:
+    pandas = pytest.importorskip("pandas")
+    image = np.zeros((8, 8, 3), np.uint8)
+    endings = [".png", ".png", ".png", ".JPG"]
+    pictures = (image, figure(), rla_client.Image(image), rla_client.Image(Path("photo.JPG")))
+    assert [picture_ending(value) for value in pictures] == endings
+    others = ([image], pandas.DataFrame({"a": [1]}), rla_client.Histogram([1.0]), rla_client.Image("none"), 5)
+    assert [picture_ending(value) for value in others] == [""] * len(others)
 
 
 def test_a_list_that_contains_itself_ends(run: Any, current: Logger) -> None:

@@ -99,6 +99,11 @@ def test_pictures_in_lists_and_messages_are_references_too() -> None:
     }
 
 
+def test_a_picture_that_is_left_out_has_no_name() -> None:
+    plain = plain_row({"a": [object()]}, 1000, withheld=None, refer=lambda _key, _one: "")
+    assert plain == {"a": [{"image": None}]}
+
+
 def test_an_array_that_no_record_takes_costs_its_cell_alone() -> None:
     assert _plain({"a": "x", "b": np.zeros(17 << 20, dtype=np.uint8)})["a"] == "x"
 

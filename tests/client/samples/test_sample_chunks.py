@@ -7,11 +7,11 @@ import pytest
 from rla_client.config.schema import SamplesConfig
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import unpack
-from rla_client.samples.sample_chunks import CHUNK_BYTES, SampleChunks
+from rla_client.samples.sample_chunks import CHUNK_BYTES, MAX_TOLD, SampleChunks
 
 
 def _taken(chunks: SampleChunks, samples: object, step: float = 1, group: object = None) -> list[Any]:
-    found = chunks.chunks(samples, name="train", step=step, timestamp=2.0, group=group, tokens=False)
+    found = chunks.chunks(samples, name="train", step=step, timestamp=2.0, group=group, withheld=None)
     return [unpack(chunk.payload) for chunk in found]
 
 
@@ -64,3 +64,10 @@ def test_groups_are_a_column_or_a_value_a_row() -> None:
         assert [unpack(row)["group"] for row in kept] == ["5", "6"]
     with pytest.raises(ArgumentError, match="3 values for 2 samples"):
         _taken(chunks, rows, group=[1, 2, 3])
+
+
+def test_columns_that_are_left_out_are_untold_once_and_not_without_end() -> None:
+    chunks = SampleChunks(SamplesConfig())
+    assert chunks.untold({"b_ids", "a_ids"}) == ["a_ids", "b_ids"]
+    assert chunks.untold({"b_ids", "c_ids"}) == ["c_ids"]
+    assert sum(len(chunks.untold({f"{n}_ids"})) for n in range(2 * MAX_TOLD)) == MAX_TOLD - 3

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Any
 
 import pytest
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.samples import sample_rows
 from rla_client.samples.sample_rows import rows_of
 
 
@@ -50,3 +52,22 @@ def test_whatever_has_a_value_a_row_is_a_column(column: Any) -> None:
 def test_anything_else_is_told(wrong: Any) -> None:
     with pytest.raises(ArgumentError, match=r"log_samples takes|different lengths"):
         rows_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [itertools.count(), itertools.repeat({}), {"a": ["x"], "b": itertools.count()}, {"a": itertools.count()}],
+)
+def test_an_iterator_without_end_is_told(endless: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_rows, "MAX_ROWS", 100)
+    with pytest.raises(ArgumentError, match=r"log_samples takes|different lengths"):
+        rows_of(endless)
+
+
+def test_an_iterator_beside_columns_of_another_length_is_left_as_it_is() -> None:
+    numbers = iter(range(9))
+    with pytest.raises(ArgumentError, match="different lengths: a 1, b 2"):
+        rows_of({"a": [1], "b": [1, 2], "c": numbers})
+    with pytest.raises(ArgumentError, match="beside a list, which says its length; got c"):
+        rows_of({"c": numbers, "d": "x"})
+    assert next(numbers) == 0
