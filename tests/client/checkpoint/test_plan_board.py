@@ -77,6 +77,7 @@ def test_notes_are_read_up_to_one_that_is_not_there(boards: list[PlanBoard]) -> 
     own.tell(parts(1), note(1, 0))
     assert [PlanNote.decode(data) for data in other.notes(parts(1), [0])] == [note(1, 0)]
     assert other.notes(parts(1), [1, 0]) == []
+    assert [PlanNote.decode(data) for data in other.notes(parts(1), [0, 1])] == [note(1, 0)]
     other.describe(1, PLAN)
     other.tell(parts(1), note(1, 1))
     found = [PlanNote.decode(data) for data in own.notes(parts(1), [1, 0])]
@@ -105,6 +106,19 @@ def test_the_notes_of_many_ranks_are_a_few_requests() -> None:
     store.requests = 0
     assert len(StoreBoard(store, "rla/run/1").notes(parts(1), range(TOGETHER))) == TOGETHER
     assert store.requests <= 4
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, 40, TOGETHER - 1, TOGETHER, TOGETHER + 5])
+def test_up_to_one_of_many_that_is_not_there_the_notes_are_a_few_requests(missing: int) -> None:
+    store, world = _Counting(), TOGETHER + 10
+    for rank in {*range(world)} - {missing}:
+        told = StoreBoard(store, "rla/run/1")
+        told.describe(rank, PLAN)
+        told.tell(parts(1), note(1, rank))
+    store.requests = 0
+    found = StoreBoard(store, "rla/run/1").notes(parts(1), range(world))
+    assert [PlanNote.decode(data).rank for data in found] == [*range(missing)]
+    assert store.requests <= (2 if missing == 0 else 16)
 
 
 def test_keys_go_once_no_rank_needs_them() -> None:

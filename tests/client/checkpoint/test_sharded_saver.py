@@ -431,6 +431,17 @@ def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..
     assert machines.send(3) == ["checkpoint_3.dcp"]
 
 
+def test_one_of_many_ranks_that_cannot_write_is_noticed_at_once(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.1)
+    machines = apart(tuple(range(24)), (24,))  # more ranks before it than are asked for at a look
+    (machines.folders[1] / PARTS_FOLDER).write_bytes(b"")
+    for save in machines.save(1)[:24]:
+        assert not save.wait("local", 10)
+        assert save.problem == "rank 24 has left this save out"
+
+
 def test_a_save_that_fails_frees_what_retention_does_not_hold(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
