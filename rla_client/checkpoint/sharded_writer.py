@@ -275,8 +275,11 @@ class ShardedWriter:
             self._plans = {layout: self._plans[layout] for layout in layouts}
             self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
             if self._leads:
-                written = os.stat(here / plan_note_name(self._rank)).st_mtime
-                remove_unused_layouts(self._place.folder, self._plans, written)
+                try:
+                    written = os.stat(here / plan_note_name(self._rank)).st_mtime
+                    remove_unused_layouts(self._place.folder, self._plans, written)
+                except OSError as error:
+                    self._say_of_folder(error)
         return found, self._shared[1]
 
     def _check_worth(self, absent: list[int], job: Job, *, look: bool) -> None:

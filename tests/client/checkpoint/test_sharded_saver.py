@@ -26,7 +26,7 @@ from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint import sharded_publish, sharded_retention  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, layout_file  # noqa: E402
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master  # noqa: E402
 from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, waiting_parts  # noqa: E402
 from rla_client.contract.checkpoint.sharded_publish import publish_all  # noqa: E402
@@ -153,6 +153,16 @@ def test_a_state_that_grows_leaves_no_descriptions_behind(
     described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
     assert len(described) == 1
     assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 1]
+
+
+def test_a_description_that_cannot_be_removed_is_said_and_costs_no_save(
+    ranks: Ranks, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = ranks.folder / PARTS_FOLDER / layout_file("0" * 32)
+    stuck.mkdir(parents=True)  # which unlink refuses, as it does in another user's sticky folder
+    os.utime(stuck, (0, 0))
+    assert all(save.wait("whole", 30) for save in ranks.save(1, state(1.0)))
+    assert stuck.name in caplog.text
 
 
 def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) -> None:
