@@ -7,6 +7,7 @@ process group. Nobody waits for a key of it: who asks gets what is there.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -73,12 +74,13 @@ class FolderBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._layout = ""  # described last: an earlier one may be gone
+        self._layout = ""  # described last
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
-        if plan.layout != self._layout:
+        path = self._folder / PARTS_FOLDER / layout_file(plan.layout)
+        if plan.layout != self._layout or not os.path.lexists(path):  # the removal met the writing
             with held_folder(self._folder, PARTS_FOLDER) as above:
                 write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
             self._layout = plan.layout

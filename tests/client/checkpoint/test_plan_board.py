@@ -10,7 +10,7 @@ import pytest
 
 from rla_client.checkpoint.plan_board import CHUNK_BYTES, TOGETHER, FolderBoard, PlanBoard, StoreBoard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, parts_name, plan_note_name
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, layout_file, parts_name, plan_note_name
 from rla_client.contract.checkpoint.sharded_records import PlanNote
 from rla_client.contract.layout import PARTS_FOLDER
 
@@ -82,6 +82,16 @@ def test_notes_are_read_up_to_one_that_is_not_there(boards: list[PlanBoard]) -> 
     other.tell(parts(1), note(1, 1))
     found = [PlanNote.decode(data) for data in own.notes(parts(1), [1, 0])]
     assert found == [note(1, 1), note(1, 0)]
+
+
+def test_a_description_that_was_removed_is_left_again(tmp_path: Path) -> None:
+    """By a rank that had looked at an earlier file of that name."""
+    (tmp_path / PARTS_FOLDER).mkdir()
+    board = FolderBoard(tmp_path)
+    board.describe(0, PLAN)
+    (tmp_path / PARTS_FOLDER / layout_file(PLAN.layout)).unlink()
+    board.describe(0, PLAN)
+    assert board.description(0, PLAN.layout) == PLAN.encoded
 
 
 class _Counting:
