@@ -241,6 +241,8 @@ class ShardedWriter:
         """The notes of all ranks, once they are there, and what follows from them."""
         layout = job.plan.layout
         assert self._place is not None
+        last = () if self._shared is None else self._shared[0]  # others are of saves that were given up since
+        self._plans = {one: plan for one, plan in self._plans.items() if one in last}
         self._plans.setdefault(layout, job.plan)
         self._board.describe(self._rank, job.plan)
         own = PlanNote(

@@ -441,6 +441,22 @@ def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..
     assert machines.send(3) == ["checkpoint_3.dcp"]
 
 
+def test_a_state_that_grows_beside_a_rank_that_cannot_write_leaves_nothing_in_memory(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.0)
+    machines = apart((0, 1), (2,))
+    assert all(save.wait("local", 30) for save in machines.save(0))
+    blocked = machines.folders[1] / PARTS_FOLDER
+    blocked.rename(blocked.with_name("aside"))
+    blocked.write_bytes(b"")
+    for step in range(1, 6):
+        content = {**state(1.0), "new": torch.ones(step)}
+        for save in [saver.save(content, "checkpoint", step, order=step) for saver in machines.savers]:
+            assert not save.wait("local", 30)
+    assert max(len(saver.writer._plans) for saver in machines.savers) <= 2
+
+
 def test_one_of_many_ranks_that_cannot_write_is_noticed_at_once(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
