@@ -7,9 +7,10 @@ process group. Nobody waits for a key of it: who asks gets what is there.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -73,12 +74,13 @@ class FolderBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._layout = ""  # described last: an earlier one may be gone
+        self._layout = ""  # described last
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
-        if plan.layout != self._layout:
+        path = self._folder / PARTS_FOLDER / layout_file(plan.layout)
+        if plan.layout != self._layout or not os.path.lexists(path):  # the removal met the writing
             with held_folder(self._folder, PARTS_FOLDER) as above:
                 write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
             self._layout = plan.layout
@@ -159,9 +161,13 @@ class StoreBoard:
     def notes(self, parts: str, ranks: Sequence[int]) -> list[bytes]:
         """See `PlanBoard`."""
         found: list[bytes] = []
-        with suppress(FileNotFoundError):
-            for at in range(0, len(ranks), TOGETHER):
-                found += self._read_all([f"{parts}/{rank}" for rank in ranks[at : at + TOGETHER]])
+        for at in range(0, len(ranks), TOGETHER):
+            names = [f"{parts}/{rank}" for rank in ranks[at : at + TOGETHER]]
+            try:
+                found += self._read_all(names)
+            except FileNotFoundError:
+                there = self._first_there(names)
+                return found + (self._read_all(names[:there]) if there else [])
         return found
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
@@ -211,6 +217,17 @@ class StoreBoard:
             ) from error
         self._own[name] = number, len(chunks)
 
+    def _first_there(self, names: Sequence[str]) -> int:
+        """How many are there, up to the first one that is not; one at least is not."""
+        there, missing = 0, len(names)
+        while missing - there > 1:
+            asked = (there + missing) // 2 if there else 1  # mostly the first one is waited for
+            if self._are_there(names[there:asked]):
+                there = asked
+            else:
+                missing = asked
+        return there
+
     def _read(self, name: str) -> bytes:
         return self._read_all([name])[0]
 
@@ -223,15 +240,26 @@ class StoreBoard:
         return [b"".join(islice(content, count)) for count in counts]
 
     def _get_all(self, names: Sequence[str]) -> list[bytes]:
-        keys = [f"{self._prefix}/{name}" for name in names]
-        try:
-            if self._store.check(keys):
-                return [bytes(value) for value in self._store.multi_get(keys)]
-        except RuntimeError as error:
-            raise StoreGoneError(
-                f"the store of torch's process group cannot be asked: {_line(error)}"
-            ) from error
-        raise FileNotFoundError(f"nothing under {keys[0]}, or under another of {len(keys)}")
+        if not self._are_there(names):
+            raise FileNotFoundError(f"nothing under {names[0]}, or under another of {len(names)}")
+        with _answers():
+            return [bytes(value) for value in self._store.multi_get(self._keys(names))]
+
+    def _are_there(self, names: Sequence[str]) -> bool:
+        with _answers():
+            return bool(self._store.check(self._keys(names)))
+
+    def _keys(self, names: Sequence[str]) -> list[str]:
+        return [f"{self._prefix}/{name}" for name in names]
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    """Goes around what asks the store."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise StoreGoneError(f"the store of torch's process group cannot be asked: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -241,6 +241,8 @@ class ShardedWriter:
         """The notes of all ranks, once they are there, and what follows from them."""
         layout = job.plan.layout
         assert self._place is not None
+        last = () if self._shared is None else self._shared[0]  # others are of saves that were given up since
+        self._plans = {one: plan for one, plan in self._plans.items() if one in last}
         self._plans.setdefault(layout, job.plan)
         self._board.describe(self._rank, job.plan)
         own = PlanNote(
@@ -275,8 +277,11 @@ class ShardedWriter:
             self._plans = {layout: self._plans[layout] for layout in layouts}
             self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
             if self._leads:
-                written = os.stat(here / plan_note_name(self._rank)).st_mtime
-                remove_unused_layouts(self._place.folder, self._plans, written)
+                try:
+                    written = os.stat(here / plan_note_name(self._rank)).st_mtime
+                    remove_unused_layouts(self._place.folder, self._plans, written)
+                except OSError as error:
+                    self._say_of_folder(error)
         return found, self._shared[1]
 
     def _check_worth(self, absent: list[int], job: Job, *, look: bool) -> None:

@@ -150,8 +150,8 @@ def _note_from_master(session: Session, path: Path, root: str, target: str, orde
     """Make a whole checkpoint of the master a pruned one here.
 
     Raises:
-        NotOnMasterError: there is none, or not that of this save.
-        FetchError, TargetError, OSError: as `fetch_back`.
+        NotOnMasterError: there is none, or that of an earlier save: this one may be on its way.
+        FetchError, TargetError, OSError: as `fetch_back`; also where that of a later save stays there.
     """
     below = _below(root, path)
     files = {os.fsdecode(name): one for name, one in listing_or_empty(session, os.fsencode(below))}
@@ -161,14 +161,15 @@ def _note_from_master(session: Session, path: Path, root: str, target: str, orde
     content = session.read(os.fsencode(f"{below}/{WHOLE_FILE}"), 0, mark.size)
     times = {file: state.mtime_s * 10**9 for file, state in {**files, WHOLE_FILE: mark}.items()}
     try:
-        save = Whole.decode(content).save
-        if folder_name(save.name, save.step) == path.name and order in {None, Whole.decode(content).order}:
+        whole = Whole.decode(content)
+        if folder_name(whole.save.name, whole.save.step) == path.name and order in {None, whole.order}:
             finish_on_master(path.parent, content, os.path.dirname(below), target, times=times, create=True)
     except RemoteProtocolError as error:
         raise FetchError(f"{below}/{WHOLE_FILE} on the master says nothing: {error}") from error
     here: Whole | PrunedFile | None = read_whole(path) or note_of_whole(path)
     if here is None or order not in {None, here.order}:
-        raise NotOnMasterError(f"{below} on the master {target} is of another save than was asked for")
+        kind = FetchError if order is None or whole.order >= order else NotOnMasterError
+        raise kind(f"{below} on the master {target} is of another save than was asked for")
 
 
 def _note_rest(session: Session, path: Path, mark: PrunedFile) -> None:

@@ -161,6 +161,9 @@ def remove_unused_layouts(folder: Path, used: Collection[str], now: float) -> No
         folder: the run's checkpoint folder.
         used: layouts that ranks have.
         now: mtime of a file that was written there just now, in seconds.
+
+    Raises:
+        OSError: one could not be removed.
     """
     with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PARTS_FOLDER) as above:
         for name in os.listdir(above):

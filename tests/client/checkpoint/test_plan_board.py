@@ -10,7 +10,7 @@ import pytest
 
 from rla_client.checkpoint.plan_board import CHUNK_BYTES, TOGETHER, FolderBoard, PlanBoard, StoreBoard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, parts_name, plan_note_name
+from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, layout_file, parts_name, plan_note_name
 from rla_client.contract.checkpoint.sharded_records import PlanNote
 from rla_client.contract.layout import PARTS_FOLDER
 
@@ -77,10 +77,21 @@ def test_notes_are_read_up_to_one_that_is_not_there(boards: list[PlanBoard]) -> 
     own.tell(parts(1), note(1, 0))
     assert [PlanNote.decode(data) for data in other.notes(parts(1), [0])] == [note(1, 0)]
     assert other.notes(parts(1), [1, 0]) == []
+    assert [PlanNote.decode(data) for data in other.notes(parts(1), [0, 1])] == [note(1, 0)]
     other.describe(1, PLAN)
     other.tell(parts(1), note(1, 1))
     found = [PlanNote.decode(data) for data in own.notes(parts(1), [1, 0])]
     assert found == [note(1, 1), note(1, 0)]
+
+
+def test_a_description_that_was_removed_is_left_again(tmp_path: Path) -> None:
+    """By a rank that had looked at an earlier file of that name."""
+    (tmp_path / PARTS_FOLDER).mkdir()
+    board = FolderBoard(tmp_path)
+    board.describe(0, PLAN)
+    (tmp_path / PARTS_FOLDER / layout_file(PLAN.layout)).unlink()
+    board.describe(0, PLAN)
+    assert board.description(0, PLAN.layout) == PLAN.encoded
 
 
 class _Counting:
@@ -105,6 +116,19 @@ def test_the_notes_of_many_ranks_are_a_few_requests() -> None:
     store.requests = 0
     assert len(StoreBoard(store, "rla/run/1").notes(parts(1), range(TOGETHER))) == TOGETHER
     assert store.requests <= 4
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, 40, TOGETHER - 1, TOGETHER, TOGETHER + 5])
+def test_up_to_one_of_many_that_is_not_there_the_notes_are_a_few_requests(missing: int) -> None:
+    store, world = _Counting(), TOGETHER + 10
+    for rank in {*range(world)} - {missing}:
+        told = StoreBoard(store, "rla/run/1")
+        told.describe(rank, PLAN)
+        told.tell(parts(1), note(1, rank))
+    store.requests = 0
+    found = StoreBoard(store, "rla/run/1").notes(parts(1), range(world))
+    assert [PlanNote.decode(data).rank for data in found] == [*range(missing)]
+    assert store.requests <= (2 if missing == 0 else 16)
 
 
 def test_keys_go_once_no_rank_needs_them() -> None:

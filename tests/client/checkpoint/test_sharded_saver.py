@@ -26,7 +26,7 @@ from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint import sharded_publish, sharded_retention  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE  # noqa: E402
+from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, layout_file  # noqa: E402
 from rla_client.contract.checkpoint.sharded_finish import finish_on_master  # noqa: E402
 from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, waiting_parts  # noqa: E402
 from rla_client.contract.checkpoint.sharded_publish import publish_all  # noqa: E402
@@ -153,6 +153,16 @@ def test_a_state_that_grows_leaves_no_descriptions_behind(
     described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
     assert len(described) == 1
     assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 1]
+
+
+def test_a_description_that_cannot_be_removed_is_said_and_costs_no_save(
+    ranks: Ranks, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = ranks.folder / PARTS_FOLDER / layout_file("0" * 32)
+    stuck.mkdir(parents=True)  # which unlink refuses, as it does in another user's sticky folder
+    os.utime(stuck, (0, 0))
+    assert all(save.wait("whole", 30) for save in ranks.save(1, state(1.0)))
+    assert stuck.name in caplog.text
 
 
 def test_a_layout_that_changes_on_one_rank_costs_one_save_at_most(ranks: Ranks) -> None:
@@ -429,6 +439,33 @@ def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..
     blocked.unlink()
     assert all(save.wait("local", 30) for save in machines.save(3))
     assert machines.send(3) == ["checkpoint_3.dcp"]
+
+
+def test_a_state_that_grows_beside_a_rank_that_cannot_write_leaves_nothing_in_memory(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.0)
+    machines = apart((0, 1), (2,))
+    assert all(save.wait("local", 30) for save in machines.save(0))
+    blocked = machines.folders[1] / PARTS_FOLDER
+    blocked.rename(blocked.with_name("aside"))
+    blocked.write_bytes(b"")
+    for step in range(1, 6):
+        content = {**state(1.0), "new": torch.ones(step)}
+        for save in [saver.save(content, "checkpoint", step, order=step) for saver in machines.savers]:
+            assert not save.wait("local", 30)
+    assert max(len(saver.writer._plans) for saver in machines.savers) <= 2
+
+
+def test_one_of_many_ranks_that_cannot_write_is_noticed_at_once(
+    apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.1)
+    machines = apart(tuple(range(24)), (24,))  # more ranks before it than are asked for at a look
+    (machines.folders[1] / PARTS_FOLDER).write_bytes(b"")
+    for save in machines.save(1)[:24]:
+        assert not save.wait("local", 10)
+        assert save.problem == "rank 24 has left this save out"
 
 
 def test_a_save_that_fails_frees_what_retention_does_not_hold(

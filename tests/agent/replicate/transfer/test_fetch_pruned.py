@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.replication_lab import ITEM, random_bytes
+from support.sharded_folders import check_whole, identity, write_part
 from support.stamped import stamped
 
 from rla_agent.replicate import registry
@@ -28,6 +29,7 @@ from rla_client.contract.checkpoint.prune_notes import (
     read_note,
     write_note,
 )
+from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import FetchError
 
 NAME = "checkpoint_10.pt"
@@ -66,6 +68,30 @@ class Breaking(FolderSession):
         if len(self.offsets) == 3:
             raise TransientError("read", path, "cut")
         return super().read(path, offset, count)
+
+
+@pytest.mark.parametrize(("asked", "may_come"), [(6, True), (4, False)])
+def test_a_save_is_to_come_only_where_the_master_has_none_or_an_older_one(
+    tmp_path: Path, asked: int, *, may_come: bool
+) -> None:
+    """Else a job that is resumed would wait for what is never sent."""
+    master, data = tmp_path / "master", tmp_path / "data"
+    there, here = master / "checkpoint" / ITEM, data / "checkpoint" / ITEM / "checkpoint_1.dcp"
+    here.parent.mkdir(parents=True)
+    question = {
+        "state": str(tmp_path), "sharded": str(here), "root": str(data), "order": asked,
+        "config": str(config(tmp_path / "rla_config.yaml", master)),
+    }  # fmt: skip
+    there.mkdir(parents=True)
+    assert answer(question).get("not_there")
+    for rank in range(2):
+        write_part(there, identity(), rank, order=5)
+    publish_all(there)
+    found = answer(question)
+    assert "another save" in found["error"]
+    assert found.get("not_there", False) is may_come
+    assert answer({**question, "order": 5})["bytes"] > 0
+    assert check_whole(here) == 5
 
 
 def test_of_an_unfinished_run_on_the_master_the_checkpoint_that_was_saved_last_comes(tmp_path: Path) -> None:
