@@ -17,7 +17,6 @@ None of these libraries is imported here: who has a picture of theirs has them.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from functools import cache
 from types import ModuleType
@@ -185,6 +184,8 @@ def _is_plotly(value: object) -> bool:
 @cache
 def _plotly_script() -> str:
     """The tag that loads plotly's script, with its sum; for "cdn" plotly reads and hashes 5 MB each time."""
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
     from plotly.offline import get_plotlyjs, get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
 
     digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
