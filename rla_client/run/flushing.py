@@ -34,9 +34,8 @@ def _flush_all(timeout: float | None, media: bool) -> bool:
         done = kept(closed[0].flush_kept)
         whole &= done
         in_time = deadline is None or time.monotonic() < deadline
-        if (done and media) or (
-            not done and in_time and closed[0].agent_alive()
-        ):  # what is lost is told once
+        lost = not done and in_time and closed[0].agent_alive()  # which is told once
+        if (done and media) or lost:
             with suppress(ValueError):  # another thread was here, too
                 ended.remove(closed)
     return whole

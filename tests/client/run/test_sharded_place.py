@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 from support.sharded_folders import identity, write_part
-from support.spooled import stop_autostart
 
-from rla_client import exp_manager
 from rla_client.checkpoint.rank_group import rank_group
 from rla_client.checkpoint.sharded_save import Place
-from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.sharded_folder import waiting_parts
 from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
@@ -23,16 +20,6 @@ from rla_client.run.sharded_place import PlaceMeeting, Told
 from rla_client.run.sharded_run import ShardedRun
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-
-
-@pytest.fixture
-def run(tmp_path: Path, places: Places) -> Any:
-    stop_autostart(places)
-    config = {"AGENT": {"autostart": False}, "LOG_USED": ["csv"]}
-    exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path)
-    exp_manager.log_files_gen()
-    yield exp_manager._data
-    exp_manager.close()
 
 
 def test_what_a_closed_opening_saved_is_asked_for_before_the_next_one_abandons_it(

@@ -6,25 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.spooled import stop_autostart
 
-from rla_client import exp_manager
 from rla_client.checkpoint.sharded_loading import Found
-from rla_client.contract.agent.places import Places
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.run.sharded_run import ShardedRun
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
-
-
-@pytest.fixture
-def run(tmp_path: Path, places: Places) -> Any:
-    stop_autostart(places)
-    config = {"AGENT": {"autostart": False}, "LOG_USED": ["csv"]}
-    exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path)
-    exp_manager.log_files_gen()
-    yield exp_manager._data
-    exp_manager.close()
 
 
 def test_a_fetch_that_cannot_be_asked_for_is_an_answer_for_the_others(
