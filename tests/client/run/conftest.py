@@ -29,7 +29,7 @@ def manager(agent: Any, tmp_path: Path) -> Iterator[ExpManager]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, places: Places) -> Any:
+def open_run(tmp_path: Path, places: Places) -> Iterator[Any]:
     """Data of an open run whose rows wait in the spool."""
     stop_autostart(places)
     config = {"AGENT": {"autostart": False}, "LOG_USED": ["csv"]}

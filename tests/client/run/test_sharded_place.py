@@ -23,24 +23,24 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def test_what_a_closed_opening_saved_is_asked_for_before_the_next_one_abandons_it(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    open_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(sharded_place, "warn", told.append)
-    folder = Path(run.item.folder(CHECKPOINT))
+    folder = Path(open_run.item.folder(CHECKPOINT))
     write_part(folder, identity(7), 0, 7, beside=(0,))
     publish_all(folder)
     assert len(waiting_parts(folder)) == 1
-    assert ShardedRun(folder, run.run.opening, run.setup).place is not None
+    assert ShardedRun(folder, open_run.run.opening, open_run.setup).place is not None
     assert len(told) == 1
     assert "could not be asked: no agent" in told[0]
 
 
-def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(run: Any) -> None:
-    folder = Path(run.item.folder(CHECKPOINT))
+def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(open_run: Any) -> None:
+    folder = Path(open_run.item.folder(CHECKPOINT))
     word = folder / PARTS_FOLDER / "here-x"
-    made = PlaceMeeting(rank_group(), None, None, run.setup)
-    told = Told(Place(folder, run.run.opening.run, 1), run.run.opening, "another", word.name)
+    made = PlaceMeeting(rank_group(), None, None, open_run.setup)
+    told = Told(Place(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", word.name)
 
     def leave() -> None:
         word.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +52,11 @@ def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(run: Any) -> None
     late.join()
 
 
-def test_machines_may_have_own_disks_at_one_path(run: Any) -> None:
-    folder = Path(run.item.folder(CHECKPOINT))
-    made = PlaceMeeting(rank_group(), None, None, run.setup)
-    told = Told(Place(folder, run.run.opening.run, 1), run.run.opening, "another", "here-x")
-    shutil.rmtree(run.item.folder(HYPARAMETER))  # as where another machine has the main process
+def test_machines_may_have_own_disks_at_one_path(open_run: Any) -> None:
+    folder = Path(open_run.item.folder(CHECKPOINT))
+    made = PlaceMeeting(rank_group(), None, None, open_run.setup)
+    told = Told(Place(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", "here-x")
+    shutil.rmtree(open_run.item.folder(HYPARAMETER))  # as where another machine has the main process
     where, answer = made._look(told)
     assert (where, answer.problem) == (folder, "")
     assert answer.word != told.word

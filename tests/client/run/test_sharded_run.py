@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def test_a_fetch_that_cannot_be_asked_for_is_an_answer_for_the_others(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+    open_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLA_FETCH_TIMEOUT_S", "10m")
-    folder = Path(run.item.folder(CHECKPOINT))
-    made = ShardedRun(folder, run.run.opening, run.setup)
+    folder = Path(open_run.item.folder(CHECKPOINT))
+    made = ShardedRun(folder, open_run.run.opening, open_run.setup)
     found = Found(7, folder / "checkpoint_7.dcp", "", 7, pruned=True)
     assert "RLA_FETCH_TIMEOUT_S must be a number" in made._bring(found, folder / "checkpoint_7.dcp")
