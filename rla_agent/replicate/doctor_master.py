@@ -16,7 +16,9 @@ from rla_agent.model.problem import Finding
 from rla_agent.replicate import targets
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.backend.sftp import HARDLINK, POSIX_RENAME, STATVFS, SftpSession
+from rla_agent.replicate.backend.sftp import SftpSession
+from rla_agent.replicate.backend.sftp_batch import HARDLINK
+from rla_agent.replicate.backend.sftp_calls import POSIX_RENAME, STATVFS
 from rla_agent.replicate.backend.ssh_connection import open_sftp, open_transport
 from rla_agent.replicate.backend.ssh_login import Login, resolve_login
 from rla_agent.replicate.backend.target import Session

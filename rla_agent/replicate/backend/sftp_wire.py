@@ -70,6 +70,7 @@ READ_FLAG: Final = 1
 WRITE_FLAG: Final = 2
 CREATE_FLAG: Final = 8
 EXCLUSIVE_FLAG: Final = 32
+NEW_FILE: Final = WRITE_FLAG | CREATE_FLAG | EXCLUSIVE_FLAG
 
 MAX_PACKET_BYTES: Final = 1 << 20  # OpenSSH sends at most 256 KiB; more is not SFTP
 SAFE_WRITE_BYTES: Final = 32 << 10  # every server takes this much in one request

@@ -142,7 +142,7 @@ def test_a_server_that_syncs_only_what_is_open_for_writing(
     really = beside.wait_long
     monkeypatch.setattr(beside, "wait_long", lambda *args: (really(*args), refused)[1])
     with monkeypatch.context() as patched:
-        patched.setattr(session, "_named", lambda _: True)  # on that channel perhaps
+        patched.setattr(session._channels, "sync_folders", set)  # on that channel perhaps
         assert send_large(session, root) == []
 
 
