@@ -34,16 +34,15 @@ from rla_agent.model.problem import problem
 from rla_agent.model.rate_meter import RateMeter
 from rla_agent.model.records import Position
 from rla_agent.model.status import ENDED_SHOWN, Facts, build_status
-from rla_agent.outputs.lanes import Disk, disk_of
+from rla_agent.outputs.file_system_lanes import Disk, disk_of
 from rla_agent.pipeline.flush import NOTHING, Flush
 from rla_agent.pipeline.open_stream import Adopt
 from rla_agent.pipeline.quarantine import Quarantine
 from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.spool_watch import SpoolWatch
-from rla_agent.pipeline.sweep import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
+from rla_agent.pipeline.stream_cleanup import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.volume import Hint, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
-from rla_agent.sampling.sampler import ResourceSampler
 from rla_agent.service import agent_lock, process_setup
 from rla_agent.service.notifier import Notifier
 from rla_agent.sockets import Sockets
@@ -51,6 +50,7 @@ from rla_agent.store.agent_db import AgentDatabase
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.settings import InForce, settings_in_force
 from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_replace
+from rla_agent.system_metrics.sampler import ResourceSampler
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE, tight_limits
 from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError

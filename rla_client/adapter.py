@@ -29,9 +29,9 @@ from rla_client.run.parameters.hyper_params import HyperParams
 from rla_client.run.parameters.telling_names import telling_names
 from rla_client.run.record.scalar_rows import scalar_rows
 from rla_client.run_handle import OpenRun
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.scope import Scope
+from rla_client.stream.run_scope import Scope
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from rla_client.manager import ExpManager, current_data, exp_manager, open_besid
 from rla_client.run.configure import names_code
 from rla_client.run.current_logger import warn
 from rla_client.run.parameters.config_objects import to_parameters
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run_handle import OpenRun
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -13,7 +13,7 @@ from rla_client.manager import current_data, exp_manager, open_beside
 from rla_client.run.close import entered
 from rla_client.run.environment import disabled
 from rla_client.run_handle import OpenRun
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 
 if TYPE_CHECKING:
     from rla_client.run.run_data import RunData

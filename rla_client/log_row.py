@@ -8,7 +8,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.run.close import end_given_up
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.stream.clock import TimeStep, time_step_holder
 from rla_client.stream.values import MAX_DEPTH
 

@@ -24,11 +24,11 @@ from rla_client.run.current_logger import set_current as set_current  # noqa: PL
 from rla_client.run.failure import ending
 from rla_client.run.flushing import flush_current
 from rla_client.run.plain_run import check_sinks, default_folder, open_plain_run
-from rla_client.run.record.row import Exclude, Row, check_prefix
+from rla_client.run.record.excluded_sinks import Exclude, Row, check_prefix
 from rla_client.run.record.run_logger import BACKUP, DEBUG, DISABLED, ERROR, INFO, WARN, Logger
 from rla_client.run.record.time_tracker import ProfileKV, log_time_tracker, open_time_tracker, profile
 from rla_client.run.run import Run
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 from rla_client.stream.clock import TimeStep, clock, time_step_holder
 from rla_client.stream.values import MAX_INT_BITS
 
@@ -49,7 +49,9 @@ __all__ = [
 ]
 # fmt: on
 
-_plain_run: scope.Part[Run | None] = scope.Part(lambda: None)  # opened by `configure`, closed by `reset`
+_plain_run: run_scope.Part[Run | None] = run_scope.Part(
+    lambda: None
+)  # opened by `configure`, closed by `reset`
 
 
 def _take_current(logger: Logger | None) -> None:
@@ -237,7 +239,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
         ArgumentError: an unknown output, a folder that cannot be made, or two outputs in one file.
     """
     del framework
-    place = scope.room()
+    place = run_scope.room()
     former = _plain_run.of(place)
     _plain_run.put(None, place)
     if former is not None and former.logger is get_current():
@@ -260,13 +262,13 @@ def scoped_configure(
 
     The arguments and errors are those of `configure`; what the block raises goes through.
     """
-    place, former = scope.room(), get_current()
+    place, former = run_scope.room(), get_current()
     former_run = _plain_run.of(place)
     _plain_run.put(None, place)
     state, reason = "finished", ""
     try:
         configure(dir, format_strs, comm, file_names=file_names)
-        place = scope.current()
+        place = run_scope.current()
         yield
     except BaseException as error:
         state, reason = ending(error)
@@ -281,7 +283,7 @@ def scoped_configure(
 
 def reset() -> None:
     """Close the current plain logger and go back to the one that only prints."""
-    here = scope.current()
+    here = run_scope.current()
     run = _plain_run.of(here)
     _plain_run.put(None, here)
     if run is not None:

@@ -43,7 +43,7 @@ from rla_client.run.run_data import RunData
 from rla_client.run.state.custom_data import register_custom_type
 from rla_client.run.state.custom_values import CustomDataMode
 from rla_client.run.state.run_archive import archive_content, save_archive
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 from rla_client.stream.clock import TimeStep, TimeStepHolder, time_step_holder
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
     from rla_client.checkpoint.sharded_save import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode
-    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
-    from rla_client.run.record.row import Row
+    from rla_client.contract.sharded_checkpoint.status import ShardedStatus
+    from rla_client.run.record.excluded_sinks import Row
     from rla_client.run.resume.find_run import FoundRun
     from rla_client.run.run import Run
 
@@ -82,7 +82,7 @@ class ExpManager(RunAttributes):
 
     def active(self) -> AbstractContextManager[None]:
         """For the length of a `with` block, what this thread logs is part of this run."""
-        return scope.inside(self._data.scope)
+        return run_scope.inside(self._data.scope)
 
     def _configuring(self) -> AbstractContextManager[None]:
         """Around `configure`."""
@@ -806,8 +806,8 @@ class _Current(ExpManager):
 
     @contextmanager
     def _configuring(self) -> Iterator[None]:
-        with scope.opening():
-            if not scope.current().is_free():
+        with run_scope.opening():
+            if not run_scope.current().is_free():
                 following = current_data().successor()
                 current_data.put(following, following.scope)
                 following.enter()
@@ -817,7 +817,7 @@ class _Current(ExpManager):
 
     def _open(self, *, all_ranks: bool, opens: Callable[[RunData], None] | None = None) -> None:
         data = current_data()
-        if data.is_held or data.next_setup is not None or not scope.current().is_free():
+        if data.is_held or data.next_setup is not None or not run_scope.current().is_free():
             open_beside(data, data.successor(), all_ranks=all_ranks, opens=opens)
         elif opens is None:
             open_run(data, all_ranks=all_ranks)
@@ -833,7 +833,7 @@ class _Current(ExpManager):
             give_way(former)
 
 
-current_data: scope.Part[RunData] = scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
+current_data: run_scope.Part[RunData] = run_scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
 
 
 def open_beside(

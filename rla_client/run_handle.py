@@ -12,7 +12,7 @@ from rla_client.log_row import log, log_samples
 from rla_client.manager import ExpManager
 from rla_client.run.close import give_up
 from rla_client.run.failure import ending
-from rla_client.run.record.row import Exclude, Row
+from rla_client.run.record.excluded_sinks import Exclude, Row
 from rla_client.stream.clock import TimeStep
 
 if TYPE_CHECKING:

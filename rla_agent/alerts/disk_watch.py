@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from rla_agent.outputs.lanes import Disk, Lanes, disk_of
+from rla_agent.outputs.file_system_lanes import Disk, Lanes, disk_of
 
 DISK_LOOK_S = 10.0
 

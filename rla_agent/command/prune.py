@@ -19,7 +19,7 @@ import typer
 
 from rla_agent.command.group import app
 from rla_agent.command.master_session import EXIT_STAYED, session_failures
-from rla_agent.replicate import registry, scope, targets
+from rla_agent.replicate import registry, replicated_scope, targets
 from rla_agent.replicate.prune.prune_plan import MAX_AT_ONCE, PrunePlan, Rules
 from rla_agent.replicate.prune.pruner import Done, Pruner
 from rla_agent.replicate.prune.retention import rules_of
@@ -139,7 +139,7 @@ def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iter
         if wanted is not None and os.path.realpath(entry.data_root) != wanted:
             continue
         config = load_config(entry.config)
-        if scope.wanted(entry, config):
+        if replicated_scope.wanted(entry, config):
             target = targets.target(config, registry.folder(state))
             if asked is None and not config.agent.retention:
                 known = "--older-than 30d, --max 200G or --free 100G (or set AGENT.retention)"

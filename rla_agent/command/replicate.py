@@ -13,7 +13,7 @@ import typer
 from rla_agent.command.group import app
 from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.options import ProjectOption
-from rla_agent.replicate import fleet, markers, registry, scope, status_text, targets
+from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status_text, targets
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.status import replication_status
 from rla_client.config.schema import load_config
@@ -62,7 +62,7 @@ def _announce(state: Path, folders: Sequence[Path] = ()) -> None:
 )
 def pause() -> None:
     """Send nothing until `resume`."""
-    markers.pause(find_places().state)
+    command_markers.pause(find_places().state)
 
 
 @replicate_app.command(
@@ -71,7 +71,7 @@ def pause() -> None:
 )
 def resume() -> None:
     """Resume sending."""
-    markers.resume(find_places().state)
+    command_markers.resume(find_places().state)
 
 
 @replicate_app.command(
@@ -85,7 +85,7 @@ def retry() -> None:
 
 def try_again(state: Path) -> None:
     """Have the worker try what is parked or blocked again."""
-    markers.ask_retry(state)
+    command_markers.ask_retry(state)
     _announce(state)  # it reads the marker then
 
 
@@ -133,6 +133,6 @@ def add(data_root: Path, config: ProjectOption = Path("rla_config.yaml")) -> Non
     with target_failures():
         loaded = load_config(config)
         entry = registry.add(find_places().state, data_root, config)
-        if not scope.wanted(entry, loaded):
+        if not replicated_scope.wanted(entry, loaded):
             typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server (or bucket)", err=True)
     typer.echo(f"{entry.data_root} is replicated while the agent runs; see: rla-agent replicate status")

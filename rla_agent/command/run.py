@@ -68,7 +68,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     ] = "",
 ) -> None:
     """Run a command with an agent of its own, for batch jobs and containers."""
-    from rla_agent.command.job.run_command import run_command  # noqa: PLC0415 - only here
+    from rla_agent.command.wrapped_command.run_command import run_command  # noqa: PLC0415 - only here
 
     settings = settings_of(config)
     code = run_command(

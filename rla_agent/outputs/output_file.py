@@ -24,7 +24,7 @@ from itertools import count
 from typing import Any
 
 from rla_agent.model.records import Batch, Position
-from rla_agent.model.states import OutputEvent, OutputState, after
+from rla_agent.model.stream_states import OutputEvent, OutputState, after
 from rla_agent.outputs.csv_encoder import CsvEncoder, size_by_header
 from rla_agent.outputs.encoder import Encoder, WholePart
 from rla_agent.outputs.file_content import FileContent, read_chunks

@@ -26,7 +26,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rla_agent.model.states import OutputEvent, OutputState, StreamEvent
+from rla_agent.model.stream_states import OutputEvent, OutputState, StreamEvent
 from rla_agent.outputs.csv_encoder import CsvEncoder, new_columns, widened
 from rla_agent.outputs.file_content import read_chunks
 from rla_agent.outputs.open_files import OpenFiles

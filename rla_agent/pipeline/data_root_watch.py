@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 
 from rla_agent.jobs.job_queue import JobContext
-from rla_agent.model.states import OutputState, StreamEvent, StreamState
+from rla_agent.model.stream_states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.csv_widening import Widener

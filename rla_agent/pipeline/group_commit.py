@@ -22,7 +22,7 @@ import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from rla_agent.model.states import OutputState, StreamEvent
+from rla_agent.model.stream_states import OutputState, StreamEvent
 from rla_agent.outputs.data_roots import root_is_away
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.model.records import Position
-from rla_agent.model.states import StreamEvent
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.data_roots import item_is_there
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output

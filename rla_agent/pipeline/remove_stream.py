@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.model.states import StreamEvent
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, Changes

@@ -30,7 +30,7 @@ from rla_agent.model.records import (
     clipped_batch,
     cut_at_jobs,
 )
-from rla_agent.model.states import WAITING, StreamEvent, StreamState, after
+from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.formats import make_outputs
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import MARKS_FIELD, Output

@@ -32,7 +32,7 @@ from rla_agent.jobs.runners import KINDS
 from rla_agent.model.fault_log import FaultLog
 from rla_agent.model.records import Position
 from rla_agent.model.run_record import RunRecord
-from rla_agent.model.states import OutputState, StreamEvent
+from rla_agent.model.stream_states import OutputState, StreamEvent
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.csv_widening import Widener
 from rla_agent.pipeline.data_root_watch import job_context, look_for_item, root_is_back
@@ -50,8 +50,8 @@ from rla_agent.pipeline.open_stream import (
 from rla_agent.pipeline.remove_stream import discard_stream, remove_durably
 from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.stream_cleanup import sweep_after, sweep_fork_copies
 from rla_agent.pipeline.stream_order import waits_behind
-from rla_agent.pipeline.sweep import sweep_after, sweep_fork_copies
 from rla_agent.pipeline.writer_ends import WriterEnds
 from rla_agent.store.agent_db import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig

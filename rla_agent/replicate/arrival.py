@@ -11,12 +11,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from rla_agent.replicate import registry, scope, targets
+from rla_agent.replicate import registry, replicated_scope, targets
 from rla_agent.replicate.ledger import database_number, folder_states
 from rla_agent.replicate.ledger_rows import CLEAN
 from rla_agent.replicate.ledger_schema import STEPS, ledger_path
+from rla_agent.replicate.worker.read_faults import ScanError
 from rla_agent.replicate.worker.scan import Folder, Scanner
-from rla_agent.replicate.worker.unread import ScanError
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 
@@ -42,10 +42,10 @@ def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigRea
         config = reading.config
         if config is None:
             return None
-        if not scope.wanted(entry, config):
+        if not replicated_scope.wanted(entry, config):
             continue
         name = targets.target(config, state / "replicate").name
-        scanner = Scanner(os.fsencode(entry.data_root), scope.scope(entry, config, host))
+        scanner = Scanner(os.fsencode(entry.data_root), replicated_scope.scope(entry, config, host))
         if not _all_there(ledger_path(state), scanner, item, name):
             return False
         found = True

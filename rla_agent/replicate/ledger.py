@@ -40,10 +40,10 @@ from rla_agent.replicate.ledger_rows import (
     record_of,
 )
 from rla_agent.replicate.ledger_schema import OF_MOVED, open_ledger
-from rla_client.contract.checkpoint.prune_notes import PrunedFile
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
 from rla_client.contract.errors import RlaError
+from rla_client.contract.item.prune_notes import PrunedFile
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
 
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
 CONFIRM_S: Final = 300.0  # a kernel writes what is dirty within half a minute, a disk what is in its cache

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from rla_agent.replicate import markers, registry
+from rla_agent.replicate import command_markers, registry
 from rla_agent.replicate.ledger_schema import STEPS, ledger_path
 from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 
@@ -35,7 +35,7 @@ def replication_status(state: Path) -> dict[str, Any]:
     """
     status: dict[str, Any] = {
         "running": False,
-        "paused": markers.paused(state),
+        "paused": command_markers.paused(state),
         "targets": [],
         "parked": [],
         "parked_files": 0,

@@ -32,11 +32,11 @@ from rla_agent.replicate.worker.source_file import (
     folder_copy_mode,
     local_state,
 )
-from rla_client.contract.checkpoint.sharded_files import folder_name
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT
 from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.sharded_checkpoint.files import folder_name
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 if TYPE_CHECKING:
     import sqlite3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rla_agent.service.lock_holder import describe_holder, read_holder
+from rla_client.contract.agent.agent_connection import ask
 from rla_client.contract.agent.agent_process import agent_alive
-from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION

@@ -35,10 +35,10 @@ from rla_agent.store.sqlite import open_or_replace
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places, is_of_this_machine, other_states
-from rla_client.contract.checkpoint.provenance import MARKED_KINDS, mark_foreign
 from rla_client.contract.errors import AgentRunningError, ArgumentError, RlaError
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.filesystem.trusted_paths import check_entries, make_private
+from rla_client.contract.item.foreign_mark import MARKED_KINDS, mark_foreign
 from rla_client.contract.job.media_job import JOB_FIGURE
 from rla_client.contract.layout import ARCHIVE_TESTER, CONSOLE, DEFAULT_LOG_TYPES, OUTPUT_NAMES, item_path
 from rla_client.contract.run_index import RunIndex

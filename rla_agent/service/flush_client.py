@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from rla_agent.model.records import Position
+from rla_client.contract.agent.agent_connection import Dealer
 from rla_client.contract.agent.agent_process import agent_alive
-from rla_client.contract.agent.dealer import Dealer
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.spool.protocol import MessageKind, decode_message, encode_message

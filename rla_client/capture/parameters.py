@@ -12,7 +12,7 @@ from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from rla_client.capture.hooks.gathered import Source
+    from rla_client.capture.hooks.seen_parameters import Source
 
 MAX_TRACKED = 6
 MAX_TRACKED_CHARS = 60  # of a value in the run's index

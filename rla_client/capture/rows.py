@@ -13,7 +13,7 @@ from rla_client.contract.layout import PRINTED
 from rla_client.run.record.scalar_rows import ScalarRows
 
 if TYPE_CHECKING:
-    from rla_client.run.record.row import Row
+    from rla_client.run.record.excluded_sinks import Row
     from rla_client.run.record.run_logger import Logger
 
 _FLOAT = struct.Struct("<f")

@@ -16,11 +16,11 @@ from torch.distributed.checkpoint.metadata import Metadata
 
 from rla_client.checkpoint.dcp_metadata import MAX_METADATA_BYTES, read_metadata
 from rla_client.checkpoint.loading import load_file
-from rla_client.contract.checkpoint.sharded_files import METADATA
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_records import Whole
 from rla_client.contract.errors import NoCheckpointError, RlaError
 from rla_client.contract.filesystem.plain_files import read_small
+from rla_client.contract.sharded_checkpoint.files import METADATA
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.records import Whole
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import ReadItem

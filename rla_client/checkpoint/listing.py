@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
-from rla_client.contract.checkpoint.prune_notes import noted_names
 from rla_client.contract.errors import NoCheckpointError
+from rla_client.contract.item.prune_notes import noted_names
 
 
 def list_checkpoints(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.checkpoint.numpy_marks import as_numpy
 from rla_client.checkpoint.pickle_trust import checkpoint_problem
 from rla_client.checkpoint.pickling import capture_generally
-from rla_client.checkpoint.shards import names_shards, not_whole
+from rla_client.checkpoint.refused_shards import names_shards, not_whole
 from rla_client.checkpoint.torch_names import torch_module, torch_names
 from rla_client.contract.errors import (
     BrokenFileError,

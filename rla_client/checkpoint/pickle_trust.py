@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rla_client.contract.checkpoint.provenance import is_foreign
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.filesystem import trusted_paths
+from rla_client.contract.item.foreign_mark import is_foreign
 
 
 def checkpoint_problem(path: Path, run: str) -> str | None:

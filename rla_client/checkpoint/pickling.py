@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rla_client.checkpoint.numpy_marks import ARRAY, NUMPY_MARK, SCALAR
-from rla_client.checkpoint.shards import refuse_shard, sharded_types
+from rla_client.checkpoint.refused_shards import refuse_shard, sharded_types
 from rla_client.checkpoint.storage_table import Captured, StorageReference, Table, is_foreign_error
 from rla_client.checkpoint.torch_names import torch_names
 from rla_client.contract.errors import ArgumentError

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rla_client.checkpoint.shard_plan import LocalPlan
-from rla_client.contract.checkpoint.sharded_files import layout_file, plan_note_name
-from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, parts_of
-from rla_client.contract.checkpoint.sharded_records import PlanNote
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import layout_file, plan_note_name
+from rla_client.contract.sharded_checkpoint.folder import UNREADABLE, parts_of
+from rla_client.contract.sharded_checkpoint.records import PlanNote
 
 MAX_BYTES: Final = 256 << 20  # of a note or a description
 LOOK_S: Final = 0.02

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from rla_client.checkpoint.shard_capture import records
 from rla_client.checkpoint.shard_plan import Piece, Placed
 from rla_client.checkpoint.torch_names import torch_module
-from rla_client.contract.checkpoint.sharded_records import KeptFile
 from rla_client.contract.checkpoint.torch_zip import TorchZip
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.process.descriptors import open_high
+from rla_client.contract.sharded_checkpoint.records import KeptFile
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # for annotations alone, from 3.12 on

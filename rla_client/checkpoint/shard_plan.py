@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
-from rla_client.contract.checkpoint.sharded_files import shard_name
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.job.arena_layout import ALIGNMENT
+from rla_client.contract.sharded_checkpoint.files import shard_name
 
 HASH_CHARS: Final = 32
 PathPart = str | int

@@ -14,12 +14,12 @@ from typing import Any
 from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import RankGroup
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, rank_file_name
-from rla_client.contract.checkpoint.sharded_folder import read_whole, receipts_in
-from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_records import Whole
-from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import ArgumentError, FetchError, NotOnMasterError, RlaError
+from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE, rank_file_name
+from rla_client.contract.sharded_checkpoint.folder import read_whole, receipts_in
+from rla_client.contract.sharded_checkpoint.publish import publish_all
+from rla_client.contract.sharded_checkpoint.records import Whole
+from rla_client.contract.sharded_checkpoint.status import sharded_status
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two questions to the master: each is a login
 _log = logging.getLogger("rla_client")

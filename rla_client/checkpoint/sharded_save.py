@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rla_client.contract.checkpoint.sharded_files import parts_name
-from rla_client.contract.checkpoint.sharded_publish import came_whole
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import parts_name
+from rla_client.contract.sharded_checkpoint.publish import came_whole
 
 Stage = Literal["local", "whole"]
 FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others

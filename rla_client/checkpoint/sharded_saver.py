@@ -17,8 +17,8 @@ from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateRea
 from rla_client.checkpoint.shard_plan import PieceKey
 from rla_client.checkpoint.sharded_save import Place, ShardedSave, ended_save
 from rla_client.checkpoint.sharded_writer import Job, ShardedWriter
-from rla_client.contract.checkpoint.sharded_files import folder_name, save_token
-from rla_client.contract.checkpoint.sharded_records import SaveIdentity
+from rla_client.contract.sharded_checkpoint.files import folder_name, save_token
+from rla_client.contract.sharded_checkpoint.records import SaveIdentity
 
 BUFFERS: Final = 2  # copies of the state that may wait for the disk
 BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is left out

@@ -27,7 +27,11 @@ from rla_client.checkpoint.shard_file import write_kept, write_shard
 from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
 from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, Place, ShardedSave
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import (
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
@@ -39,18 +43,14 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_folder import UNREADABLE, read_fence
-from rla_client.contract.checkpoint.sharded_publish import came_whole, publish
-from rla_client.contract.checkpoint.sharded_records import KeptFile, PlanNote, Receipt, SaveIdentity
-from rla_client.contract.checkpoint.sharded_retention import (
+from rla_client.contract.sharded_checkpoint.folder import UNREADABLE, read_fence
+from rla_client.contract.sharded_checkpoint.publish import came_whole, publish
+from rla_client.contract.sharded_checkpoint.records import KeptFile, PlanNote, Receipt, SaveIdentity
+from rla_client.contract.sharded_checkpoint.retention import (
     remove_overtaken,
     remove_superseded_sharded,
     remove_unused_layouts,
 )
-from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
-from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.stream.rare_warnings import warn_rarely
 
 PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from rla_client.contract.checkpoint.prune_notes import pruned_below
+from rla_client.contract.item.prune_notes import pruned_below
 from rla_client.contract.layout import DEFAULT_LOG_TYPES, PRUNABLE
 from rla_client.database.changes.trash import trash_entries
 from rla_client.database.lake.manifest import read_parts

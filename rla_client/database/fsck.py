@@ -31,11 +31,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_FILE
-from rla_client.contract.checkpoint.sharded_folder import finals_of, read_whole
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.filesystem.atomic_write import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.layout import (
@@ -49,6 +44,11 @@ from rla_client.contract.layout import (
     TIME_STEP,
 )
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.contract.sharded_checkpoint.check import shard_problems
+from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_FILE
+from rla_client.contract.sharded_checkpoint.folder import finals_of, read_whole
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
+from rla_client.contract.sharded_checkpoint.status import sharded_status
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.database.changes.live_runs import live_runs
 from rla_client.database.curves.csv_tail import quoted_lines, read_tail

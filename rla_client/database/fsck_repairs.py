@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rla_client.contract.checkpoint.sharded_publish import publish
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import open_plain, read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import ARCHIVE_TESTER, TIME_STEP
+from rla_client.contract.sharded_checkpoint.publish import publish
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.trash import move_to_trash
 from rla_client.database.curves.csv_tail import read_tail

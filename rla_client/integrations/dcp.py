@@ -30,7 +30,11 @@ from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import rank_group
 from rla_client.checkpoint.sharded_loading import Found, find_whole, was_written_here
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
+from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
+from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import (
     METADATA,
     OWN_FOLDER,
     WHOLE_FILE,
@@ -39,14 +43,10 @@ from rla_client.contract.checkpoint.sharded_files import (
     receipt_name,
     save_token,
 )
-from rla_client.contract.checkpoint.sharded_publish import publish
-from rla_client.contract.checkpoint.sharded_records import KeptFile, Receipt, SaveIdentity
-from rla_client.contract.checkpoint.sharded_removal import remove
-from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
-from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
-from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
-from rla_client.contract.filesystem.safe_paths import held_folder
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.publish import publish
+from rla_client.contract.sharded_checkpoint.records import KeptFile, Receipt, SaveIdentity
+from rla_client.contract.sharded_checkpoint.removal import remove
+from rla_client.contract.sharded_checkpoint.retention import remove_superseded_sharded
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import warn
 

@@ -33,7 +33,7 @@ from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
 from rla_client.run.resume.resume_in_place import go_on
 from rla_client.run.run import Run
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:

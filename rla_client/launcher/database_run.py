@@ -16,7 +16,7 @@ from rla_client.launcher.wanted_call import Relaunch
 from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run.item import Item
 from rla_client.run.rank_meeting import publish
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.run import Run
 
 ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.job.arena_layout import ARENA_FOLDER
 from rla_client.media.job_outbox import JobOutbox
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,13 +53,13 @@ class _State:
     slots: PixelSender | None = None
 
 
-recording_state = scope.Part(_State)
+recording_state = run_scope.Part(_State)
 _expects_videos = False  # in this process
 
 
-def bind(target: RecordingTarget | None, where: scope.Scope | None = None) -> None:
+def bind(target: RecordingTarget | None, where: run_scope.Scope | None = None) -> None:
     """Say which run the recorders belong to; called when a run is opened and closed, in its scope."""
-    state = recording_state.of(where or scope.current())
+    state = recording_state.of(where or run_scope.current())
     state.target = target
     state.bound_at = time.monotonic()
     state.warned = set()

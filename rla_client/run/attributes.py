@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rla_client.config.schema import Config
     from rla_client.run.configure import ResumeMode, RunSetup
-    from rla_client.run.record.row import Row
+    from rla_client.run.record.excluded_sinks import Row
     from rla_client.run.run import Run
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from rla_client.run.current_logger import drop_current
 from rla_client.run.run_data import RunData
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 
 
 @contextmanager

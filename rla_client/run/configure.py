@@ -23,7 +23,7 @@ from rla_client.contract.safe_names import check_table_name
 from rla_client.contract.text.spelling import near
 from rla_client.run.current_logger import backup, get_current, warn
 from rla_client.run.describe import check_path
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import BACKUP
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.param_values import name_of, plain_hyper_param

@@ -20,7 +20,7 @@ from rla_client.run.describe import worker_opening
 from rla_client.run.environment import RUN_VARIABLE, disabled
 from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import BACKUP, INFO, WARN, Logger, shown_text
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 
@@ -59,7 +59,7 @@ _DEFAULT.reminder = (
     "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
     "or exp_manager.configure(...) and exp_manager.log_files_gen()"
 )
-current_logger = scope.Part(lambda: _DEFAULT)
+current_logger = run_scope.Part(lambda: _DEFAULT)
 _one: Logger | None = _DEFAULT  # of all threads; None: each has its own
 copies: list[Callable[[Logger | None], None]] = []  # who keeps a copy of it is told of each change
 _told_workers = ""
@@ -75,40 +75,42 @@ def get_current_of_all() -> Logger | None:
     return _one
 
 
-def set_current(logger: Logger | None, place: scope.Scope | None = None) -> Logger:
+def set_current(logger: Logger | None, place: run_scope.Scope | None = None) -> Logger:
     """Make `logger` (None: the one that only prints) the current one; returns the former.
 
     Args:
         logger: of the run.
         place: its scope; default this thread's, or a new one of its own where another thread's run is open.
     """
-    here = scope.current()
+    here = run_scope.current()
     former = current_logger.of(here)
     if logger is None or logger is _DEFAULT:
         drop_current(former, here)
-    elif place is None and here is not scope.process() and logger is current_logger.of(scope.process()):
+    elif (
+        place is None and here is not run_scope.process() and logger is current_logger.of(run_scope.process())
+    ):
         drop_current(former, here)
-        scope.forget_own()
+        run_scope.forget_own()
     elif place is not None or logger is not former:
-        place = place or scope.room()
-        scope.take(place)
+        place = place or run_scope.room()
+        run_scope.take(place)
         current_logger.put(logger, place)
     return former
 
 
-def drop_current(logger: Logger, where: scope.Scope) -> None:
+def drop_current(logger: Logger, where: run_scope.Scope) -> None:
     """A logger is not the current one of a scope any more, if it was."""
     if current_logger.of(where) is logger:
         current_logger.put(_DEFAULT, where)
-        scope.retire(where)
+        run_scope.retire(where)
 
 
-def _take_current(one: scope.Scope | None) -> None:
+def _take_current(one: run_scope.Scope | None) -> None:
     global _one, _told_workers  # noqa: PLW0603 - copies of what the scopes have
     _one = None if one is None else current_logger.of(one)
     for take in copies:
         take(_one)
-    for_workers = current_logger.of(scope.process()).for_workers
+    for_workers = current_logger.of(run_scope.process()).for_workers
     told = os.environ.get(RUN_VARIABLE, "")
     if for_workers and told != for_workers:
         os.environ[RUN_VARIABLE] = _told_workers = for_workers
@@ -117,7 +119,7 @@ def _take_current(one: scope.Scope | None) -> None:
 
 
 def _tell_guess() -> None:
-    current_logger.of(scope.process()).log(
+    current_logger.of(run_scope.process()).log(
         f"[WARN] the thread {threading.current_thread().name!r} has opened no run, and several are open: "
         "what it logs is part of this one. For another one, use what rla_client.init() gave: run.log(...), "
         "or `with run.active():` around the calls (shown once)",
@@ -125,11 +127,11 @@ def _tell_guess() -> None:
     )
 
 
-scope.guesses.append(_tell_guess)
-scope.changes.append(_take_current)
+run_scope.guesses.append(_tell_guess)
+run_scope.changes.append(_take_current)
 if (_joined := joined_logger()) is not None:
-    scope.process().used = True
-    current_logger.put(_joined, scope.process())
+    run_scope.process().used = True
+    current_logger.put(_joined, run_scope.process())
 
 
 def info(*args: object) -> None:

@@ -20,8 +20,8 @@ from rla_client.run.current_logger import warn
 from rla_client.run.describe import address_of, make_opening, worker_opening
 from rla_client.run.item import Item
 from rla_client.run.parameters.run_parameters import add_hyper_param
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.rank_mean import Comm
-from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
 from rla_client.run.run_data import RunData

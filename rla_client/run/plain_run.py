@@ -12,8 +12,8 @@ from rla_client.run.describe import check_path, make_opening
 from rla_client.run.environment import disabled
 from rla_client.run.open_stream import open_stream
 from rla_client.run.rank_variables import rank
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.rank_mean import Comm
-from rla_client.run.record.row import Row
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
 from rla_client.run.temporary_item import TemporaryItem

@@ -101,7 +101,7 @@ class Run:
             return True
         if not outbox.flush(timeout, media=True):
             return False
-        from rla_client.contract.agent.dealer import ask  # noqa: PLC0415 - not at import of the package
+        from rla_client.contract.agent.agent_connection import ask  # noqa: PLC0415 - not at import of the package
 
         header = {"root": opening.root, "item": f"{opening.table}/{opening.index}"}
         while True:

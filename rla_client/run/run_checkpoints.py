@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rla_client.checkpoint.saver import CheckpointSaver
     from rla_client.checkpoint.sharded_save import ShardedSave
     from rla_client.contract.checkpoint.checkpoint_retention import Mode, Retention
-    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
+    from rla_client.contract.sharded_checkpoint.status import ShardedStatus
     from rla_client.run.saved_run import SavedRun
     from rla_client.run.sharded_run import ShardedRun
 
@@ -207,7 +207,7 @@ class RunCheckpoints:
         """See `ExpManager.save_sharded`."""
         if self._data.run is None:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
-        from rla_client.contract.checkpoint.sharded_files import folder_name  # noqa: PLC0415
+        from rla_client.contract.sharded_checkpoint.files import folder_name  # noqa: PLC0415
 
         step = int(self._data.clock.get_time())
         folder_name(name, step)  # refused before it is part of any path
@@ -250,7 +250,7 @@ class RunCheckpoints:
 
     def sharded_status(self, name: str | None = None) -> list[ShardedStatus]:
         """See `ExpManager.checkpoint_status`."""
-        from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: PLC0415
+        from rla_client.contract.sharded_checkpoint.status import sharded_status  # noqa: PLC0415
 
         folder = self._sharded_folder()
         if folder is None and self._sharded is not None and self._sharded.place is not None:

@@ -14,9 +14,9 @@ from rla_client.contract.layout import CHECKPOINT, CODE, HYPARAMETER, LOG, OTHER
 from rla_client.run.run import Run
 from rla_client.run.run_checkpoints import RunCheckpoints
 from rla_client.run.state.custom_values import CustomValues
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import TimeStepHolder, clock
-from rla_client.stream.scope import Scope
+from rla_client.stream.run_scope import Scope
 
 if TYPE_CHECKING:
     import tensorboardX

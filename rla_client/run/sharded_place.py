@@ -1,7 +1,7 @@
 """Place of a rank's sharded saves: rank 0's checkpoint folder, or that of a part of the run.
 
 Rank 0's process has the run; the others learn where it lies, and which opening it is. From then on its older
-saves are fenced off (`sharded_fence`). A rank that does not see rank 0's checkpoint folder saves into that of
+saves are fenced off (`fence`). A rank that does not see rank 0's checkpoint folder saves into that of
 the part which its machine has of the run (`run_part`); the master gets both. Whether two ranks have one
 folder shows by a file with a random name: paths, devices and inodes are the same on clones of one machine.
 """
@@ -19,11 +19,11 @@ from rla_client.checkpoint.rank_group import RankGroup
 from rla_client.checkpoint.sharded_save import Place
 from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
 from rla_client.contract.errors import FetchError, NoSuchRunError, RlaError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
 from rla_client.run.current_logger import warn
 from rla_client.run.run_part import part_of_told
 from rla_client.stream.fetch import SETTLE_S, settle_parts

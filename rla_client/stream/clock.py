@@ -6,7 +6,7 @@ import math
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 
 MAX_TIME = 1 << 1000  # what a float can hold, with room for sums
 MAX_LEADERS = 100  # names that a clock knows; scripts that put a number into each name have no end of them
@@ -147,10 +147,10 @@ class CurrentClock(TimeStepHolder):
 
     def __init__(self) -> None:
         self._one: TimeStepHolder | None = None  # of all threads
-        scope.changes.append(self._take)
-        self._take(scope.current())
+        run_scope.changes.append(self._take)
+        self._take(run_scope.current())
 
-    def _take(self, one: scope.Scope | None) -> None:
+    def _take(self, one: run_scope.Scope | None) -> None:
         self._one = None if one is None else clock.of(one)
 
     @property
@@ -208,5 +208,5 @@ def _number(value: object) -> int | float:
     raise ArgumentError(f"a time-step is a finite number, got {got}")
 
 
-clock = scope.Part(TimeStepHolder)
+clock = run_scope.Part(TimeStepHolder)
 time_step_holder = CurrentClock()

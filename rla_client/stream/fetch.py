@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rla_client.contract.agent.agent_connection import ask
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.agent_start import start_agent
-from rla_client.contract.agent.dealer import ask
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.sharded_folder import waiting_parts
 from rla_client.contract.errors import FETCH_KINDS, ArgumentError, FetchError
+from rla_client.contract.sharded_checkpoint.folder import waiting_parts
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s

@@ -14,10 +14,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rla_client.contract.agent.agent_connection import Dealer
 from rla_client.contract.agent.agent_environment import tight_limits
 from rla_client.contract.agent.agent_process import agent_alive, agent_record
 from rla_client.contract.agent.agent_start import start_agent
-from rla_client.contract.agent.dealer import Dealer
 from rla_client.contract.agent.places import Places
 from rla_client.contract.agent.systemd_unit import installed_unit
 from rla_client.contract.errors import RemoteProtocolError

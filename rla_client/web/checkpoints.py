@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first, save_time
-from rla_client.contract.checkpoint.prune_notes import pruned_files
-from rla_client.contract.checkpoint.sharded_files import folder_name
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_status import sharded_status
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
+from rla_client.contract.item.prune_notes import pruned_files
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
+from rla_client.contract.sharded_checkpoint.files import folder_name
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
+from rla_client.contract.sharded_checkpoint.status import sharded_status
 from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpoints
 from rla_client.database.results_by_name import stepped
 from rla_client.database.text.numbers import plain

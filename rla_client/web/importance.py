@@ -27,9 +27,9 @@ from rla_client.database.clock import clock
 from rla_client.database.compare.run_differences import differing_keys
 from rla_client.database.filter.name_completion import full_names
 from rla_client.database.records.row_view import RowView
-from rla_client.web.asked import asked_names
 from rla_client.web.curves import answer
 from rla_client.web.page_json import sent
+from rla_client.web.request_arguments import asked_names
 from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:

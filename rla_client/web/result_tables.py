@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OTHER_RESULTS
-from rla_client.web.asked import is_texts
 from rla_client.web.file_text import readable
 from rla_client.web.item_files import asked_run, item_file
 from rla_client.web.page_json import SAFE_INTEGER, sent
+from rla_client.web.request_arguments import is_texts
 from rla_client.web.run_registry import Site
 
 MAX_BYTES = 32 << 20  # of a file that are read

@@ -22,9 +22,9 @@ from rla_client.database.records.likely_metric import numeric
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
 from rla_client.database.run_parts import parts_of
-from rla_client.web.asked import is_texts
 from rla_client.web.curves import extremes
 from rla_client.web.page_json import sent
+from rla_client.web.request_arguments import is_texts
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_COLUMNS = 200  # asked for at once

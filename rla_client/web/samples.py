@@ -21,9 +21,9 @@ from rla_client.database.samples.sample_query import check_column, containing, m
 from rla_client.database.samples.sample_text import cell_text
 from rla_client.database.samples.word_diff import word_diff
 from rla_client.database.tree.chains import chain_of
-from rla_client.web.asked import number
 from rla_client.web.item_files import asked_run
 from rla_client.web.page_json import sent
+from rla_client.web.request_arguments import number
 from rla_client.web.run_registry import PageRun, Site
 
 KEPT_RUNS = 8  # whose index stays in memory

@@ -19,7 +19,7 @@ import pytest
 from support.spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
-from rla_agent.pipeline.sweep import sweep_memory
+from rla_agent.pipeline.stream_cleanup import sweep_memory
 from rla_agent.service.control_client import ask_status
 from rla_agent.service.unit_files import TEMPLATE_NAME, template
 from rla_client.config.schema import AgentConfig

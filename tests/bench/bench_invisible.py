@@ -31,7 +31,7 @@ from stage import Stage, quantiles
 from support.replication_lab import Node, Sshd
 from support.waiting import wait_until
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.registry import register
 
 WORK_S = 200e-6
@@ -104,10 +104,10 @@ def compare(stage: Stage, node: Node, server: Sshd, chosen: argparse.Namespace, 
     for _ in range(chosen.rounds):
         for name, times in found.items():
             if name == "without":
-                markers.pause(node.state)
+                command_markers.pause(node.state)
                 wait_until(lambda: at_rest(server), 60)
             else:
-                markers.resume(node.state)
+                command_markers.resume(node.state)
                 wait_until(partial(more_than, server, sent(server)), 60)
             began, before = time.monotonic(), sent(server)
             process.stdin.write(f"{chosen.seconds}\n")
@@ -157,7 +157,7 @@ def main() -> None:
             (folder / f"{number}.bin").write_bytes(block)
         node.run(state="finished")
         register(node.state, node.root, node.config)
-        markers.pause(node.state)
+        command_markers.pause(node.state)
         node.start()
         print(f"trainer on core {cores[0]}, agent, replicator and sshd on core {cores[1]}")
         with Stage("AGENT:\n  autostart: false\n") as stage:

@@ -19,7 +19,7 @@ from support.spooled import bare_opening, stop_autostart
 
 from rla_agent.jobs.outcome import JobResult as FigureResult
 from rla_agent.jobs.render_job import parse_figure, run_figure
-from rla_agent.jobs.shm_sweep import sweep_arenas
+from rla_agent.jobs.shm_cleanup import sweep_arenas
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
@@ -29,7 +29,7 @@ from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import recording_target
 from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.media.render import decorate
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 
@@ -163,13 +163,13 @@ def fresh_manager(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("pass\n")
     logging.getLogger("rla_client").disabled = True
-    scope.reset()
+    run_scope.reset()
     yield
     logging.getLogger("rla_client").disabled = False
     exp_manager.close()
     logger.reset()
     logger.get_current().forget_pending()
-    scope.reset()
+    run_scope.reset()
     os.environ.pop("RLA_RUN", None)
 
 

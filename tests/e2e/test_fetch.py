@@ -18,7 +18,7 @@ import pytest
 import yaml
 from support.replication_lab import Sshd
 
-from rla_client.contract.checkpoint.prune_notes import pruned_files
+from rla_client.contract.item.prune_notes import pruned_files
 
 NAMED_WITHIN_S = 120.0  # loading may take ten minutes where the master is slow, not where it is away
 

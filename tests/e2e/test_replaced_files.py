@@ -13,7 +13,7 @@ from support.lone import LoneStream, Side
 from support.oracle import event_records
 
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.model.states import OutputState
+from rla_agent.model.stream_states import OutputState
 from rla_agent.outputs.csv_encoder import CsvEncoder
 from rla_agent.outputs.encoder import Encoder, WholePart
 from rla_agent.outputs.json_encoder import JsonEncoder

@@ -28,8 +28,8 @@ from support.replication_lab import Sshd
 from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
-from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
+from rla_client.contract.sharded_checkpoint.check import shard_problems
+from rla_client.contract.sharded_checkpoint.folder import read_whole, waiting_parts
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -96,9 +96,9 @@ exp_manager.close()
 dist.destroy_process_group()
 """
 SAVER, WRITER = "rla_client.checkpoint.sharded_saver", "rla_client.checkpoint.sharded_writer"
-PUBLISH = "rla_client.contract.checkpoint.sharded_publish"
+PUBLISH = "rla_client.contract.sharded_checkpoint.publish"
 SEND, MASTER = "rla_agent.replicate.worker.send", "rla_agent.replicate.worker.sharded_master"
-COPY, REMOVAL = "rla_client.checkpoint.shard_capture", "rla_client.contract.checkpoint.sharded_removal"
+COPY, REMOVAL = "rla_client.checkpoint.shard_capture", "rla_client.contract.sharded_checkpoint.removal"
 RECEIPT, STEP = "shard-", f"{PUBLISH}:carry_out"
 THERE, SENDER = f"{MASTER}:_Publication._carry_out", f"{SEND}:Sender.send_all"
 RANK_POINTS: Final = (

@@ -23,8 +23,8 @@ from support.replication_lab import Sshd
 from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
-from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
+from rla_client.contract.sharded_checkpoint.check import shard_problems
+from rla_client.contract.sharded_checkpoint.folder import read_whole, waiting_parts
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -14,11 +14,11 @@ import pytest
 from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import LOCK_FILE
-from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, read_whole
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
+from rla_client.contract.sharded_checkpoint.files import LOCK_FILE
+from rla_client.contract.sharded_checkpoint.folder import finals_of, parts_of, read_whole
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "8"))
 STEPS = 40

@@ -22,8 +22,8 @@ from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa
 from rla_client.checkpoint.sharded_save import Place  # noqa: E402
 from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
-from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
-from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of  # noqa: E402
+from rla_client.contract.sharded_checkpoint.fence import raise_fence  # noqa: E402
+from rla_client.contract.sharded_checkpoint.folder import finals_of, parts_of  # noqa: E402
 
 RUN = "cd" * 16
 EVERY = int(os.environ.get("RLA_TEST_EACH_CALL", "8"))  # 1: at each one

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from rla_agent.jobs.checkpoint_job import retain, run_checkpoint  # noqa: E402
 from rla_agent.jobs.job_source import release  # noqa: E402
 from rla_agent.jobs.outcome import JobResult  # noqa: E402
-from rla_agent.jobs.shm_sweep import sweep_arenas  # noqa: E402
+from rla_agent.jobs.shm_cleanup import sweep_arenas  # noqa: E402
 from rla_client.contract.agent.places import Places  # noqa: E402
 from rla_client.contract.job.arena_layout import ARENA_FOLDER, spool_key  # noqa: E402  # noqa: E402
 from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJob  # noqa: E402  # noqa: E402

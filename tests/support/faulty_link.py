@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from support.ports import free_port
 from support.replication_lab import (
     Node,
@@ -140,12 +140,12 @@ def cut_the_link(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) 
             (node.item("tmp_data") / f"inplace{number % 3}").write_bytes(
                 random_bytes(chance.randrange(60_000), number)
             )
-        markers.ask_retry(node.state)  # a long row of cuts has a long backoff
+        command_markers.ask_retry(node.state)  # a long row of cuts has a long backoff
         time.sleep(0.05)
     assert proxy.cuts >= count
     proxy.cut_after = None
     node.run(state="finished")
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     wait_same(node, master.root, 90)
     stop.set()
     watcher.join()

@@ -20,7 +20,7 @@ import pytest
 
 import rla_agent.pipeline.batch_reader as reading_module
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.model.states import OutputState
+from rla_agent.model.stream_states import OutputState
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.csv_widening import Widener
 from rla_agent.pipeline.data_root_watch import root_is_back

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import (
     METADATA,
     OWN_FOLDER,
     STAGED_METADATA,
@@ -14,9 +15,8 @@ from rla_client.contract.checkpoint.sharded_files import (
     save_token,
     shard_name,
 )
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_records import KeptFile, Receipt, SaveIdentity
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.records import KeptFile, Receipt, SaveIdentity
 
 RUN = "ab" * 16
 

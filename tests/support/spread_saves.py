@@ -9,16 +9,16 @@ from pathlib import Path
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session, SmallFile
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook, look_all
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import (
     OWN_FOLDER,
     folder_name,
     is_only_of_the_making,
     parts_name,
     receipt_rank,
 )
-from rla_client.contract.checkpoint.sharded_publish import publish
-from rla_client.contract.checkpoint.sharded_records import SaveIdentity
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.publish import publish
+from rla_client.contract.sharded_checkpoint.records import SaveIdentity
 from support.replication_lab import ITEM
 from support.sharded_folders import parts_path, write_part
 

@@ -7,7 +7,7 @@ import typer
 from rla_agent.command.master_session import master_session, session_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ItemsArgument, KindOption, ProjectOption, read_items
-from rla_agent.replicate import markers, tombstones
+from rla_agent.replicate import command_markers, tombstones
 from rla_agent.replicate.status_text import shown_target
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
@@ -27,7 +27,7 @@ def allow(items: ItemsArgument, config: ProjectOption, kind: KindOption = None) 
         subjects = tombstones.subjects_of(read_items(items), tuple(kind) if kind else DEFAULT_LOG_TYPES)
         with master_session(config) as (name, session):
             count = tombstones.drop_tombstones(session, subjects)
-        markers.ask_retry(find_places().state)
+        command_markers.ask_retry(find_places().state)
     there = shown_target(name)
     if count:
         typer.echo(f"took {count} tombstone(s) off {there}; these runs are sent there again")

@@ -13,7 +13,7 @@ from rla_agent.command.transfer.group import transfer_app
 from rla_agent.replicate.status_text import size_text
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.prune_notes import pruned_files
+from rla_client.contract.item.prune_notes import pruned_files
 from rla_client.contract.text.command_line import examples
 
 

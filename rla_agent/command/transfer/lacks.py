@@ -18,8 +18,8 @@ from rla_agent.replicate.ledger_schema import STEPS, ledger_path
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.store.sqlite import connect_readonly
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.errors import RlaError
+from rla_client.contract.item.prune_notes import pruned_files
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.text.command_line import examples
 

@@ -11,7 +11,7 @@ import typer
 from rla_agent.command.master_session import master_session, session_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ProjectOption
-from rla_agent.replicate import markers, master_trash
+from rla_agent.replicate import command_markers, master_trash
 from rla_agent.replicate.status_text import shown_target
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import ArgumentError
@@ -45,7 +45,7 @@ def trash(
             if restore:
                 entry = master_trash.restore(session, restore)
                 typer.echo(f"restored {len(entry.moves)} item(s) on {shown_target(name)}")
-                markers.ask_retry(find_places().state)
+                command_markers.ask_retry(find_places().state)
             elif empty:
                 count = master_trash.empty(session, older_than_days * DAY_S, time.time())
                 typer.echo(f"deleted {count} entry(ies) from the trash of {shown_target(name)}")

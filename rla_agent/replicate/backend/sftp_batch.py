@@ -48,9 +48,7 @@ class SmallFileBatch:
     def __init__(self, calls: CheckedCalls, channels: SyncChannels, files: Sequence[SmallFile]) -> None:
         self._calls, self._channels, self._files = calls, channels, files
         self._results: list[RemoteStat | Exception | None] = [None] * len(files)  # None: none so far
-        self._left: dict[
-            int, RemoteStat
-        ] = {}  # by number, where not the time sent
+        self._left: dict[int, RemoteStat] = {}  # by number, where not the time sent
         self._handles: dict[int, OpenFile] = {}  # of temp files that are written
         self._synced: set[int] = set()
 

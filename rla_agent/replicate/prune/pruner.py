@@ -3,7 +3,7 @@
 1. The master's file is looked at (size and time of our last write), then read whole, and its SHA-256
    compared with the ledger's (`deep=False` leaves the reading out). What is not confirmed stays.
 2. The ledger's row goes from `CLEAN` to `PRUNED`, if it still is of the file as it lies here.
-3. A note beside the file (`rla_client.contract.checkpoint.prune_notes`) says where it is; durable.
+3. A note beside the file (`rla_client.contract.item.prune_notes`) says where it is; durable.
 4. The note must not show on the master: else its root is this very folder (NFS). Both files as in 1.
 5. The file is unlinked by `safe_unlink`, and the folder fsynced.
 
@@ -51,16 +51,16 @@ from rla_agent.replicate.prune.safe_unlink import MAX_NAME_BYTES, finish_prune, 
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.source_file import fingerprint, fingerprint_of, local_state
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, note_path, write_note
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.filesystem.safe_paths import open_root, walk_root
+from rla_client.contract.item.prune_notes import PrunedFile, drop_note, note_path, write_note
 from rla_client.contract.layout import CHECKPOINT, PRUNED_FOLDER
 from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
 LEDGER_WAIT_S: Final = 30.0

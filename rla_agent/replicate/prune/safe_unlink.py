@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Final
 
 from rla_agent.replicate.file_state import Local
-from rla_client.contract.checkpoint.prune_notes import read_note
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, claim_name
+from rla_client.contract.item.prune_notes import read_note
 
 ASIDE_PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
 _ASIDE: Final = re.compile(re.escape(ASIDE_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)

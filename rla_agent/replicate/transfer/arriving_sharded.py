@@ -12,12 +12,12 @@ from contextlib import suppress
 
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.worker import sharded_order
-from rla_client.contract.checkpoint.sharded_check import shard_problems
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
-from rla_client.contract.checkpoint.sharded_records import MAX_WHOLE_BYTES, Whole
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import ARCHIVED_TABLE
+from rla_client.contract.sharded_checkpoint.check import shard_problems
+from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.sharded_checkpoint.records import MAX_WHOLE_BYTES, Whole
 
 
 def split(path: bytes) -> tuple[bytes, bytes] | None:

@@ -21,14 +21,14 @@ from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode, make_below, tighten
-from rla_agent.replicate.transfer.room import NoRoomError, Room
+from rla_agent.replicate.transfer.local_room import NoRoomError, Room
 from rla_agent.replicate.transfer.selection import item_of_file
 from rla_agent.replicate.transfer.tally import Say
-from rla_agent.replicate.worker.plan import is_growing
+from rla_agent.replicate.worker.file_decision import is_growing
 from rla_agent.replicate.worker.source_file import EDGE_BYTES
-from rla_client.contract.checkpoint.provenance import MARKED_KINDS, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.filesystem.modes import PRIVATE_FILE, give_mode
 from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.item.foreign_mark import MARKED_KINDS, PICKLE_ENDINGS, mark_foreign
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.safe_names import check_relative
 

@@ -17,7 +17,7 @@ from typing import Any
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_sharded_back, settle_parts
 from rla_agent.replicate.transfer.fetch_run import fetch_unfinished
-from rla_agent.replicate.transfer.job_file import read_job_file
+from rla_agent.replicate.transfer.rank_zero_run import read_job_file
 from rla_client.contract.errors import FETCH_KINDS, RlaError
 
 

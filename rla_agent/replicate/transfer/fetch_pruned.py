@@ -1,6 +1,6 @@
 """Return of a pruned file from the master.
 
-The note beside it (`rla_client.contract.checkpoint.prune_notes`) says which master has it, under which name,
+The note beside it (`rla_client.contract.item.prune_notes`) says which master has it, under which name,
 and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if nothing else has it by then; then
 the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for each
@@ -27,24 +27,24 @@ from rla_agent.replicate import registry, targets
 from rla_agent.replicate.backend.target import Session, listing_or_empty
 from rla_agent.replicate.transfer.fetch_file import fill
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode
-from rla_agent.replicate.transfer.room import NoRoomError
+from rla_agent.replicate.transfer.local_room import NoRoomError
 from rla_agent.replicate.worker.sharded_master import PartLook, look_all
 from rla_agent.replicate.worker.source_file import fingerprint_of
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, drop_note, read_note, write_note
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, folder_name
-from rla_client.contract.checkpoint.sharded_finish import finish_on_master
-from rla_client.contract.checkpoint.sharded_folder import read_whole, waiting_parts
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole, pruned_parts
-from rla_client.contract.checkpoint.sharded_records import MAX_WHOLE_BYTES, Whole
 from rla_client.contract.errors import FetchError, NotOnMasterError, RemoteProtocolError, RlaError
 from rla_client.contract.filesystem.atomic_write import claim_name
 from rla_client.contract.filesystem.modes import give_mode
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
+from rla_client.contract.item.prune_notes import PrunedFile, drop_note, read_note, write_note
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.process.locks import wait_for_lock
 from rla_client.contract.safe_names import check_relative
+from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE, folder_name
+from rla_client.contract.sharded_checkpoint.finish import finish_on_master
+from rla_client.contract.sharded_checkpoint.folder import read_whole, waiting_parts
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole, pruned_parts
+from rla_client.contract.sharded_checkpoint.records import MAX_WHOLE_BYTES, Whole
 
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

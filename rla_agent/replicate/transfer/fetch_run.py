@@ -28,15 +28,13 @@ from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import NewerHereError, fetch
 from rla_agent.replicate.transfer.fetched_modes import make_below
+from rla_agent.replicate.transfer.local_room import NoRoomError, Room
 from rla_agent.replicate.transfer.remote_items import item_files
-from rla_agent.replicate.transfer.room import NoRoomError, Room
 from rla_agent.replicate.transfer.tally import Tally
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
-from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
-from rla_client.contract.checkpoint.sharded_records import MAX_WHOLE_BYTES, Whole
 from rla_client.contract.checkpoint.stamp import stamp_in
 from rla_client.contract.errors import FetchError, RemoteProtocolError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import write_atomic
@@ -45,6 +43,8 @@ from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FETCHED_MARK,
 from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.run_index import DATE_LENGTH, RunIndex
 from rla_client.contract.safe_names import check_table_name
+from rla_client.contract.sharded_checkpoint.files import FOLDER_ENDING
+from rla_client.contract.sharded_checkpoint.records import MAX_WHOLE_BYTES, Whole
 
 MAX_LOOKED_AT: Final = 20_000
 MAX_STAMPS: Final = 200  # checkpoints of a run on the master that are looked into, two reads each

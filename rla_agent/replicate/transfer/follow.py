@@ -15,7 +15,7 @@ from typing import Final
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.transfer.readers import Readers
 from rla_agent.replicate.transfer.tally import Tally
-from rla_agent.replicate.worker.health import backoff_s
+from rla_agent.replicate.worker.retry_backoff import backoff_s
 
 LONGEST_REST_S: Final = 60.0  # somebody watches
 

@@ -22,10 +22,10 @@ from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, fetch
+from rla_agent.replicate.transfer.local_room import Room
 from rla_agent.replicate.transfer.own_items import OwnItems
 from rla_agent.replicate.transfer.readers import Readers
 from rla_agent.replicate.transfer.remote_items import Lists, remote_files
-from rla_agent.replicate.transfer.room import Room
 from rla_agent.replicate.transfer.selection import ItemSelection, item_of_file
 from rla_agent.replicate.transfer.tally import Say, Tally
 from rla_client.contract.errors import UnsafeNameError

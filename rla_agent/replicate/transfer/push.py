@@ -28,7 +28,7 @@ from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.selection import ItemSelection, chosen
 from rla_agent.replicate.transfer.tally import Say, Tally
 from rla_agent.replicate.worker import sharded_order
-from rla_agent.replicate.worker.plan import SMALL_BYTES, ReplaceFile
+from rla_agent.replicate.worker.file_decision import SMALL_BYTES, ReplaceFile
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent

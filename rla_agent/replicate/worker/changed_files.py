@@ -17,15 +17,15 @@ from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, GONE, PARKED, PRUNED, Key
 from rla_agent.replicate.prune.pruner import is_pruned
-from rla_agent.replicate.worker import health, plan, sharded_order
+from rla_agent.replicate.worker import file_decision, retry_backoff, sharded_order
 from rla_agent.replicate.worker.ended_runs import EndedRuns
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
 from rla_agent.replicate.worker.master_retention import MasterRetention
+from rla_agent.replicate.worker.read_faults import ScanError
 from rla_agent.replicate.worker.scan import Folder, Scanner, item_name
 from rla_agent.replicate.worker.send_job import FolderMode
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
-from rla_agent.replicate.worker.unread import ScanError
 
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
 SCAN_SHARE: Final = 50  # at least 50 times as long as it took
@@ -93,7 +93,7 @@ class ChangedFiles:
     def _look_failed(self, error: ScanError, now: float) -> None:
         """The data root is away, or this process short of something: what is known stays, and later again."""
         self.problem, self._scan = str(error), None
-        wait = max(1.0, health.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
+        wait = max(1.0, retry_backoff.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
         self._looks_failed += 1
         self._scan_due = self._live_due = now + min(RESCAN_S, wait)
 
@@ -182,7 +182,7 @@ class ChangedFiles:
             key = Key(number, name)
             if row is not None and row[:-1] == (CLEAN, *local.version, local.size):
                 if row[-1] != local.mode and key not in self._flight.jobs:
-                    self._ledger.mark(key, self._number, plan.priority(folder.kind, 0), 0, now)
+                    self._ledger.mark(key, self._number, file_decision.priority(folder.kind, 0), 0, now)
             elif row is None or row[0] in {CLEAN, GONE, PRUNED}:
                 acked = row[5] or 0 if row and row[1] == local.ino else 0
                 self._mark(key, folder.kind, local, acked, now)
@@ -210,8 +210,8 @@ class ChangedFiles:
         if key in self._flight.jobs:
             self._flight.again.add(key)
             return
-        pending = max(0, local.size - acked) if plan.is_growing(kind, key.name) else local.size
-        self._ledger.mark(key, self._number, plan.priority(kind, pending), pending, now)
+        pending = max(0, local.size - acked) if file_decision.is_growing(kind, key.name) else local.size
+        self._ledger.mark(key, self._number, file_decision.priority(kind, pending), pending, now)
 
     def vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
         """A file is here no more; `state`: of its row."""

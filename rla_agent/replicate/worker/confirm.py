@@ -33,8 +33,8 @@ from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, sa
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import Key, Unconfirmed
-from rla_agent.replicate.worker import plan
-from rla_agent.replicate.worker.plan import SMALL_BYTES
+from rla_agent.replicate.worker import file_decision
+from rla_agent.replicate.worker.file_decision import SMALL_BYTES
 from rla_agent.replicate.worker.sharded_lost import of_whole, whole_there
 from rla_agent.replicate.worker.sharded_order import is_in_making
 from rla_agent.replicate.worker.source_file import EDGE_BYTES
@@ -238,7 +238,9 @@ class Confirmations:
                 name = file.path.decode("utf-8", "backslashreplace")
                 self._ledger.set_meta(f"lost:{name}", time.time())
             elif one.what == "missing":
-                mended += self._ledger.lost(file.key, plan.priority(file.kind, file.record.local.size))
+                mended += self._ledger.lost(
+                    file.key, file_decision.priority(file.kind, file.record.local.size)
+                )
             else:
                 mended += self._ledger.send_anew(file.key)
         for item in {file.item for file in wrong}:

@@ -20,22 +20,22 @@ from rla_agent.replicate import fleet
 from rla_agent.replicate.backend.errors import FullError
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Drop, Key, Temp, Unconfirmed
-from rla_agent.replicate.worker import health, plan, sharded_order
+from rla_agent.replicate.worker import file_decision, retry_backoff, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.changed_files import ChangedFiles
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.due_jobs import BATCH_FILES, DueJobs
-from rla_agent.replicate.worker.health import Health
+from rla_agent.replicate.worker.file_decision import ReplaceFile
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.job_results import Counters, JobResults
 from rla_agent.replicate.worker.leftovers import Leftovers
 from rla_agent.replicate.worker.link import Link, health_after
-from rla_agent.replicate.worker.plan import ReplaceFile
+from rla_agent.replicate.worker.read_faults import ScanError
+from rla_agent.replicate.worker.retry_backoff import Health
 from rla_agent.replicate.worker.scan import Scanner, item_name
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
-from rla_agent.replicate.worker.unread import ScanError
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.text.terminal_text import printable
 
@@ -133,7 +133,7 @@ class Database:
 
     def _give(self, number: int, now: float) -> None:
         urgent_only = number == 0 and self.link.connections > 1
-        prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
+        prios = (file_decision.URGENT, file_decision.SOON if urgent_only else file_decision.LAST)
         waits = urgent_only and self._flight.jobs and not self._is_held_up(now)
         syncs = () if waits else self.confirmations.take_syncs(now)
         checks = self._take_checks(number, now)
@@ -234,7 +234,7 @@ class Database:
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes
         self.ledger.drop_temps(self.number, self._leftovers.cleared(outcome.removed, now))
-        later = now if outcome.error is not None else now + health.MAX_BACKOFF_S
+        later = now if outcome.error is not None else now + retry_backoff.MAX_BACKOFF_S
         for drop in outcome.batch.drops:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)

@@ -13,13 +13,13 @@ from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, Owned
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, Drop, Due, Key
-from rla_agent.replicate.worker import pacing, plan, sharded_order
+from rla_agent.replicate.worker import file_decision, pacing, sharded_order
 from rla_agent.replicate.worker.changed_files import ChangedFiles
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
+from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode, UpToDate, Wait
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
-from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode, UpToDate, Wait
 from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_agent.replicate.worker.sharded_lost import of_whole
@@ -123,11 +123,13 @@ class DueJobs:
             return None  # the sender finds out what is the matter
         return self.ledger.twin(self.number, sha256)
 
-    def _decide(self, due: Due, full: bytes, local: Local, now: float) -> plan.Action:
-        growing = plan.is_growing(due.kind, due.key.name)
+    def _decide(self, due: Due, full: bytes, local: Local, now: float) -> file_decision.Action:
+        growing = file_decision.is_growing(due.kind, due.key.name)
         owned: Owned | None = self.committed.lookup(full) if growing else None  # outputs are of these names
-        rest = plan.OVERDUE_S if due.key in self.flight.ready else time.time() - local.mtime_ns / 1e9
-        action = plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
+        rest = file_decision.OVERDUE_S if due.key in self.flight.ready else time.time() - local.mtime_ns / 1e9
+        action = file_decision.decide(
+            local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen
+        )
         sharded = None if isinstance(action, UpToDate) else sharded_order.split(due.kind, due.path)
         if sharded is not None and not self._goes_in_order(due, *sharded):
             return Wait(sharded_order.LOOK_AGAIN_S)

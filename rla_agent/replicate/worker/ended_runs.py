@@ -12,9 +12,9 @@ from typing import Final
 from rla_agent.replicate.checksums import SUMS_NAME, ChecksumsError, sums_name, write_checksums
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.worker.read_faults import ScanError
 from rla_agent.replicate.worker.scan import Folder, Scanner, item_name
 from rla_agent.replicate.worker.send_job import SendJob
-from rla_agent.replicate.worker.unread import ScanError
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG
 from rla_client.contract.run_part import run_file_name
 from rla_client.contract.text.terminal_text import printable

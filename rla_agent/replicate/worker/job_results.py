@@ -18,15 +18,15 @@ from rla_agent.replicate.backend.errors import (
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import PARKED, Key
 from rla_agent.replicate.tombstones import BuriedError, MovedError
-from rla_agent.replicate.worker import health, pacing, plan
+from rla_agent.replicate.worker import file_decision, pacing, retry_backoff
 from rla_agent.replicate.worker.changed_files import ChangedFiles
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.due_jobs import DueJobs
+from rla_agent.replicate.worker.file_decision import Append, SetMode
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
-from rla_agent.replicate.worker.plan import Append, SetMode
+from rla_agent.replicate.worker.read_faults import WAYS_OUT, ScanError, unread
 from rla_agent.replicate.worker.send_job import Failed, NotYetError, SendJob, Sent
-from rla_agent.replicate.worker.unread import WAYS_OUT, ScanError, unread
 from rla_client.contract.layout import CODE
 
 SHORT_TRIES: Final = 8  # counted where this process is short of something: that alone parks no file
@@ -87,7 +87,7 @@ class JobResults:
             wanted = job.action.upto if isinstance(job.action, Append) else job.action.size
         if key in self.flight.again or result.record.acked < wanted:
             self.flight.again.discard(key)
-            prio = plan.priority(job.due.kind, 0)
+            prio = file_decision.priority(job.due.kind, 0)
             self.ledger.mark(key, self.number, prio, max(0, wanted - result.record.acked), now)
             self.ledger.retry_at(key, now + pacing.PACE_S, failed=False)
 
@@ -104,7 +104,7 @@ class JobResults:
         elif isinstance(error, DeniedError):
             self.ledger.set_state(key, PARKED, str(error), error.hint)
         elif isinstance(error, NotYetError):
-            self.ledger.retry_at(key, now + plan.REST_S, failed=False)
+            self.ledger.retry_at(key, now + file_decision.REST_S, failed=False)
         elif isinstance(error, MissingError):
             self.ledger.forget_copy(key)
             self.ledger.retry_at(key, now, failed=True)
@@ -124,26 +124,26 @@ class JobResults:
             self._unreadable(key, tries, error, now)
             return
         if isinstance(error, SourceChangedError):
-            self.ledger.retry_at(key, now + plan.REST_S, failed=True)
+            self.ledger.retry_at(key, now + file_decision.REST_S, failed=True)
             return
         hint = error.hint if isinstance(error, TargetError) else ""
-        if tries >= plan.MAX_TRIES:
+        if tries >= file_decision.MAX_TRIES:
             self.ledger.set_state(
                 key, PARKED, str(error), hint or "look at the file, then: rla-agent replicate retry"
             )
             return
-        wait = health.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
+        wait = retry_backoff.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         self.ledger.retry_at(key, now + wait, failed=True, reason=str(error))
 
     def _unreadable(self, key: Key, tries: int, error: OSError, now: float) -> None:
         """A file here gave an error: some pass, of some somebody must take care."""
-        wait = health.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
+        wait = retry_backoff.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         try:
             why = unread(error)
         except ScanError as short:
             self.ledger.retry_at(key, now + max(1.0, wait), failed=tries < SHORT_TRIES, reason=str(short))
             return
-        if error.errno in WAYS_OUT or tries >= plan.MAX_TRIES:
+        if error.errno in WAYS_OUT or tries >= file_decision.MAX_TRIES:
             self.ledger.set_state(key, PARKED, why.reason, f"{why.fix}; then: rla-agent replicate retry")
         else:
             self.ledger.retry_at(key, now + wait, failed=True, reason=why.reason)

@@ -10,7 +10,7 @@ from typing import Final
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.worker.batch import Confirmed
-from rla_agent.replicate.worker.plan import ReplaceFile
+from rla_agent.replicate.worker.file_decision import ReplaceFile
 from rla_agent.replicate.worker.send_job import SendJob
 
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with

@@ -35,7 +35,7 @@ from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result
 from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
-from rla_agent.replicate.worker.health import Health
+from rla_agent.replicate.worker.retry_backoff import Health
 from rla_agent.replicate.worker.send import Sender, check_mounted
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob
 from rla_agent.replicate.worker.sharded_master import PartFound, look_all

@@ -20,15 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.file_state import Local
+from rla_agent.replicate.worker.read_faults import ScanError, Unread, unread
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, ItemRun, read_run
 from rla_agent.replicate.worker.source_file import folder_copy_mode, local_state
-from rla_agent.replicate.worker.unread import ScanError, Unread, unread
-from rla_client.contract.checkpoint.sharded_files import (
-    OWN_FOLDER,
-    PART_FILE,
-    is_only_of_the_making,
-    parse_parts_name,
-)
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import (
@@ -43,6 +37,12 @@ from rla_client.contract.layout import (
 )
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.run_part import part_machine
+from rla_client.contract.sharded_checkpoint.files import (
+    OWN_FOLDER,
+    PART_FILE,
+    is_only_of_the_making,
+    parse_parts_name,
+)
 from rla_client.contract.text.terminal_text import printable
 
 if TYPE_CHECKING:

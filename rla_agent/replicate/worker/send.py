@@ -40,8 +40,8 @@ from rla_agent.replicate.backend.target import Session, SmallFile, Upload
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.ledger_rows import Due
 from rla_agent.replicate.tombstones import MovedError, place_problem
+from rla_agent.replicate.worker.file_decision import SMALL_BYTES, Append, ReplaceFile, SetMode
 from rla_agent.replicate.worker.pieces import pieces
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, ReplaceFile, SetMode
 from rla_agent.replicate.worker.send_job import (
     Failed,
     FolderMode,

@@ -9,7 +9,7 @@ from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger_rows import Attempt, Due
-from rla_agent.replicate.worker.plan import Append, ReplaceFile, SetMode
+from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode
 
 
 class NotYetError(TransientError):

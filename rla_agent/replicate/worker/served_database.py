@@ -11,7 +11,7 @@ from rla_agent.replicate import status, targets
 from rla_agent.replicate.prune.retention import RetainedDatabase
 from rla_agent.replicate.registry import RegisteredDatabase
 from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.outage import Outage
+from rla_agent.replicate.worker.outage_log import Outage
 from rla_agent.store.config_reader import Changed
 
 RATE_WINDOW_S: Final = 10.0

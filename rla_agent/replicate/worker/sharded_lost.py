@@ -23,10 +23,10 @@ from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import PRUNED, Key
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.source_file import Source, fingerprint_of
-from rla_client.contract.checkpoint.sharded_files import receipt_rank
-from rla_client.contract.checkpoint.sharded_records import MAX_RECEIPT_BYTES, MAX_WHOLE_BYTES, Receipt, Whole
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.sharded_checkpoint.files import receipt_rank
+from rla_client.contract.sharded_checkpoint.records import MAX_RECEIPT_BYTES, MAX_WHOLE_BYTES, Receipt, Whole
 
 
 class OthersSaveError(Exception):

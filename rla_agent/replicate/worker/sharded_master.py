@@ -1,7 +1,7 @@
 """Publication on the master of sharded checkpoints that lie on several machines.
 
 Each machine's agent sends its part of a save into `.rla-parts/<name>_<step>.<token>/` there. What follows is
-a function of the receipts, as it is in one folder (`contract.checkpoint.sharded_publish`): any agent whose
+a function of the receipts, as it is in one folder (`sharded_checkpoint.publish`): any agent whose
 part is there may do it, again, killed at any step, and several at once.
 
 1. Receipts of all ranks are there, they agree, and the files have the sizes that they tell.
@@ -41,9 +41,13 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
 from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty
-from rla_client.contract.checkpoint import sharded_folder, sharded_removal, sharded_step
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint import folder as sharded_folder
+from rla_client.contract.sharded_checkpoint import removal as sharded_removal
+from rla_client.contract.sharded_checkpoint import step as sharded_step
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
+from rla_client.contract.sharded_checkpoint.files import (
     FENCE_FILE,
     FOLDER_ENDING,
     METADATA,
@@ -55,19 +59,17 @@ from rla_client.contract.checkpoint.sharded_files import (
     receipt_name,
     receipt_rank,
 )
-from rla_client.contract.checkpoint.sharded_finish import finish_on_master
-from rla_client.contract.checkpoint.sharded_folder import read_fence
-from rla_client.contract.checkpoint.sharded_records import (
+from rla_client.contract.sharded_checkpoint.finish import finish_on_master
+from rla_client.contract.sharded_checkpoint.folder import read_fence
+from rla_client.contract.sharded_checkpoint.records import (
     MAX_RECEIPT_BYTES,
     MAX_WHOLE_BYTES,
     Fence,
     Receipt,
     Whole,
 )
-from rla_client.contract.checkpoint.sharded_removal import REPLACED_PREFIX
-from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, whole_of
-from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.removal import REPLACED_PREFIX
+from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, whole_of
 
 MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
 MAX_RANKS_NAMED: Final = 20

@@ -18,7 +18,8 @@ from typing import Final
 
 from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, Drop
 from rla_agent.replicate.worker.source_file import local_state
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.files import (
     FOLDER_ENDING,
     METADATA,
     OWN_FOLDER,
@@ -29,7 +30,6 @@ from rla_client.contract.checkpoint.sharded_files import (
     parse_parts_name,
     receipt_rank,
 )
-from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
 
 LOOK_AGAIN_S: Final = 0.5
 DATA, RECEIPT, INDEX, WHOLE = range(4)

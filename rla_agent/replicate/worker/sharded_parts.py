@@ -21,12 +21,15 @@ from typing import Final
 
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import DROPPED, Key
-from rla_agent.replicate.worker import plan, sharded_order
+from rla_agent.replicate.worker import file_decision, sharded_order
 from rla_agent.replicate.worker.scan import Folder
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, noted_names, read_note
-from rla_client.contract.checkpoint.sharded_files import (
+from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
+from rla_client.contract.item.prune_notes import PrunedFile, noted_names, read_note
+from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.process.descriptors import closing_fd
+from rla_client.contract.sharded_checkpoint.files import (
     METADATA,
     STAGED_METADATA,
     WHOLE_FILE,
@@ -34,9 +37,6 @@ from rla_client.contract.checkpoint.sharded_files import (
     folder_name,
     parse_parts_name,
 )
-from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS
-from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
-from rla_client.contract.process.descriptors import closing_fd
 
 LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
 LOOK_SHARE: Final = 20  # and a twentieth of its age,
@@ -241,7 +241,7 @@ class WaitingParts:
             self._words[path] = one.waits
             if one.lost:
                 for below in self._rows(path):
-                    self._ledger.lost(self._key(path, one.look.item, below), plan.LAST)
+                    self._ledger.lost(self._key(path, one.look.item, below), file_decision.LAST)
         return changed
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from rla_agent.replicate import fleet, markers, registry, scope, status, targets
+from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status, targets
 from rla_agent.replicate.hints import Hint, Listener
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
@@ -33,7 +33,7 @@ from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.file_watch import FileWatch
 from rla_agent.replicate.worker.link import Link
-from rla_agent.replicate.worker.outage import QUIET_S, Outage
+from rla_agent.replicate.worker.outage_log import QUIET_S, Outage
 from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.replicate.worker.served_database import ServedDatabase, database_snapshot
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
@@ -127,7 +127,7 @@ class Worker:
         more = False
         for served in self._served.values():
             more = served.database.changes.look(now, LOOK_S) or more
-            if not markers.paused(self._state):
+            if not command_markers.paused(self._state):
                 served.database.dispatch(now)
         self._retention.poll(now, [served.kept for served in self._served.values() if served.kept])
         if now >= self._settle_due:
@@ -206,7 +206,7 @@ class Worker:
                 self._not_replicated(entry, why)
             elif served is None or served.entry != entry or served.changed != found.changed:
                 self._serve(entry, found)
-        if markers.take_retry(self._state):
+        if command_markers.take_retry(self._state):
             self._ledger.unpark()
             for served in self._served.values():
                 served.database.retry()
@@ -233,7 +233,7 @@ class Worker:
         try:
             if found.config is None:
                 raise ConfigError(entry.config, list(found.faults))
-            if scope.wanted(entry, found.config):
+            if replicated_scope.wanted(entry, found.config):
                 self._served[key] = self._open(entry, found.changed, found.config)
             self._problems.pop(entry.config, None)
         except RlaError as error:
@@ -252,7 +252,7 @@ class Worker:
         link = Link(
             target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
         )
-        scanner = Scanner(root, scope.scope(entry, config, self._host), making=True)
+        scanner = Scanner(root, replicated_scope.scope(entry, config, self._host), making=True)
         database = Database(
             *(number, scanner, link, self._ledger, self._committed),
             mirror=target.retention == "mirror",

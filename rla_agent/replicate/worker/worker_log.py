@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.model.log_format import LOG_FORMAT, OneLine
-from rla_agent.replicate.worker.outage import outage_log
+from rla_agent.replicate.worker.outage_log import outage_log
 
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
 WORKER_LOG: Final = "worker.log"

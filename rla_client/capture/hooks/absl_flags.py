@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import gathered
+from . import seen_parameters
 from .origin import is_own
 from .state import Part
 from .wrapping import observed, replace
@@ -32,4 +32,4 @@ def _see(_: object, flags: Any, *args: Any) -> None:
             if flag.present:
                 given.append(flag.name)
     if values:
-        gathered.add(gathered.PARSER, "absl", values, tuple(given))
+        seen_parameters.add(seen_parameters.PARSER, "absl", values, tuple(given))

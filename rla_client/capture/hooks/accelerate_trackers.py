@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...contract.capture.wandb_distribution import is_replaced
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .state import Part
 from .wrapping import observed, replace
 
@@ -24,7 +24,7 @@ def hook(module: ModuleType, part: Part) -> None:
         if project_name:
             recorder.names["project"] = str(project_name)
         if config:
-            gathered.add(gathered.CONFIG, "accelerate", dict(config))
+            seen_parameters.add(seen_parameters.CONFIG, "accelerate", dict(config))
 
     def log(_: object, accelerator: Any, values: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:
         del args, kwargs

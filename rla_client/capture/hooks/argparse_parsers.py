@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import gathered
+from . import seen_parameters
 from .origin import called_by_program
 from .state import Part
 from .wrapping import followed, replace
@@ -36,5 +36,5 @@ def _see(result: Any, parser: Any, args: Any = None, *more: Any, **named: Any) -
         options |= dict.fromkeys(action.option_strings, action.dest)
         if not action.option_strings and getattr(namespace, action.dest, None) is not None:
             positional.append(action.dest)
-    known = gathered.names_given([str(word) for word in words], options)
-    gathered.add(gathered.PARSER, "argparse", namespace, (*known, *positional))
+    known = seen_parameters.names_given([str(word) for word in words], options)
+    seen_parameters.add(seen_parameters.PARSER, "argparse", namespace, (*known, *positional))

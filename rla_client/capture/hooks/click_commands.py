@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import gathered
+from . import seen_parameters
 from .origin import is_own
 from .state import Part
 from .wrapping import preceded, replace
@@ -28,4 +28,4 @@ def _see(command: Any, ctx: Any) -> None:
     given = [
         name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
-    gathered.add(gathered.PARSER, "click", dict(ctx.params), tuple(given))
+    seen_parameters.add(seen_parameters.PARSER, "click", dict(ctx.params), tuple(given))

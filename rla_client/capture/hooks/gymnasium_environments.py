@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import gathered
+from . import seen_parameters
 from .state import Part
 from .wrapping import observed, replace
 
@@ -27,5 +27,7 @@ def _see(_: object, id: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa:
     if name in _made or len(_made) >= MAX_MADE:
         return
     _made.append(name)
-    gathered.sources[:] = [one for one in gathered.sources if one.origin != "gymnasium"]
-    gathered.add(gathered.FILES, "gymnasium", {"env_id": _made[0] if len(_made) == 1 else list(_made)})
+    seen_parameters.sources[:] = [one for one in seen_parameters.sources if one.origin != "gymnasium"]
+    seen_parameters.add(
+        seen_parameters.FILES, "gymnasium", {"env_id": _made[0] if len(_made) == 1 else list(_made)}
+    )

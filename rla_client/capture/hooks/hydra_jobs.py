@@ -5,7 +5,7 @@ Each job of a multirun is a run.
 
 from __future__ import annotations
 
-from . import gathered, recorder
+from . import recorder, seen_parameters
 from .state import Part
 from .wrapping import preceded, replace
 
@@ -31,6 +31,6 @@ def _see(task_function: Any, config: Any, *args: Any, **kwargs: Any) -> None:
     words = plain.pop("hydra", {}).get("overrides", {}).get("task", [])
     task = OmegaConf.create(plain)
     with open_dict(task):
-        gathered.sources[:] = [one for one in gathered.sources if one.origin != "hydra"]
+        seen_parameters.sources[:] = [one for one in seen_parameters.sources if one.origin != "hydra"]
     names = [str(word).partition("=")[0].lstrip("+~") for word in words]
-    gathered.add(gathered.FILES, "hydra", task, tuple(names))
+    seen_parameters.add(seen_parameters.FILES, "hydra", task, tuple(names))

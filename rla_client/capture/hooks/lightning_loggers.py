@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...contract.capture.wandb_distribution import is_replaced
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .state import Part
 from .wrapping import observed, replace
 
@@ -25,7 +25,7 @@ def hook(module: ModuleType, part: Part) -> None:
             return
         parameters = getattr(trainer.lightning_module, "hparams", None)
         if parameters:
-            gathered.add(gathered.CONFIG, "lightning", parameters)
+            seen_parameters.add(seen_parameters.CONFIG, "lightning", parameters)
         if step is None:
             step = metrics.get("step", trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001 - as Lightning counts
         recorder.row(part, {name: value for name, value in metrics.items() if name != "step"}, step)

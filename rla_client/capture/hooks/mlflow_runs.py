@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .origin import caller
 from .state import Part
 from .wrapping import from_adapted_library, observed, replace
@@ -37,7 +37,7 @@ def hook(module: ModuleType, part: Part) -> None:
     def params(_: object, params: Any, *args: Any, **kwargs: Any) -> None:
         del args, kwargs
         if not _adapted():
-            gathered.add(gathered.CONFIG, "mlflow", dict(params))
+            seen_parameters.add(seen_parameters.CONFIG, "mlflow", dict(params))
 
     def experiment(_: object, experiment_name: Any = None, *args: Any, **kwargs: Any) -> None:
         del args, kwargs

@@ -6,7 +6,7 @@ import os
 from _thread import allocate_lock
 
 from ...contract.capture.notes import DROPPED, add_note
-from . import gathered, processes, state
+from . import processes, seen_parameters, state
 from .state import Part
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -38,7 +38,7 @@ def _begin() -> None:
     if not worker or os.environ.get("RLA_RUN"):
         from rla_client.capture.session import make_session
 
-        made = make_session(state, gathered, held, names, wandb_metrics, worker=worker)
+        made = make_session(state, seen_parameters, held, names, wandb_metrics, worker=worker)
     with _lock:
         if _begun:
             return

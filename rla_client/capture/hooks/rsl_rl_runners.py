@@ -5,7 +5,7 @@ Its metrics come through its SummaryWriter.
 
 from __future__ import annotations
 
-from . import gathered
+from . import seen_parameters
 from .state import Part
 from .wrapping import observed, replace
 
@@ -20,6 +20,6 @@ def hook(module: ModuleType, part: Part) -> None:
 
     def see(_: object, runner: Any, env: Any, train_cfg: Any, *args: Any, **kwargs: Any) -> None:
         del runner, env, args, kwargs
-        gathered.add(gathered.FILES, "rsl_rl", dict(train_cfg))
+        seen_parameters.add(seen_parameters.FILES, "rsl_rl", dict(train_cfg))
 
     replace(module.OnPolicyRunner, "__init__", observed(part, see))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import gathered
+from . import seen_parameters
 from .origin import called_by_program
 from .state import Part
 from .wrapping import observed, replace
@@ -34,6 +34,6 @@ def hook(module: ModuleType, part: Part) -> None:
         found = configs[0] if len(configs) == 1 == len(values) else result[0]
         words = sys.argv[1:] if args is None else args
         given = [str(word)[2:].partition("=")[0] for word in words if str(word).startswith("--")]
-        gathered.add(gathered.PARSER, "simple_parsing", found, tuple(given))
+        seen_parameters.add(seen_parameters.PARSER, "simple_parsing", found, tuple(given))
 
     replace(module.ArgumentParser, "parse_known_args", observed(part, see))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .origin import caller
 from .state import Part, thread
 from .wrapping import from_adapted_library, observed, replace
@@ -42,8 +42,8 @@ class Writers:
             self.first = ""
         if not self.first:
             self.first = real
-            gathered.sources[:] = [one for one in gathered.sources if one.origin != "log_dir"]
-            gathered.add(gathered.FILES, "log_dir", {"log_dir": folder})
+            seen_parameters.sources[:] = [one for one in seen_parameters.sources if one.origin != "log_dir"]
+            seen_parameters.add(seen_parameters.FILES, "log_dir", {"log_dir": folder})
         self.open.add(writer)
         self.folders[writer] = real
 
@@ -155,7 +155,9 @@ def _hparams_seer(part: Part) -> Any:
         step = kwargs.get("global_step")
         if step is None and args and isinstance(args[-1], int):
             step = args[-1]
-        gathered.add(gathered.HPARAMS, "add_hparams", dict(hparam_dict), tuple(map(str, hparam_dict)))
+        seen_parameters.add(
+            seen_parameters.HPARAMS, "add_hparams", dict(hparam_dict), tuple(map(str, hparam_dict))
+        )
         prefix = writers.prefix(writer)
         for tag, value in metric_dict.items():
             recorder.scalar(part, f"{prefix}{tag}", _number(value, None), step, None)
@@ -217,7 +219,7 @@ def _see_text(value: Any) -> None:
     """A Markdown table of parameters, as CleanRL's scripts write one."""
     text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
     if text.lstrip().lower().startswith("|param"):
-        gathered.add(gathered.FILES, "tensorboard", gathered.Table(text))
+        seen_parameters.add(seen_parameters.FILES, "tensorboard", seen_parameters.Table(text))
 
 
 _PASSED = (

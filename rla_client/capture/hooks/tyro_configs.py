@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import gathered
+from . import seen_parameters
 from .origin import called_by_program
 from .state import Part
 from .wrapping import observed, replace
@@ -36,7 +36,7 @@ def _see(result: Any, *args: Any, **kwargs: Any) -> None:
         if str(word).startswith("--"):
             name = str(word)[2:].partition("=")[0].replace("-", "_")
             given.append(name if _has(result, name) else name.removeprefix("no_"))
-    gathered.add(gathered.PARSER, "tyro", result, tuple(dict.fromkeys(given)))
+    seen_parameters.add(seen_parameters.PARSER, "tyro", result, tuple(dict.fromkeys(given)))
 
 
 def _has(found: Any, path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .origin import caller
 from .state import Part
 from .wrapping import from_adapted_library, observed, replace
@@ -25,7 +25,7 @@ def hook(module: ModuleType, part: Part) -> None:
         if project:
             recorder.names["project"] = str(project)
         if kwargs.get("config"):
-            gathered.add(gathered.CONFIG, part.name, dict(kwargs["config"]))
+            seen_parameters.add(seen_parameters.CONFIG, part.name, dict(kwargs["config"]))
 
     def log(_: object, values: Any = None, step: Any = None, *args: Any, **kwargs: Any) -> None:
         del args

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from . import gathered, recorder, state
+from . import recorder, seen_parameters, state
 from .origin import caller
 from .state import Part
 from .wrapping import from_adapted_library, observed, preceded, replace
@@ -51,7 +51,7 @@ def _made(run: Any, *args: Any, **kwargs: Any) -> None:
         if session is not None:
             session.wandb.begin(run)
         recorder.names["project"] = str(getattr(run, "project", "") or "")
-        gathered.put(gathered.CONFIG, "wandb", run.config)
+        seen_parameters.put(seen_parameters.CONFIG, "wandb", run.config)
 
 
 def _step_before(run: Any, data: Any = None, step: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -69,7 +69,7 @@ def samples(
     as_csv: AsCsv = False,
 ) -> None:
     """List samples of a run (prompts, completions, rewards), as log_samples kept them."""
-    from rla_client.contract.checkpoint.prune_notes import pruned_files
+    from rla_client.contract.item.prune_notes import pruned_files
 
     database = open_database(data_root, archived=archived)
     found = database.find(run, table)

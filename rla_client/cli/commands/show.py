@@ -55,7 +55,7 @@ from rla_client.database.tree.sizes import item_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rla_client.contract.checkpoint.sharded_status import ShardedStatus
+    from rla_client.contract.sharded_checkpoint.status import ShardedStatus
     from rla_client.database.curves.chart_points import Points
     from rla_client.database.noted_checkpoints import NotedCheckpoint
     from rla_client.database.runs import Run
@@ -195,7 +195,7 @@ def _facts(run: Run, curves: _Curves) -> dict[str, Any]:
 
 
 def _pruned_checkpoints(run: Run) -> list[str]:
-    from rla_client.contract.checkpoint.prune_notes import pruned_files
+    from rla_client.contract.item.prune_notes import pruned_files
 
     files = [note.name for note in pruned_files(run.folder(CHECKPOINT))]
     return files + [one.path.name for one in _sharded(run) if one.pruned]
@@ -216,7 +216,7 @@ def _noted_text(one: NotedCheckpoint) -> str:
 
 
 def _sharded(run: Run) -> list[ShardedStatus]:
-    from rla_client.contract.checkpoint.sharded_status import sharded_status
+    from rla_client.contract.sharded_checkpoint.status import sharded_status
 
     try:
         return sharded_status(Path(run.folder(CHECKPOINT)))

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rla_client.contract.checkpoint.prune_notes import noted_names, read_note
-from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
 from rla_client.contract.checkpoint.stamp import read_stamp
+from rla_client.contract.item.prune_notes import noted_names, read_note
+from rla_client.contract.sharded_checkpoint.files import FOLDER_ENDING
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 
 
 class SaveTime(NamedTuple):

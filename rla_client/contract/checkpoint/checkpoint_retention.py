@@ -18,13 +18,13 @@ from typing import Final, Literal
 
 import msgpack
 
-from rla_client.contract.checkpoint.prune_notes import read_note
 from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, write_atomic
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.item.prune_notes import read_note
 from rla_client.contract.layout import DROPPED_NOTE, MAX_STATE_BYTES, RESUME_FOLDER, arrays_name
 
 Mode = Literal["min", "max"]

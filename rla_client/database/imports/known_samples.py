@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.checkpoint.prune_notes import pruned_files
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.item.prune_notes import pruned_files
 from rla_client.contract.layout import SAMPLES
 from rla_client.contract.sample_encoding import OWN_COLUMNS
 from rla_client.database.samples.sample_index import SampleIndex

@@ -129,8 +129,8 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
 
 def _ask_agent(places: Places) -> dict[str, str] | None:
     """Log folder → state of the runs that the agent knows; None when none answers."""
+    from rla_client.contract.agent.agent_connection import ask
     from rla_client.contract.agent.agent_process import agent_alive
-    from rla_client.contract.agent.dealer import ask
 
     if not agent_alive(places):
         return None

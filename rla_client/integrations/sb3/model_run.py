@@ -16,7 +16,7 @@ from rla_client.integrations.sb3.run_owners import models_by_run, runs_by_model
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.configure import RUN_ID_VARIABLE
 from rla_client.run_handle import OpenRun
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 
 with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.base_class import BaseAlgorithm

@@ -18,7 +18,7 @@ from rla_client.log_row import flat
 from rla_client.manager import ExpManager
 from rla_client.run.current_logger import get_current, warn
 from rla_client.run.parameters.run_parameters import add_hyper_param
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.resume.resume_in_place import take_back
 from rla_client.run.run_data import RunData

@@ -23,13 +23,13 @@ from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.open_run import open_run
 from rla_client.run.open_stream import bind_recorders
 from rla_client.run.rank_variables import rank
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.resume_in_place import continue_at, take_back
 from rla_client.run.resume.resume_point import prepare
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
-from rla_client.stream import scope as scopes
+from rla_client.stream import run_scope as scopes
 
 with extra("ray", "rla_client.integrations.tune"):
     from ray import tune

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import cloudpickle
 
-from rla_client.checkpoint.shards import refuse_shard, sharded_types
+from rla_client.checkpoint.refused_shards import refuse_shard, sharded_types
 from rla_client.checkpoint.storage_copy import copy_storages
 from rla_client.contract.errors import SnapshotError
 

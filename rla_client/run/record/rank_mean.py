@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 
 
 class Comm(Protocol):

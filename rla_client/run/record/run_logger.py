@@ -28,8 +28,8 @@ from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
 from rla_client.contract.text.row_table import format_table
 from rla_client.media.row_media import is_media, save_media
+from rla_client.run.record.excluded_sinks import Exclude, Row, sink_names, without
 from rla_client.run.record.rank_mean import Comm, mean_over_ranks
-from rla_client.run.record.row import Exclude, Row, sink_names, without
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain

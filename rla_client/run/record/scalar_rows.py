@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from rla_client.contract.layout import PRINTED
 from rla_client.contract.process.fork_hooks import at_exit, at_fork
-from rla_client.run.record.row import Row
+from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import Logger
 
 EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own

@@ -21,7 +21,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import WAIT_PREFIX
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,7 +77,7 @@ class _Times:
         self.records: dict[str, float] = {}
 
 
-_times = scope.Part(_Times)
+_times = run_scope.Part(_Times)
 
 
 class TimeTracker:

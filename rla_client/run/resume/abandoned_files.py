@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, save_time
-from rla_client.contract.checkpoint.prune_notes import drop_note, pruned_files, write_note
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_files import FOLDER_ENDING, parse_folder_name
-from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of
+from rla_client.contract.item.prune_notes import drop_note, pruned_files, write_note
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
+from rla_client.contract.sharded_checkpoint.files import FOLDER_ENDING, parse_folder_name
+from rla_client.contract.sharded_checkpoint.folder import finals_of, parts_of
 from rla_client.run.resume.resume_point import ResumePoint
 
 _FIGURE = re.compile(r"^(\d+)-")

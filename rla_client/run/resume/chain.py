@@ -17,12 +17,12 @@ from typing import Any
 
 from rla_client.checkpoint.listing import list_checkpoints
 from rla_client.contract.checkpoint.checkpoint_age import oldest_first, save_time
-from rla_client.contract.checkpoint.sharded_copy import copy_sharded
-from rla_client.contract.checkpoint.sharded_files import folder_name
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_retention import list_whole
 from rla_client.contract.filesystem.atomic_write import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
+from rla_client.contract.sharded_checkpoint.copy import copy_sharded
+from rla_client.contract.sharded_checkpoint.files import folder_name
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.retention import list_whole
 from rla_client.run.item import Item
 from rla_client.run.resume.find_run import read_run_file
 from rla_client.run.resume.resume_point import read_marks

@@ -21,10 +21,8 @@ from pathlib import Path
 
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.checkpoint.provenance import is_foreign
-from rla_client.contract.checkpoint.sharded_copy import copy_sharded
-from rla_client.contract.checkpoint.sharded_pruned import is_called_whole
 from rla_client.contract.filesystem.atomic_write import FORK_COPY_PREFIX, TEMP_PREFIX, claim_name, temp_path
+from rla_client.contract.item.foreign_mark import is_foreign
 from rla_client.contract.layout import (
     CHECKPOINT,
     FETCHED_MARK,
@@ -37,6 +35,8 @@ from rla_client.contract.layout import (
     SAMPLES,
     TMP_DATA,
 )
+from rla_client.contract.sharded_checkpoint.copy import copy_sharded
+from rla_client.contract.sharded_checkpoint.pruned import is_called_whole
 from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
 from rla_client.run.run import Run

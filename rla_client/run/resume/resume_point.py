@@ -19,15 +19,15 @@ from typing import Any, Final
 from rla_client.checkpoint.listing import find_checkpoint, list_checkpoints
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.checkpoint.checkpoint_age import newest_order
-from rla_client.contract.checkpoint.sharded_files import parse_parts_name
-from rla_client.contract.checkpoint.sharded_folder import look, waiting_parts
-from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_status import ShardedStatus, whole_status
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, PARTS_FOLDER, RESUME_FOLDER, SAMPLES
 from rla_client.contract.run_file import run_duration_s
+from rla_client.contract.sharded_checkpoint.files import parse_parts_name
+from rla_client.contract.sharded_checkpoint.folder import look, waiting_parts
+from rla_client.contract.sharded_checkpoint.publish import publish_all
+from rla_client.contract.sharded_checkpoint.status import ShardedStatus, whole_status
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.current_logger import warn

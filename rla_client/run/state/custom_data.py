@@ -242,7 +242,7 @@ def _split_array(value: Any, arrays: dict[str, Any], path: str) -> object:  # no
     if kind is None:
         return _split_object(value, arrays, path)
     if kind == "torch":
-        from rla_client.checkpoint.shards import refuse_shard  # noqa: PLC0415 - not at import of the package
+        from rla_client.checkpoint.refused_shards import refuse_shard  # noqa: PLC0415 - not at import of the package
 
         refuse_shard(value)
         try:
@@ -320,7 +320,7 @@ def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
     Raises:
         ShardedContentError: of a tensor in it this rank holds a part.
     """
-    from rla_client.checkpoint.shards import pickle_names_shards, refuse_shard, sharded_types  # noqa: PLC0415 - not at import of the package
+    from rla_client.checkpoint.refused_shards import pickle_names_shards, refuse_shard, sharded_types  # noqa: PLC0415 - not at import of the package
 
     file = io.BytesIO()
     pickler(file, PICKLE_PROTOCOL).dump(value)
@@ -346,7 +346,7 @@ def _opened(content: bytes) -> object:
         ShardedContentError: of a tensor in it another rank held the rest.
     """
     value: object = pickle.loads(content)  # noqa: S301 - see above
-    from rla_client.checkpoint.shards import not_whole, pickle_names_shards  # noqa: PLC0415 - not at import of the package
+    from rla_client.checkpoint.refused_shards import not_whole, pickle_names_shards  # noqa: PLC0415 - not at import of the package
 
     if pickle_names_shards(content):
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.records import Batch, Position, Record, Row, Samples
-from rla_agent.model.states import OutputState
+from rla_agent.model.stream_states import OutputState
 from rla_agent.outputs.csv_encoder import CsvEncoder
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output

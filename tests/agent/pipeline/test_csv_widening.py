@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.states import OutputState
+from rla_agent.model.stream_states import OutputState
 from rla_agent.pipeline import csv_widening as csv_widening_module
 from rla_agent.pipeline.csv_widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
 from rla_agent.pipeline.temp_files import sweep_temp_files, temp_name

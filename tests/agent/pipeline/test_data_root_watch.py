@@ -22,7 +22,7 @@ from support.oracle import event_records
 from rla_agent.jobs.job_queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.records import Position
-from rla_agent.model.states import OutputState, StreamEvent, StreamState
+from rla_agent.model.stream_states import OutputState, StreamEvent, StreamState
 from rla_agent.outputs.data_roots import root_is_away, same_root
 from rla_agent.pipeline.data_root_watch import job_context, look_for_item
 from rla_agent.pipeline.run_liveness import follow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.model.states import OutputState
+from rla_agent.model.stream_states import OutputState
 from rla_agent.outputs.output_file import Output
 from rla_agent.store.agent_db import Changes
 

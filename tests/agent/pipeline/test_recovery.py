@@ -9,7 +9,7 @@ import pytest
 from support.lone import LoneStream, Side
 
 import rla_client.stream.segment_writer as spool_module
-from rla_agent.model.states import OutputEvent, StreamState
+from rla_agent.model.stream_states import OutputEvent, StreamState
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.spool.segments import base_path, segment_numbers, segment_path
 

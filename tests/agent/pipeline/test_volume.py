@@ -20,7 +20,7 @@ from support.spooled import bare_opening
 import rla_agent.pipeline.volume as module
 from rla_agent.jobs.job_queue import JobContext, JobKind
 from rla_agent.model.records import Position
-from rla_agent.model.states import StreamEvent
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.pipeline import item_files, stream_order
 from rla_agent.pipeline.flush import Flush, FlushWaiters
 from rla_agent.pipeline.open_stream import Adopt

@@ -20,7 +20,7 @@ from support.replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_
 from support.waiting import wait_until
 
 from rla_agent.command.transfer.verify import verify_database
-from rla_agent.replicate import markers, master_trash, registry, tombstones
+from rla_agent.replicate import command_markers, master_trash, registry, tombstones
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import burial
@@ -128,7 +128,7 @@ def test_removed_there_and_never_sent_again(sent: Node, master: Sshd) -> None:
     _, faults = verify_database(sent.state, load_config(sent.config), sent.root)
     assert faults == []
     assert replication_status(sent.state)["parked"] == []
-    markers.ask_retry(sent.state)
+    command_markers.ask_retry(sent.state)
     looked_at_everything(sent, master)
     assert of_item(tree(master.root)) == {}
 

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_client.capture.hooks.gathered import CONFIG, FILES, HPARAMS, PARSER, Source, Table
+from rla_client.capture.hooks.seen_parameters import CONFIG, FILES, HPARAMS, PARSER, Source, Table
 from rla_client.capture.parameters import counted, merged, plain, tracked
 
 

@@ -23,14 +23,7 @@ from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
 from rla_client.checkpoint.sharded_save import Place, ShardedSave  # noqa: E402
 from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
-from rla_client.contract.checkpoint import sharded_publish, sharded_retention  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
-from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE, layout_file  # noqa: E402
-from rla_client.contract.checkpoint.sharded_finish import finish_on_master  # noqa: E402
-from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of, waiting_parts  # noqa: E402
-from rla_client.contract.checkpoint.sharded_publish import publish_all  # noqa: E402
-from rla_client.contract.checkpoint.sharded_status import sharded_status  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
     ArgumentError,
     NoCheckpointError,
@@ -38,6 +31,13 @@ from rla_client.contract.errors import (  # noqa: E402
     UntrustedCheckpointError,
 )
 from rla_client.contract.layout import PARTS_FOLDER  # noqa: E402
+from rla_client.contract.sharded_checkpoint import publish, retention  # noqa: E402
+from rla_client.contract.sharded_checkpoint.fence import raise_fence  # noqa: E402
+from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE, layout_file  # noqa: E402
+from rla_client.contract.sharded_checkpoint.finish import finish_on_master  # noqa: E402
+from rla_client.contract.sharded_checkpoint.folder import finals_of, parts_of, waiting_parts  # noqa: E402
+from rla_client.contract.sharded_checkpoint.publish import publish_all  # noqa: E402
+from rla_client.contract.sharded_checkpoint.status import sharded_status  # noqa: E402
 
 RUN = "cd" * 16
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
@@ -109,7 +109,7 @@ def test_a_save_that_gets_its_name_between_two_looks_is_whole(
             go.set()
             wait_until(lambda: finals_of(folder) == ["checkpoint_1.dcp"])
             return False
-        return sharded_publish.came_whole(folder, parts)
+        return publish.came_whole(folder, parts)
 
     monkeypatch.setattr(sharded_writer, "write_shard", write)
     monkeypatch.setattr(sharded_save, "came_whole", came_whole)
@@ -146,7 +146,7 @@ def test_another_layout_is_planned_anew(ranks: Ranks) -> None:
 def test_a_state_that_grows_leaves_no_descriptions_behind(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded_retention, "LAYOUT_KEPT_S", 0.0)
+    monkeypatch.setattr(retention, "LAYOUT_KEPT_S", 0.0)
     for step, more in enumerate([1, 2, 3, 1, 2, 3, 4]):  # those of before come again
         content = {**state(step), "new": torch.ones(more)}
         assert all(save.wait("whole", 30) for save in ranks.save(step, content)), step

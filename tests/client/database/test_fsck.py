@@ -15,7 +15,7 @@ import pytest
 from support.sharded_folders import check_whole, identity, write_part
 from support.waiting import wait_until
 
-from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.database.changes.change_lock import changing
 from rla_client.database.fsck import find_faults
 from rla_client.database.fsck_repairs import repair

@@ -18,9 +18,9 @@ from torch.distributed.checkpoint import load, save  # noqa: E402 - after the ch
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
 from rla_client import exp_manager, time_step_holder  # noqa: E402
-from rla_client.contract.checkpoint.sharded_fence import raise_fence  # noqa: E402
-from rla_client.contract.checkpoint.sharded_folder import finals_of, parts_of  # noqa: E402
 from rla_client.contract.errors import NoCheckpointError  # noqa: E402
+from rla_client.contract.sharded_checkpoint.fence import raise_fence  # noqa: E402
+from rla_client.contract.sharded_checkpoint.folder import finals_of, parts_of  # noqa: E402
 from rla_client.integrations.dcp import RLAStorageReader, RLAStorageWriter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")

@@ -9,7 +9,7 @@ from collections import deque
 from rla_client.run.close import end_left, entered
 from rla_client.run.configure import RunSetup
 from rla_client.run.run_data import RunData
-from rla_client.stream import scope
+from rla_client.stream import run_scope
 
 
 def test_threads_open_runs_while_another_looks_for_what_is_left() -> None:
@@ -19,7 +19,7 @@ def test_threads_open_runs_while_another_looks_for_what_is_left() -> None:
 
     def open_many() -> None:
         while not stop.is_set():
-            kept.append(RunData(RunSetup(), scope.Scope()))
+            kept.append(RunData(RunSetup(), run_scope.Scope()))
             with entered(kept[-1]):
                 pass
 
@@ -33,4 +33,4 @@ def test_threads_open_runs_while_another_looks_for_what_is_left() -> None:
         stop.set()
         opener.join()
         sys.setswitchinterval(interval)
-        scope.reset()
+        run_scope.reset()

@@ -12,9 +12,9 @@ from support.sharded_folders import identity, write_part
 
 from rla_client.checkpoint.rank_group import rank_group
 from rla_client.checkpoint.sharded_save import Place
-from rla_client.contract.checkpoint.sharded_folder import waiting_parts
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import CHECKPOINT, HYPARAMETER, PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.folder import waiting_parts
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.run import sharded_place
 from rla_client.run.sharded_place import PlaceMeeting, Told
 from rla_client.run.sharded_run import ShardedRun

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.jobs.shm_sweep import sweep_arenas
+from rla_agent.jobs.shm_cleanup import sweep_arenas
 from rla_client.contract.job.arena_layout import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,

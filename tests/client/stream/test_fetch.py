@@ -15,11 +15,11 @@ from support.sharded_folders import identity, write_part
 from rla_client import exp_manager
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
-from rla_client.contract.checkpoint.sharded_files import OWN_FOLDER, WHOLE_NAME
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import ArgumentError, FetchError
+from rla_client.contract.item.prune_notes import PrunedFile, write_note
 from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.run.resume.resume_point import prepare
 from rla_client.stream.fetch import SETTLE_S, START_S, bring_back, fetch_timeout_s, settle_parts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from support.sharded_folders import identity, write_part
 
-from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 if TYPE_CHECKING:
     from support.page_lab import PageServer

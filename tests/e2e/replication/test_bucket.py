@@ -20,7 +20,7 @@ from support.prune_lab import wait_clean
 from support.replication_lab import HOST, ITEM, Node, finished_item, items_only, random_bytes, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import fleet, markers, registry
+from rla_agent.replicate import command_markers, fleet, registry
 from rla_agent.replicate.master_trash import move_to_trash, restore
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.tombstones import is_buried
@@ -286,7 +286,7 @@ def test_verify_finds_every_damage(
     assert {fault.path for fault in faults} == damaged
     with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
         assert repair(db, faults) == count
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     there = {PREFIX + path for path in damaged}
     wait_until(lambda: there <= set(BucketPath(server, bucket).objects()), 120, "fixed copies")
     wait_clean(node)
@@ -320,12 +320,12 @@ def test_a_store_that_fails_loses_and_doubles_nothing(
         temp.replace(big)
         small = node.item("tmp_data") / f"small{chance.randrange(9)}"
         small.write_bytes(random_bytes(chance.randrange(60_000), written))
-        markers.ask_retry(node.state)  # a long row of faults has a long backoff
+        command_markers.ask_retry(node.state)  # a long row of faults has a long backoff
         time.sleep(0.1)
     faults = sum(store.faults.values())
     store.fault = lambda *_: None
     node.run(state="finished")
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     root = BucketPath(server, bucket)
     wait_until((log / "SHA256SUMS").exists, 120, lambda: f"the sums; {node.log()[-3000:]}")
     wait_same(node, server, bucket, tmp_path / "laptop", 120)

@@ -12,7 +12,7 @@ import pytest
 from support.replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import markers, registry
+from rla_agent.replicate import command_markers, registry
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.registry import register
 from rla_agent.replicate.status import replication_status
@@ -140,7 +140,7 @@ def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd)
     assert parked["reason"].startswith("moved on master")
     assert "retry" in parked["fix"]
     assert not (master.root / "log" / ITEM).exists()
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     wait_until((master.root / "log" / ITEM / "warn.txt").exists, 20)
 
 
@@ -157,12 +157,12 @@ def test_a_folder_without_permission_is_parked(node: Node, master: Sshd) -> None
 @pytest.mark.slow
 def test_pause_resume_and_announced_sizes(node: Node, master: Sshd) -> None:
     log = node.run()
-    markers.pause(node.state)
+    command_markers.pause(node.state)
     node.start()
     wait_until(lambda: target(node).get("backlog"), 20)
     assert tree(master.root) == {}
     assert as_text(replication_status(node.state)).startswith("replication: paused")
-    markers.resume(node.state)
+    command_markers.resume(node.state)
     wait_until(lambda: same_trees(node, master.root), 20)
     announcer = Announcer(node.state)
     path = log / "progress.csv"
@@ -208,7 +208,7 @@ def test_a_million_bytes_of_everything(tmp_path: Path) -> None:
         wait_until(lambda: target(node).get("health") == "blocked", 20)  # not mounted
         assert not master.exists()
         master.mkdir()
-        markers.ask_retry(node.state)
+        command_markers.ask_retry(node.state)
         wait_until(lambda: same_trees(node, master), 20)
     finally:
         node.kill()

@@ -11,7 +11,7 @@ import pytest
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate.registry import register
-from rla_agent.replicate.worker.health import FIRST_BACKOFF_S, MAX_BACKOFF_S, Health
+from rla_agent.replicate.worker.retry_backoff import FIRST_BACKOFF_S, MAX_BACKOFF_S, Health
 from rla_agent.replicate.worker.worker import Worker
 
 FILES_PER_ITEM = 100

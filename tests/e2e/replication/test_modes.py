@@ -150,7 +150,7 @@ def test_rows_are_not_appended_to_a_copy_that_is_still_open(node: Node, there: P
 def _send_due(node: Node, session: FolderSession) -> None:
     """What the worker would do for progress.csv, in this process."""
     from rla_agent.replicate.ledger_rows import Due
-    from rla_agent.replicate.worker.plan import Append
+    from rla_agent.replicate.worker.file_decision import Append
     from rla_agent.replicate.worker.send import Sender
     from rla_agent.replicate.worker.send_job import Result, SendJob, Sent
     from rla_agent.replicate.worker.source_file import local_state

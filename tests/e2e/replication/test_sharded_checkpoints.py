@@ -33,11 +33,11 @@ from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.contract.checkpoint.checkpoint_age import save_time
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_files import METADATA, WHOLE_FILE
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
-from rla_client.contract.checkpoint.sharded_status import sharded_status
+from rla_client.contract.sharded_checkpoint.files import METADATA, WHOLE_FILE
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.publish import publish_all
+from rla_client.contract.sharded_checkpoint.retention import remove_superseded_sharded
+from rla_client.contract.sharded_checkpoint.status import sharded_status
 
 RANKS = 60
 MakeNode = Callable[..., Node]

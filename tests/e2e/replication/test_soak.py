@@ -32,7 +32,7 @@ from support.replication_lab import (
 )
 from support.waiting import wait_until
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.status import replication_status
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -131,7 +131,7 @@ def work(node: Node, log: Path, number: int, chance: random.Random) -> None:
 def all_there(node: Node, master: Sshd, timeout_s: float) -> None:
     """End the run; the trees are equal, nothing is left over."""
     node.run(state="finished")
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     wait_same(node, master.root, timeout_s)
     wait_until(lambda: not list(master.root.rglob(".rla-tmp*")), 60, "orphan temp files being removed")
     assert not [path for path in tree(master.root) if ".kept-" in path]
@@ -184,7 +184,7 @@ def test_the_server_goes_and_comes_back_again_and_again(
                 master.stop()
             else:
                 master.start()
-                markers.ask_retry(node.state)
+                command_markers.ask_retry(node.state)
     all_there(node, master, 120)
 
 
@@ -213,7 +213,7 @@ def test_the_masters_disk_is_full_now_and_then(
                 number += 1
                 work(node, log, number, chance)
             ballast.unlink()
-            markers.ask_retry(node.state)
+            command_markers.ask_retry(node.state)
             number += 1
             work(node, log, number, chance)
             wait_until(lambda: not reason(node), 60)
@@ -277,7 +277,7 @@ def test_a_black_hole_of_a_minute(
     print(f"noticed after {took:.1f} s")  # noqa: T201 - figures of a soak
     wait_until(lambda: time.monotonic() - began > HOLE_S, HOLE_S + 10)
     proxy.hole, proxy.bytes_per_s = False, 0
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     all_there(node, master, 120)
     assert took <= NOTICED_S + (2.0 if when == "at-login" else 0.0)  # the process starts, too
 

@@ -18,8 +18,8 @@ from support.sharded_folders import check_whole, identity
 from support.spread_saves import FOLDER, Machine, final_of
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_client.contract.checkpoint.sharded_folder import parts_of, read_whole
-from rla_client.contract.checkpoint.sharded_records import SaveIdentity
+from rla_client.contract.sharded_checkpoint.folder import parts_of, read_whole
+from rla_client.contract.sharded_checkpoint.records import SaveIdentity
 
 STEPS = 3
 MANY = 20

@@ -12,7 +12,7 @@ from support.prune_lab import wait_clean
 from support.replication_lab import ITEM, Node, Sshd, finished_item, noted, same_trees, tree
 from support.waiting import TIME_FACTOR, wait_until
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker import database
@@ -71,10 +71,10 @@ def test_nothing_is_written_beneath_a_disk_that_is_away(sent: Node, master: Sshd
             (sent.item("results") / "new.txt").write_text("new")
         wait_until(lambda: held_up(sent), 20, lambda: str(attention(replication_status(sent.state))))
         for _ in range(3):
-            markers.ask_retry(sent.state)
+            command_markers.ask_retry(sent.state)
             tried_in_vain(sent)
         assert tree(empty) == {}
-    markers.ask_retry(sent.state)
+    command_markers.ask_retry(sent.state)
     wait_until(lambda: same_trees(sent, master.root), 30)
     assert replication_status(sent.state)["parked_files"] == 0
 
@@ -135,6 +135,6 @@ def test_an_item_that_is_sent_again_is_sent_as_a_whole(pump: Pump, node: Node, m
     (master.root / "results" / ITEM).rename(master.root / ".rla-gone")
     (node.item("results") / "new.txt").write_text("new")
     pump.until(lambda: parked(node) == 1, 30, "a parked file")
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     pump.until(lambda: same_trees(node, master.root), 30, "also the files that had not changed")
     assert parked(node) == 0

@@ -16,7 +16,7 @@ from paramiko import HostKeys
 from support.replication_lab import Node, Sshd, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.backend.errors import BlockedError, HostKeyError
 from rla_agent.replicate.backend.host_keys import host_key_problem
 from rla_agent.replicate.backend.ssh_connection import open_sftp
@@ -55,7 +55,7 @@ def test_an_unknown_host_key_is_refused_with_the_words_to_fix_it(master: Sshd, m
     # once it is known, `retry` goes on
     key = (master.folder / "host.pub").read_text().rsplit(" ", 1)[0]
     (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
-    markers.ask_retry(node.state)
+    command_markers.ask_retry(node.state)
     wait_until(lambda: same_trees(node, master.root), 20)
 
 

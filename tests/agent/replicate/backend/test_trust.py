@@ -13,7 +13,7 @@ import pytest
 from support.replication_lab import Node, Sshd, same_trees, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.backend.ssh_login import Login, resolve_login
 from rla_agent.replicate.backend.trust import own_key, trust
 from rla_agent.replicate.status import replication_status
@@ -111,5 +111,5 @@ def test_only_trust_makes_the_remote_root(master: Sshd, make_node: MakeNode) -> 
     assert not root.exists()
     made = trust(login, str(root), node.state / "replicate", lambda _: True)
     assert made.ready
-    markers.ask_retry(node.state)  # as the command does
+    command_markers.ask_retry(node.state)  # as the command does
     wait_until(lambda: same_trees(node, root), 20)

@@ -28,7 +28,7 @@ from rla_agent.replicate.prune.pruner import PruneError, Pruner, is_pruned
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.transfer.fetch_pruned import fetch_noted
 from rla_client.config.schema import load_config
-from rla_client.contract.checkpoint.prune_notes import pruned_below, pruned_files, read_note
+from rla_client.contract.item.prune_notes import pruned_below, pruned_files, read_note
 from rla_client.contract.layout import PRUNED_FOLDER
 from rla_client.database.fsck import find_faults
 

@@ -13,8 +13,8 @@ import pytest
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.prune import safe_unlink
 from rla_agent.replicate.prune.safe_unlink import MAX_NAME_BYTES, finish_prune, take_away
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, read_note, write_note
 from rla_client.contract.filesystem.safe_paths import held_folder
+from rla_client.contract.item.prune_notes import PrunedFile, read_note, write_note
 
 NAME = b"checkpoint_10.pt"
 ASIDE = b".rla-tmp-prune-0123abcd-" + NAME

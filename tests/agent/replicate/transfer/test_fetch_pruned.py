@@ -22,15 +22,15 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.transfer.fetch_file import READ_BYTES
 from rla_agent.replicate.transfer.fetch_process import answer
 from rla_agent.replicate.transfer.fetch_pruned import fetch_back, fetch_noted
-from rla_client.contract.checkpoint.prune_notes import (
+from rla_client.contract.errors import FetchError
+from rla_client.contract.item.prune_notes import (
     PrunedFile,
     pruned_below,
     pruned_files,
     read_note,
     write_note,
 )
-from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.errors import FetchError
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 NAME = "checkpoint_10.pt"
 SIZE = 3 * READ_BYTES + 1000

@@ -15,10 +15,10 @@ from support.sharded_folders import check_whole, identity, write_part
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.transfer.fetch_run import Question, _fetch
-from rla_client.contract.checkpoint.sharded_folder import read_whole
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.layout import FETCHED_MARK, FOREIGN_MARK
+from rla_client.contract.sharded_checkpoint.folder import read_whole
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 TABLE = "deep/table"
 OLDER, NEWER = "2026/11/20/09-30-01-000001_10.0.0.5_&", "2026/11/21/09-30-01-000002_10.0.0.6_&lr=0.1"

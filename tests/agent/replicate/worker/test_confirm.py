@@ -21,8 +21,8 @@ from rla_agent.replicate.ledger_schema import ledger_path
 from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
+from rla_agent.replicate.worker.file_decision import SMALL_BYTES
 from rla_agent.replicate.worker.link import Link
-from rla_agent.replicate.worker.plan import SMALL_BYTES
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 

@@ -15,7 +15,7 @@ import pytest
 from support.replication_lab import Node, same_trees
 from support.waiting import TIME_FACTOR
 
-from rla_agent.replicate import markers
+from rla_agent.replicate import command_markers
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import Ledger
@@ -26,8 +26,8 @@ from rla_agent.replicate.worker.batch import BatchOutcome, SendBatch
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Unsynced
 from rla_agent.replicate.worker.database import LONG_S, MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
+from rla_agent.replicate.worker.file_decision import LATER, SMALL_BYTES, URGENT
 from rla_agent.replicate.worker.link import Link
-from rla_agent.replicate.worker.plan import LATER, SMALL_BYTES, URGENT
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.replicate.worker.send_job import Sent
 from rla_agent.replicate.worker.worker import Worker
@@ -71,7 +71,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made = Lab(tmp_path)
     made.until(lambda: same_trees(made.node, made.master), "all being there")
     made.until(lambda: not made.waiting(), "nothing waiting")
-    markers.pause(made.node.state)
+    command_markers.pause(made.node.state)
     yield made
     made.worker.close()
     made.announcer.close()

@@ -15,7 +15,7 @@ from rla_agent.replicate.backend.errors import SourceChangedError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.ledger_rows import Attempt, Due, Key
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, ReplaceFile, UpToDate, decide
+from rla_agent.replicate.worker.file_decision import SMALL_BYTES, Append, ReplaceFile, UpToDate, decide
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob, Sent
 from rla_agent.replicate.worker.source_file import Source, local_state

@@ -21,13 +21,13 @@ from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
 from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_folder import look, read_fence
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_publish import publish
-from rla_client.contract.checkpoint.sharded_records import Fence, SaveIdentity
-from rla_client.contract.checkpoint.sharded_step import NO_CHECKPOINT, Found, whole_of
 from rla_client.contract.layout import PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
+from rla_client.contract.sharded_checkpoint.folder import look, read_fence
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
+from rla_client.contract.sharded_checkpoint.publish import publish
+from rla_client.contract.sharded_checkpoint.records import Fence, SaveIdentity
+from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, Found, whole_of
 
 
 class Site:

@@ -32,15 +32,15 @@ from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_agent.replicate.worker.worker import Worker
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_fence import raise_fence
-from rla_client.contract.checkpoint.sharded_finish import finish_on_master
-from rla_client.contract.checkpoint.sharded_folder import look
-from rla_client.contract.checkpoint.sharded_pruned import note_of_whole
-from rla_client.contract.checkpoint.sharded_records import SaveIdentity
-from rla_client.contract.checkpoint.sharded_retention import remove_superseded_sharded
-from rla_client.contract.checkpoint.sharded_step import whole_of
 from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import CHECKPOINT, PARTS_FOLDER
+from rla_client.contract.sharded_checkpoint.fence import raise_fence
+from rla_client.contract.sharded_checkpoint.finish import finish_on_master
+from rla_client.contract.sharded_checkpoint.folder import look
+from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
+from rla_client.contract.sharded_checkpoint.records import SaveIdentity
+from rla_client.contract.sharded_checkpoint.retention import remove_superseded_sharded
+from rla_client.contract.sharded_checkpoint.step import whole_of
 
 SAVE = identity(world=4)
 

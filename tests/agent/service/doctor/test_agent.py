@@ -26,7 +26,7 @@ def test_problems_of_the_agent(
 def test_problems_of_replication(look: Callable[..., dict[str, Finding]]) -> None:
     found = look(replication=({"what": "held up: refused", "fix": "is it up?"},))["replication-problem"]
     assert (found.level, found.what, found.fix) == ("warning", "held up: refused", "is it up?")
-    assert look() == {}  # with a master that is down: tests/agent/replicate/worker/test_outage.py
+    assert look() == {}  # with a master that is down: tests/agent/replicate/worker/test_outage_log.py
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from support.stamped import stamped
 from rla_client.contract.checkpoint import checkpoint_retention
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, newest_order, oldest_first, save_time
 from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
-from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.item.prune_notes import PrunedFile, write_note
 from rla_client.contract.layout import RESUME_FOLDER, arrays_name
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.contract.spool.protocol import pack
 
 

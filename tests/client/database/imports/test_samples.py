@@ -10,8 +10,8 @@ from support.sampled import write_samples
 from support.written_runs import MakeRun
 
 import rla_client.database
-from rla_client.contract.checkpoint.prune_notes import PrunedFile, write_note
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.item.prune_notes import PrunedFile, write_note
 from rla_client.database.imports.samples import import_samples
 
 LONG = "long" * 20

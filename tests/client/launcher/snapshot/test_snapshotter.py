@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support.forked import in_forked_child
 
-from rla_client.contract.checkpoint.provenance import mark_foreign
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
+from rla_client.contract.item.foreign_mark import mark_foreign
 from rla_client.contract.job.snapshot_footer import read_footer
 from rla_client.contract.layout import FETCHED_MARK, FOREIGN_MARK
 from rla_client.launcher.snapshot.snapshot_pickle import decode, encode

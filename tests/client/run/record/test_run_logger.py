@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.run.record.excluded_sinks import sink_names, without
 from rla_client.run.record.rank_mean import mean_over_ranks
-from rla_client.run.record.row import sink_names, without
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import time_step_holder
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from support.sharded_folders import check_whole, identity, write_part
 from support.stamped import stamped
 
-from rla_client.contract.checkpoint.sharded_publish import publish_all
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.run_index import RunIndex
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.run.item import Item
 from rla_client.run.resume.chain import chain_here, take_checkpoint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from support.killed_child import killed_at
 from support.sharded_folders import check_whole, identity, write_part
 
-from rla_client.contract.checkpoint.sharded_publish import publish_all
+from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.run.resume.fork_files import _copy
 
 

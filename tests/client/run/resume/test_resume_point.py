@@ -18,14 +18,14 @@ from rla_client import exp_manager
 from rla_client.checkpoint.direct_write import write_final
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
-from rla_client.contract.checkpoint.sharded_files import WHOLE_FILE
-from rla_client.contract.checkpoint.sharded_folder import waiting_parts
-from rla_client.contract.checkpoint.sharded_publish import publish_all
-from rla_client.contract.checkpoint.sharded_records import KeptFile, SaveIdentity, Whole
-from rla_client.contract.checkpoint.sharded_removal import remove
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.errors import FetchError, NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, LOG, PARTS_FOLDER, RESUME_FOLDER
+from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE
+from rla_client.contract.sharded_checkpoint.folder import waiting_parts
+from rla_client.contract.sharded_checkpoint.publish import publish_all
+from rla_client.contract.sharded_checkpoint.records import KeptFile, SaveIdentity, Whole
+from rla_client.contract.sharded_checkpoint.removal import remove
 from rla_client.contract.spool.protocol import pack
 from rla_client.contract.spool.segments import stream_names
 from rla_client.run.resume import resume_point

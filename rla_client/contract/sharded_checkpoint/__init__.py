@@ -1,0 +1,1 @@
+"""Sharded checkpoints on a disk, as client or agent treat them."""
