@@ -45,10 +45,9 @@ from rla_client.launcher.thread_owner import this_thread
 from rla_client.launcher.variant import described, differs, recorded_value
 from rla_client.launcher.wanted_call import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.manager import exp_manager
-from rla_client.run.environment import disabled
 from rla_client.run.failure import ending
-from rla_client.run.rank_variables import rank
 from rla_client.run.temporary_item import TemporaryItem
+from rla_client.run.writing_rank import writes_runs
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"
@@ -173,7 +172,7 @@ class _Call:
             with taken(), this_thread(name):
                 return self._open_and_run()
         self._find_secrets()
-        self._stored = not disabled() and rank() == 0
+        self._stored = writes_runs()
         with this_thread(name):
             return self._open_and_run()
 

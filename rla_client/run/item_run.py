@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError
 from rla_client.contract.run_index import make_info
 from rla_client.contract.spool.opening import Continuation
-from rla_client.run import environment
 from rla_client.run.code_capture import capture_code
 from rla_client.run.current_logger import warn
 from rla_client.run.item import Item, create_item
@@ -21,11 +20,11 @@ from rla_client.run.open_stream import open_item, tell_folders
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.parameter_file import parameter_file, write_parameters
 from rla_client.run.parameters.run_parameters import mark_parameters, note_changes, send_parameters
-from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
 from rla_client.run.state.run_archive import save_archive
+from rla_client.run.writing_rank import writes_runs
 from rla_client.stream.param_values import name_of
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     """
     setup = data.setup
     table, config, root = setup.configured()
-    if environment.disabled() or rank() > 0:
+    if not writes_runs():
         return None
     setup.keeps_console = False  # what is printed is the run's of the process
     setup.info = tracked_info(setup)

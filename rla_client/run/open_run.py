@@ -31,6 +31,7 @@ from rla_client.run.resume.restore import report_changes, restore_state, tell_re
 from rla_client.run.resume.resume_in_place import continue_at
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
+from rla_client.run.writing_rank import writes_runs
 
 if TYPE_CHECKING:
     from rla_client.run.resume.chain import Chained
@@ -73,7 +74,7 @@ def _open_own_run(data: RunData, *, all_ranks: bool) -> None:
     clear_time()
     setup.info = tracked_info(setup)
     setup.named = len(setup.tracked)
-    if environment.disabled() or rank() > 0:
+    if not writes_runs():
         begin_storing_nothing(data, all_ranks=all_ranks)
         return
     chained = None

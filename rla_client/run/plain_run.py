@@ -9,7 +9,6 @@ from datetime import datetime
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
 from rla_client.run.describe import check_path, make_opening
-from rla_client.run.environment import disabled
 from rla_client.run.open_stream import open_stream
 from rla_client.run.rank_variables import rank
 from rla_client.run.record.excluded_sinks import Row
@@ -17,6 +16,7 @@ from rla_client.run.record.rank_mean import Comm
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
 from rla_client.run.temporary_item import TemporaryItem
+from rla_client.run.writing_rank import writes_runs
 from rla_client.stream.clock import TimeStepHolder
 
 
@@ -38,7 +38,7 @@ def open_plain_run(  # noqa: PLR0913 - as `logger.configure`
     from rla_client.config.schema import AgentConfig  # noqa: PLC0415 - not at import of the package
 
     settings = AgentConfig()
-    if disabled() or rank() > 0:
+    if not writes_runs():
         outputs = [name for name in sinks if name != "stdout" or rank() == 0]
         where = TemporaryItem("plain", "", "noip").log_dir
         return Run(Logger(where, outputs, callback=callback, comm=comm, clock=clock), None, settings)

@@ -20,7 +20,8 @@ from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.journal import FILE, Journal, SweepError
 from rla_client.sweep.run_state import FAILED
 from rla_client.sweep.samplers import make_sampler
-from rla_client.sweep.spec import Spec, read_spec
+from rla_client.sweep.spec import Spec
+from rla_client.sweep.sweep_file import read_spec
 
 
 def find_root(given: Path | None) -> Path:

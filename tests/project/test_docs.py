@@ -35,7 +35,7 @@ from rla_client.compat.rla_names import RLA_NAMES
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import RUNTIME_VARIABLE, STATE_VARIABLE
 from rla_client.manager import ExpManager
-from rla_client.sweep.spec import read_spec
+from rla_client.sweep.sweep_file import read_spec
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
 LONG = tuple(

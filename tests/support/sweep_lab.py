@@ -20,7 +20,8 @@ import yaml
 
 from rla_client.contract.agent.places import Places
 from rla_client.sweep.journal import FILE, Journal
-from rla_client.sweep.spec import Spec, read_spec
+from rla_client.sweep.spec import Spec
+from rla_client.sweep.sweep_file import read_spec
 from support.marked import MARKER_VARIABLE, processes_of
 from support.waiting import TIME_FACTOR, wait_until
 

@@ -25,11 +25,12 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
+from rla_agent.replicate.backend.master_room import check_room
 from rla_agent.replicate.backend.one_by_one import OneByOne
 from rla_agent.replicate.backend.remote_modes import new_mode, warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent
 from rla_agent.replicate.backend.remote_stat import Kind, RemoteStat, same
-from rla_agent.replicate.backend.target import SYNC_BYTES, SmallFile, Upload, check_append, check_room
+from rla_agent.replicate.backend.target import SYNC_BYTES, SmallFile, Upload, check_append
 
 _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -25,6 +25,7 @@ from rla_agent.replicate.backend.errors import (
     NoRootError,
     TargetError,
 )
+from rla_agent.replicate.backend.master_room import check_room
 from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
@@ -39,7 +40,6 @@ from rla_agent.replicate.backend.target import (
     SmallFile,
     Upload,
     check_append,
-    check_room,
 )
 
 if TYPE_CHECKING:

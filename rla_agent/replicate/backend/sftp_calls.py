@@ -18,10 +18,11 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
+from rla_agent.replicate.backend.master_room import ROOM_BYTES
 from rla_agent.replicate.backend.remote_modes import warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.target import ROOM_BYTES, SmallFile, Upload
+from rla_agent.replicate.backend.target import SmallFile, Upload
 
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"

@@ -43,7 +43,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.errors import (
     ConflictError,
-    FullError,
     LinkError,
     MissingError,
     SourceChangedError,
@@ -51,7 +50,6 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin, same
 
-ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 COMPARED_BYTES: Final = 1 << 20  # of what an earlier try left, before its end
 SYNC_BYTES: Final = 32 << 20  # of a large file are synced while the next ones go
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
@@ -364,12 +362,6 @@ def read_json(session: Session, path: bytes, most: int) -> Any:  # noqa: ANN401 
         return json.loads(session.read(path, 0, most))
     except (MissingError, ValueError, RecursionError):
         return None
-
-
-def check_room(path: bytes, free: int | None, count: int) -> None:
-    """Raise FullError where `count` more bytes have no room; `free` None: nobody knows."""
-    if free is not None and free < count + ROOM_BYTES:
-        raise FullError("append to", path, "the master's disk is full", "free space on the master")
 
 
 def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:

@@ -16,19 +16,19 @@ from rla_client.contract.layout import CHECKPOINT
 from rla_client.init_run import describe
 from rla_client.integrations.tune.trial_run import find_run, open_trial, table_of
 from rla_client.manager import ExpManager, current_data, exp_manager
-from rla_client.run import environment, failure
+from rla_client.run import failure
 from rla_client.run.close import end_run
 from rla_client.run.current_logger import warn
 from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.open_run import open_run
 from rla_client.run.open_stream import bind_recorders
-from rla_client.run.rank_variables import rank
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.resume_in_place import continue_at, take_back
 from rla_client.run.resume.resume_point import prepare
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
+from rla_client.run.writing_rank import writes_runs
 from rla_client.stream import run_scope as scopes
 
 with extra("ray", "rla_client.integrations.tune"):
@@ -105,7 +105,7 @@ def _of_trial(trainable: Any) -> tuple[str, str]:
 
 def _open_here(data: RunData) -> None:
     """Open the trial's run as that of this process, as soon as no other one has it."""
-    if data.setup.run_id is None or environment.disabled() or rank() > 0:
+    if data.setup.run_id is None or not writes_runs():
         open_run(data)
         return
     deadline = time.monotonic() + FORMER_ENDS_S

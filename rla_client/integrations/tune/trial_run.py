@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from rla_client.contract.errors import RlaError
-from rla_client.run import environment
 from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
 from rla_client.run.item_run import begin_beside
-from rla_client.run.rank_variables import rank
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.find_run import find_here
 from rla_client.run.run_data import RunData
+from rla_client.run.writing_rank import writes_runs
 
 _DATE = re.compile(r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$")  # that Tune puts behind the name of an experiment
 
@@ -36,7 +35,7 @@ def open_trial(data: RunData, *, known: bool) -> float | None:
         The time-step of the last row of a run that continues; None for a new one.
     """
     told = f"{data.setup.run_id} cannot continue its run, a new one begins"
-    earlier, late = find_run(data) if known and not environment.disabled() and rank() == 0 else (None, "")
+    earlier, late = find_run(data) if known and writes_runs() else (None, "")
     if late:
         warn(f"{told}: {late}")
     try:

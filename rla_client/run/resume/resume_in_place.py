@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.layout import CHECKPOINT, LOG, TIMESTAMP
 from rla_client.contract.spool.opening import Continuation, Earlier
-from rla_client.run import environment
 from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.current_logger import set_current
 from rla_client.run.disabled_run import meeting_place, resume_read_only
@@ -24,11 +23,11 @@ from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.run_parameters import mark_parameters
 from rla_client.run.rank_meeting import publish
-from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, take_parameters, tell_resumed
 from rla_client.run.run_data import RunData
+from rla_client.run.writing_rank import writes_runs
 
 if TYPE_CHECKING:
     from rla_client.run.resume.resume_point import ResumePoint
@@ -148,7 +147,7 @@ def take_back(data: RunData, step: float) -> bool:
 
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
     """Go on in an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
-    if environment.disabled() or rank() > 0:
+    if not writes_runs():
         meeting = meeting_place(data)
         end_run(data, "finished", "")
         return name, resume_read_only(data, meeting, which, at, name)

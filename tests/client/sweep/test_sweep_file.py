@@ -13,7 +13,9 @@ from support.sweep_lab import make_spec
 
 from rla_client.contract.errors import ConfigError
 from rla_client.sweep.space import Range, Values
-from rla_client.sweep.spec import MAX_SEEDS, Metric, Resources, Spec, read_spec
+from rla_client.sweep.spec import Metric, Resources, Spec
+from rla_client.sweep.spec_values import MAX_SEEDS
+from rla_client.sweep.sweep_file import read_spec
 
 RUN = "command: python train.py\n"
 
@@ -342,3 +344,21 @@ def test_what_does_not_fit_together_is_told_beside_other_faults(tmp_path: Path) 
     assert len(told) == 2
     assert told[0].startswith("line 1: trials is missing")
     assert told[1].startswith("line 3: ")
+
+
+def test_a_parameters_own_faults_are_told_beside_those_of_other_keys(tmp_path: Path) -> None:
+    found = faults(
+        tmp_path,
+        RUN
+        + """retries: -3
+parameters:
+  momentum: {when: {optimizer: sgd}}
+  lr: {uniform: [0.1]}
+seeds: 2
+""",
+    )
+    assert [one.partition(":")[0] for one in found] == ["line 2", "line 4", "line 5"]
+    found = faults(tmp_path, RUN + "retries: -3\nparameters: {lr: {uniform: [0, 1]}, seed: 1}\nseeds: 2\n")
+    assert len(found) == 3
+    assert "a range cannot be tried whole" in found[1]
+    assert "a parameter called seed cannot both be given" in found[2]
