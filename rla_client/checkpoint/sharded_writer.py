@@ -58,6 +58,7 @@ CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
 EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
 LEFT_OUT_LOOK_S: Final = 1.0  # whether one that is absent is at a later save: a request for each of them
 MAX_NAMED: Final = 20  # ranks in a message
+LOOKED_AT: Final = 20  # absent ranks each time, in turn by the seconds waited
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
 
 
@@ -290,7 +291,9 @@ class ShardedWriter:
         if waited_s > (CLOSING_WAIT_S if self.closing else PEERS_WAIT_S):
             named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
             raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
-        for data in self._board.notes_of(absent[:MAX_NAMED]) if look else ():
+        first = int(waited_s) * LOOKED_AT % len(absent)
+        asked = (absent[first:] + absent[:first])[:LOOKED_AT]
+        for data in self._board.notes_of(asked) if look else ():
             with suppress(RemoteProtocolError):
                 note = PlanNote.decode(data)
                 if note.number > job.number and note.token != job.identity.token:
