@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant("made files open to all", "rla_client/contract/filesystem/modes.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/contract/filesystem/test_modes.py"),
     Mutant("paths of anybody", "rla_client/contract/filesystem/trusted_paths.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/contract/filesystem/test_trusted_paths.py"),
     Mutant("links below a data root followed", "rla_client/contract/filesystem/safe_paths.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/filesystem/test_safe_paths.py tests/agent/jobs/test_code_store.py"),
-    Mutant("append without sum", "rla_agent/replicate/worker/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
-    Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/e2e/replication/test_modes.py"),
+    Mutant("append without sum", "rla_agent/replicate/worker/planned_version.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
+    Mutant("no mode kept", "rla_agent/replicate/worker/planned_version.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/e2e/replication/test_modes.py"),
     Mutant("checkpoints of anybody in full", "rla_client/checkpoint/pickle_trust.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_pickle_trust.py"),
 )  # fmt: skip
 

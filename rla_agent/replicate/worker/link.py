@@ -35,9 +35,11 @@ from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result
 from rla_agent.replicate.worker.confirm import Checked, Unsynced, check_all
+from rla_agent.replicate.worker.empty_root import check_mounted
 from rla_agent.replicate.worker.retry_backoff import Health
-from rla_agent.replicate.worker.send import Sender, check_mounted
+from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob
+from rla_agent.replicate.worker.send_modes import set_folder_modes
 from rla_agent.replicate.worker.sharded_master import PartFound, look_all
 from rla_client.contract.errors import ConfigError, RlaError
 from rla_client.contract.filesystem.modes import file_mode
@@ -201,7 +203,7 @@ class Link:
                 self._leave_status(session, batch.fleet, file_mode(batch.root))
             meter = _Meter(self, batch.db)
             sender = Sender(session, batch.root, meter, meter.synced, used=used)
-            sender.set_folder_modes(batch.modes)
+            set_folder_modes(session, batch.modes)
             sender.send_all(batch.jobs, results)
             if batch.parts and used:
                 check_mounted(session)

@@ -1,0 +1,109 @@
+"""Files on the master that are not as we left them.
+
+What lies under the final name must be what we left there (the ledger's record), or what one of our own tries
+with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content is taken over
+without sending, a beginning of our content is replaced or continued. Anything else stays, under another name
+beside ours (`kept_name`).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Final
+
+from rla_agent.replicate.backend.errors import DeniedError
+from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.ledger_rows import Due
+from rla_agent.replicate.worker.file_decision import Append, SetMode
+from rla_agent.replicate.worker.send_job import SendJob, Sent
+from rla_agent.replicate.worker.send_modes import set_mode_of
+from rla_agent.replicate.worker.source_file import Source
+
+MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
+
+
+def resolve_conflict(
+    session: Session, root: int, job: SendJob, found: RemoteStat
+) -> tuple[RemoteStat | None, bytes] | Sent:
+    """Make way for a file.
+
+    Args:
+        session: at the master.
+        root: descriptor of the data root.
+        job: what is to be sent.
+        found: what lies under its name there.
+
+    Returns:
+        What to expect there now with the name to which a foreign file was moved aside, or its result where
+        nothing is to be sent.
+
+    Raises:
+        DeniedError: somebody else goes on writing there.
+    """
+    due = job.due
+    assert not isinstance(job.action, SetMode)
+    size = job.action.upto if isinstance(job.action, Append) else job.action.size
+    ours = _ours(found, due)
+    if ours and found.size != size:
+        return found, b""
+    if found.kind == "file" and found.size <= size:
+        grown = isinstance(job.action, Append) or (job.action.grows and found.size > 0)
+        has_all = found.size == size or grown  # the rest is appended
+        same = _same_beginning(session, root, job, found)
+        if same is not None:
+            return same if has_all else (found, b"")
+    if ours:
+        return found, b""
+    if due.kept >= MAX_KEPT:
+        raise DeniedError(
+            "send",
+            due.path,
+            "somebody else keeps changing this file on the master",
+            "end the other writer (another node with the same item?), then: rla-agent replicate retry",
+        )
+    kept = kept_name(due.path, found, due.kept)
+    session.rename(due.path, kept)
+    return None, kept
+
+
+def _same_beginning(session: Session, root: int, job: SendJob, found: RemoteStat) -> Sent | None:
+    """The row for a master's file that is the beginning of ours; None where it is not.
+
+    The row tells of what was compared: a version that is written while we compare counts as changed.
+    """
+    assert not isinstance(job.action, SetMode)
+    began, path = time.monotonic(), job.due.path
+    with closing(Source(root, path)) as source:
+        at = 0
+        while at < found.size:
+            theirs = session.read(path, at, min(1 << 20, found.size - at))
+            if not theirs or theirs != source.read(at, len(theirs)):
+                return None
+            at += len(theirs)
+        set_mode_of(session, path, source, None)
+        record = source.record(job.action.generation, found.size, found.mtime_s)
+        return Sent(job, record, read_s=time.monotonic() - began)
+
+
+def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
+    """Name beside `path` for what was found under it."""
+    folder, slash, name = path.rpartition(b"/")
+    return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
+
+
+def _ours(found: RemoteStat, due: Due) -> bool:
+    """Whether one of our own tries may have left `found`.
+
+    An append leaves more than was there: a file of the old size and another time was written by somebody.
+    """
+    if found.kind != "file":
+        return False
+    start = due.record.acked if due.record is not None else 0
+    return any(
+        start < found.size <= attempt.size
+        if attempt.mtime_s is None
+        else (found.size, found.mtime_s) == (attempt.size, attempt.mtime_s)
+        for attempt in due.attempts
+    )

@@ -1,0 +1,29 @@
+"""Roots on the master that were left empty, as by a disk that is not mounted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rla_agent.replicate.backend.errors import DeniedError, LinkError, MissingError, TransientError
+from rla_agent.replicate.backend.target import Session
+
+_OWN_NAMES: Final = b".rla-"
+_UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
+
+
+def check_mounted(session: Session) -> None:
+    """See that a root to which files were sent holds something; one that may not be listed says nothing.
+
+    What agents leave there by themselves (`.rla-…`) does not count: it may have been left in an empty one.
+
+    Raises:
+        LinkError: it is empty, or that cannot be found out now.
+    """
+    try:
+        found = session.listing(b"")
+    except DeniedError:
+        return
+    except (TransientError, MissingError) as error:
+        raise LinkError("look at", b"", str(error)) from error
+    if all(name.startswith(_OWN_NAMES) for name, _ in found):
+        raise LinkError("look at", b"", "it is empty, though files were sent there", _UNMOUNTED)

@@ -1,0 +1,64 @@
+"""Permission bits of sent files with their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rla_agent.replicate.backend.errors import DeniedError, MissingError
+from rla_agent.replicate.backend.remote_paths import check_remote
+from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.file_state import SentRecord
+from rla_agent.replicate.worker.send_job import Failed, FolderMode, Result, SendJob, Sent
+from rla_agent.replicate.worker.source_file import Source
+
+
+def set_modes(session: Session, jobs: Sequence[tuple[SendJob, int]]) -> list[Result]:
+    """Give files that were sent before the permissions that they have here.
+
+    Raises:
+        LinkError: the session is broken.
+    """
+    problems = session.set_modes([(job.due.path, mode) for job, mode in jobs]) if jobs else []
+    results: list[Result] = []
+    for (job, _), problem in zip(jobs, problems, strict=True):
+        record = job.due.record
+        if problem is not None or record is None or job.local is None:
+            results.append(Failed(job, problem or MissingError("look at", job.due.path, "never sent")))
+        else:
+            results.append(Sent(job, replace(record, local=job.local), synced=None))
+    return results
+
+
+def set_mode_of(session: Session, path: bytes, source: Source, record: SentRecord | None) -> None:
+    """Give a file whose content is there the permissions that it has here, unless `record` has them.
+
+    Raises:
+        TargetError: the master refuses.
+    """
+    mode = source.local.mode
+    if mode is not None and (record is None or record.local.mode != mode):
+        (problem,) = session.set_modes([(path, mode)])
+        if problem is not None:
+            raise problem
+
+
+def set_folder_modes(session: Session, wanted: Sequence[FolderMode]) -> None:
+    """Give folders the permissions that they have here; those that are not there get them when made.
+
+    Raises:
+        LinkError: the session is broken.
+    """
+    for shared in (False, True):
+        modes = [(one.path, one.mode) for one in wanted if one.shared is shared and _fits(one.path)]
+        if modes:
+            session.set_modes(modes, only_less=shared)
+
+
+def _fits(path: bytes) -> bool:
+    """Whether the master can have a file or folder of this path."""
+    try:
+        check_remote(path)
+    except DeniedError:
+        return False
+    return True
