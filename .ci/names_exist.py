@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import io
 import re
 import sys
@@ -29,6 +30,8 @@ SOURCES = ("rla_agent", "rla_client", "tests", "examples", ".ci")
 PACKAGES = {"agent": "rla_agent", "client": "rla_client"}
 QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"(?<![\w/.-])(?:rla_agent|rla_client|tests|examples|docs|systemd)/[\w./-]*[\w/]")
+BELOW = re.compile(r"(?<![\w/.<>{}-])([a-z_]+(?:/[a-z_]+)+\.py)\b")  # a path below a package's folder
+LONE = re.compile(r"`([a-z_]+\.py)`")
 NAME = re.compile(r"[A-Za-z_][\w.]*(?:\(\))?")
 WORD = re.compile(r"[A-Za-z_]\w*")
 DEFAULT = re.compile(
@@ -46,6 +49,8 @@ FOREIGN = frozenset((
     "log_extras", "wandb_workspaces", "stats_logger", "STABLE",
 ))  # fmt: skip
 """Of other programs and libraries."""
+ROOMS = frozenset(("architecture.md", "modules.md"))
+"""Pages on which a lone file name is one of ours."""
 EXAMPLES = frozenset((
     "itr_N", "name_N", "rankN", "NNNNNN", "X_T", "_2", "value_1", "wanted_1", "wanted_2", "loss_train",
     "return_std", "max_return", "best_model",
@@ -79,6 +84,14 @@ def banners(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     for number, line in prose:
         if BANNER.match(line):
             yield number, f"a banner: {line}"
+
+
+@functools.cache
+def files() -> frozenset[str]:
+    """All modules."""
+    return frozenset(
+        path.relative_to(ROOT).as_posix() for source in SOURCES for path in (ROOT / source).rglob("*.py")
+    )
 
 
 class Code:
@@ -117,6 +130,9 @@ def unknown_names(page: Path, line: str, known: frozenset[str]) -> Iterator[str]
     for path in PATH.findall(line):
         places = (ROOT / path, page.parent / path)
         if not any(place.exists() for place in places) and not any(ROOT.glob(path + "*")):
+            yield f"no such file: {path}"
+    for path in [*BELOW.findall(line), *(LONE.findall(line) if page.name in ROOMS else ())]:
+        if not path.startswith("scripts/") and not any(f"/{one}".endswith(f"/{path}") for one in files()):
             yield f"no such file: {path}"
     for quoted in QUOTED.findall(line):
         if NAME.fullmatch(quoted):

@@ -5,8 +5,8 @@
         rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
 
 Several runs may be open. `run.log` writes into its own, from any thread; what names no run writes into that
-which its thread opened last, else into that of the process (`stream/scope.py`). The next `init` of a thread
-ends the run before it, unless somebody still has its handle. The configuration is the nearest
+which its thread opened last, else into that of the process (`stream/run_scope.py`). The next `init` of a
+thread ends the run before it, unless somebody still has its handle. The configuration is the nearest
 `rla_config.yaml` from the working folder upwards; without one the built-in defaults hold, and
 `rla_client.code.find_code` finds the code. The database lies in `data` beside the configuration, or where
 `RLA_DATA_ROOT` says.

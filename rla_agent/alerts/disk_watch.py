@@ -1,6 +1,6 @@
 """Watch over the free space of disks.
 
-It looks in lanes (outputs/lanes.py), as `statvfs` on a server that hangs does not return.
+It looks in lanes (outputs/file_system_lanes.py), as `statvfs` on a server that hangs does not return.
 """
 
 from __future__ import annotations

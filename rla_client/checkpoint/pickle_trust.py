@@ -1,9 +1,9 @@
 """The rule by which a pickle is this user's own, so that it may be loaded in full.
 
 Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
-or any folder that leads to it (contract/trusted_paths.py), and when it did not come from the master or from
-a copied spool (contract/provenance.py). A checkpoint must also carry the stamp of the run that loads it: a
-fork or a chain copies files of other runs beside those of its own. The user's word (`trust=True`) is above
+or any folder that leads to it (filesystem/trusted_paths.py), and when it did not come from the master or
+from a copied spool (item/foreign_mark.py). A checkpoint must also carry the stamp of the run that loads it:
+a fork or a chain copies files of other runs beside those of its own. The user's word (`trust=True`) is above
 this.
 """
 

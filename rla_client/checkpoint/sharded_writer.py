@@ -3,7 +3,7 @@
 The ranks need no collective: each leaves a note of what it could write (`plan_board`), and the thread waits
 for the notes of the others (`shard_plan`).
 
-Files and their order: contract/checkpoint/sharded_files.py. Who wrote its receipt tries to publish; rank 0
+Files and their order: contract/sharded_checkpoint/files.py. Who wrote its receipt tries to publish; rank 0
 looks again until the save is whole, then removes what retention does not hold. Where the ranks have several
 data roots, the lowest rank of each does that there, by the rules of rank 0.
 """

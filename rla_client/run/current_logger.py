@@ -1,7 +1,7 @@
 """The logger of the current run.
 
 `rla_client.logger` writes to it, and so does whatever else says something of a run: it is that of the
-thread's scope (`stream/scope.py`). Worker processes join the run of the process's scope, which the
+thread's scope (`stream/run_scope.py`). Worker processes join the run of the process's scope, which the
 environment variable RLA_RUN describes to them, with streams of their own.
 """
 

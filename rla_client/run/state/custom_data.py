@@ -8,7 +8,7 @@ pair of functions is the reader's own, and without one an object is its plain da
 pickled, by itself, and comes back as a `Pickled`: the rule for checkpoints says whether it may be opened
 (`open_own`), and `saved_by` which run wrote it. What was not opened is not kept once more: it would count as
 the next run's own. What cannot be pickled is left out with one warning: no checkpoint is lost for it. Tensors
-of which this rank holds a part are refused as in checkpoints, also within objects (`checkpoint/shards.py`).
+of which this rank holds a part are refused as in checkpoints, also within objects (`refused_shards`).
 """
 
 from __future__ import annotations
