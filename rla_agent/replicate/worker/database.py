@@ -23,6 +23,7 @@ from rla_agent.replicate.ledger_rows import Drop, Key, Temp, Unconfirmed
 from rla_agent.replicate.worker import file_decision, retry_backoff, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.changed_files import ChangedFiles
+from rla_agent.replicate.worker.checkpoint_hold import CheckpointHold
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.due_jobs import BATCH_FILES, DueJobs
@@ -90,6 +91,7 @@ class Database:
             *(self.number, self.ledger, self.changes, self.confirmations, self._flight, self._leftovers),
             *(self._jobs, self.counters),
         )
+        self._hold = CheckpointHold(self.scanner.root)
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
@@ -124,6 +126,7 @@ class Database:
 
     def dispatch(self, now: float) -> None:
         """Give idle senders what is due."""
+        self._hold.look(self._flight.jobs.values(), now)
         if not self.health.may_try(now) or not self._open_root():
             return
         for number in self.link.idle():
@@ -163,6 +166,7 @@ class Database:
             if job.attempts:
                 self.ledger.attempt(job.due, job.attempts)
         self.ledger.commit()
+        self._hold.given(jobs, now)
         self._going.update((drop.key, drop) for drop in drops)
         used = self.ledger.made_any(self.number)
         batch = SendBatch(
@@ -248,6 +252,7 @@ class Database:
             self._flight.land(result.job)
             if isinstance(result, Sent):
                 self._results.sent(result, now, can_sync=outcome.can_sync)
+                self._hold.sent(result.job)
             else:
                 self._results.failed(result, now)
                 self._look_full(result.error, now)
@@ -294,6 +299,7 @@ class Database:
 
     def close(self) -> None:
         """Stop sending. The data root stays open as long as a sender reads in it."""
+        self._hold.end()
         left, root, self.descriptor = self.link.close(), self.descriptor, -1
         if root < 0:
             return

@@ -39,6 +39,7 @@ _MAKING: Final = os.fsencode(PARTS_FOLDER)
 MAKING: Final = b"/" + _MAKING + b"/"
 PART: Final = os.fsencode(f"/{PART_FILE}")
 MARK: Final = os.fsencode(WHOLE_NAME)
+MARK_BELOW: Final = os.fsencode(f"/{WHOLE_FILE}")
 States = Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 import msgpack
 
+from rla_client.contract.checkpoint.sending_hold import is_held
 from rla_client.contract.checkpoint.stamp import Stamp, read_stamp
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, write_atomic
@@ -99,11 +100,22 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
     gone = superseded([saved for saved in list_saved(folder, name) if saved.stamp.run == run], keep)
     note_dropped(folder, [entry.file for entry in gone])
     for entry in gone:
+        if is_held(folder / entry.file):
+            continue  # whoever holds it removes it
         with suppress(FileNotFoundError):
             (folder / entry.file).unlink()
             removed.append(entry.file)
         remove_beside(folder, Path(entry.file).stem, entry.stamp)
     return removed
+
+
+def remove_dropped(folder: Path, file: str) -> None:
+    """Remove a file that was held while retention dropped it, and is not any more."""
+    stamp = read_stamp(folder / file)
+    with suppress(OSError):
+        if stamp is not None and os.lstat(folder / file).st_mtime_ns <= dropped(folder).get(file, -1):
+            (folder / file).unlink()
+            remove_beside(folder, Path(file).stem, stamp)
 
 
 def remove_beside(folder: Path, stem: str, stamp: Stamp) -> None:

@@ -18,10 +18,13 @@ from typing import Final
 from rla_client.contract.checkpoint.checkpoint_retention import (
     Retention,
     Saved,
+    dropped,
     note_dropped,
     remove_beside,
     superseded,
 )
+from rla_client.contract.checkpoint.sending_hold import is_held
+from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
@@ -69,7 +72,7 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     this opening of the run has a whole one, what earlier ones left.
 
     Returns:
-        Names of the folders that were removed. Those of another run never are.
+        Names of the folders that are dropped. Those of another run never are.
 
     Raises:
         OSError: one could not be removed.
@@ -80,14 +83,33 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
-        remove_final(folder, entry.file, entry.stamp.token)
-        remove_beside(folder, entry.file.removesuffix(FOLDER_ENDING), entry.stamp)
+        if not is_held(folder / entry.file):  # else whoever holds it removes it
+            _remove_whole(folder, entry.file, entry.stamp)
     if ours:
         _remove_incomplete(folder, name, ours, keep)
     fence = read_fence(folder)
     if any(entry.stamp.run == run and (fence is None or epoch >= fence.epoch) for entry, epoch in saved):
         _remove_abandoned(folder, name)
     return [entry.file for entry in gone]
+
+
+def remove_dropped_sharded(folder: Path, final: str) -> None:
+    """Remove a whole checkpoint that was held while retention dropped it, and is not any more.
+
+    Raises:
+        OSError: it could not be removed.
+    """
+    whole = read_whole(folder / final)
+    with suppress(FileNotFoundError):
+        if whole is not None and os.lstat(folder / final / WHOLE_FILE).st_mtime_ns <= dropped(folder).get(
+            final, -1
+        ):
+            _remove_whole(folder, final, whole.stamp)
+
+
+def _remove_whole(folder: Path, final: str, stamp: Stamp) -> None:
+    remove_final(folder, final, stamp.token)
+    remove_beside(folder, final.removesuffix(FOLDER_ENDING), stamp)
 
 
 def _list_spread(folder: Path, name: str) -> Iterator[tuple[Saved, int]]:

@@ -101,7 +101,7 @@ def test_of_an_unfinished_run_on_the_master_the_checkpoint_that_was_saved_last_c
     saved = master / "checkpoint" / ITEM
     saved.mkdir(parents=True)
     for order, step in ((4, 20), (1, 10), (3, 40), (2, 30)):
-        stamped(saved, step, order, tensors=200)
+        stamped(saved, step, order, sizes=[4] * 200)
     log = master / "log" / ITEM
     log.mkdir(parents=True)
     told = {"run_key": "job", "run_id": "r", "state": "killed", "host": "other", "updated": 1.0}

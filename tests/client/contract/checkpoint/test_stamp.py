@@ -14,7 +14,7 @@ from rla_client.contract.checkpoint.stamp import STAMP_RECORD, read_stamp
 
 @pytest.mark.parametrize("tensors", [0, 1, 3000])
 def test_a_stamp_is_found_by_two_reads_of_any_file(tmp_path: Path, tensors: int) -> None:
-    path = stamped(tmp_path, 7, 41, tensors=tensors)
+    path = stamped(tmp_path, 7, 41, sizes=[4] * tensors)
     stamp = read_stamp(path)
     assert stamp is not None
     assert (stamp.time_step, stamp.order, stamp.metrics) == (7, 41, {"loss": 0.5})

@@ -29,7 +29,7 @@ def test_a_chain_goes_on_at_the_checkpoint_that_was_saved_last_be_it_sharded(tmp
     for rank in range(2):
         write_part(folder, identity(3), rank, order=5)
     publish_all(folder)
-    stamped(folder, 9, 4, tensors=1)
+    stamped(folder, 9, 4)
     chained = chain_here(parent)
     assert chained is not None
     assert chained.time_step == 3
