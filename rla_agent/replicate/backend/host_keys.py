@@ -105,7 +105,7 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
             return None
         why = f"the host key of {name} is {shown}, but {login.host_key} is pinned"
         hint = (
-            "the connection may be intercepted; if the master was reinstalled, put the new key_fingerprint "
+            "the connection may be intercepted; if the master was reinstalled, put the new fingerprint "
             "into REMOTE_SETTING.host_key"
         )
         return HostKeyError("connect", b"", why, hint)
