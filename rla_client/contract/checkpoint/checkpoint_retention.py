@@ -113,7 +113,7 @@ def remove_dropped(folder: Path, file: str) -> None:
     """Remove a file that was held while retention dropped it, and is not any more."""
     stamp = read_stamp(folder / file)
     with suppress(OSError):
-        if stamp is not None and os.lstat(folder / file).st_mtime_ns <= dropped(folder).get(file, -1):
+        if stamp is not None and is_dropped(folder, file):
             (folder / file).unlink()
             remove_beside(folder, Path(file).stem, stamp)
 
@@ -162,11 +162,8 @@ def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
     """
     lines = []
     for name in names:
-        path = folder / name / last
-        note = read_note(path.parent, path.name)  # None where it is here
         with suppress(OSError):
-            mtime_ns = os.lstat(path).st_mtime_ns if note is None else note.mtime_ns
-            lines.append(json.dumps([name, mtime_ns]).encode() + b"\n")
+            lines.append(json.dumps([name, _written_ns(folder / name / last)]).encode() + b"\n")
     if not lines:
         return
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -178,6 +175,20 @@ def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
         if file.tell() > MAX_DROPPED_BYTES:
             kept = read_small(folder / DROPPED_NOTE, 2 * MAX_DROPPED_BYTES).splitlines(keepends=True)
             write_atomic(folder / DROPPED_NOTE, b"".join(kept[len(kept) // 2 :]), mode=file_mode(folder))
+
+
+def is_dropped(folder: Path, name: str, last: str = "") -> bool:
+    """Whether `max_to_keep` dropped what has a name now; arguments as of `note_dropped`."""
+    try:
+        return _written_ns(folder / name / last) <= dropped(folder).get(name, -1)
+    except OSError:
+        return False
+
+
+def _written_ns(path: Path) -> int:
+    """Modification time of a file that is here, or on the master alone."""
+    note = read_note(path.parent, path.name)  # None where it is here
+    return os.lstat(path).st_mtime_ns if note is None else note.mtime_ns
 
 
 def dropped(folder: Path) -> dict[str, int]:

@@ -18,7 +18,7 @@ from typing import Final
 from rla_client.contract.checkpoint.checkpoint_retention import (
     Retention,
     Saved,
-    dropped,
+    is_dropped,
     note_dropped,
     remove_beside,
     superseded,
@@ -77,8 +77,7 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     Raises:
         OSError: one could not be removed.
     """
-    saved = [(Saved(final, whole.stamp), whole.save.epoch) for final, whole in list_whole(folder, name)]
-    saved += _list_spread(folder, name)
+    saved = _list_all(folder, name)
     ours = [entry for entry, _ in saved if entry.stamp.run == run]
     gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
@@ -99,17 +98,22 @@ def remove_dropped_sharded(folder: Path, final: str) -> None:
     Raises:
         OSError: it could not be removed.
     """
-    whole = read_whole(folder / final)
-    with suppress(FileNotFoundError):
-        if whole is not None and os.lstat(folder / final / WHOLE_FILE).st_mtime_ns <= dropped(folder).get(
-            final, -1
-        ):
-            _remove_whole(folder, final, whole.stamp)
+    if is_dropped(folder, final, WHOLE_FILE):
+        name, _ = parse_folder_name(final) or ("", 0)
+        for entry, _ in _list_all(folder, name):
+            if entry.file == final:
+                _remove_whole(folder, final, entry.stamp)
 
 
 def _remove_whole(folder: Path, final: str, stamp: Stamp) -> None:
     remove_final(folder, final, stamp.token)
     remove_beside(folder, final.removesuffix(FOLDER_ENDING), stamp)
+
+
+def _list_all(folder: Path, name: str) -> list[tuple[Saved, int]]:
+    """The whole checkpoints of one name, here or on the master, and their epochs."""
+    here = [(Saved(final, whole.stamp), whole.save.epoch) for final, whole in list_whole(folder, name)]
+    return [*here, *_list_spread(folder, name)]
 
 
 def _list_spread(folder: Path, name: str) -> Iterator[tuple[Saved, int]]:
