@@ -14,12 +14,17 @@ from rla_client.web.file_download import SHOWN
 from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
 from rla_client.web.run_registry import Site
 
+_OWN = {
+    ".html": "page",
+    ".htm": "page",
+    ".ply": "points",
+}  # shown by the page's scripts
 MAX_GROUPS = 500
 MAX_STEPS = 2000  # of one name; more are thinned out: a slider has no more places
 
 
 def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Pictures, films and sounds of a run by name, each with its time-steps; and its other result files."""
+    """What the page shows of a run's results, by name with the time-steps of each; and its other files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
     by_path = {one.path: one for one in found.files if not _kind(one.path)}
@@ -41,8 +46,9 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(path: str) -> str:
-    """image, video, audio; empty for others."""
-    return SHOWN.get(os.path.splitext(path)[1].lower(), "").partition("/")[0]
+    """image, video, audio, page, points; empty for others."""
+    ending = os.path.splitext(path)[1].lower()
+    return _OWN.get(ending) or SHOWN.get(ending, "").partition("/")[0]
 
 
 def _thinned(group: Group) -> Group:
