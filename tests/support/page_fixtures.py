@@ -100,5 +100,5 @@ def page(browser: Browser, faults: Faults) -> Iterator[Page]:
     shown.on("crash", lambda _: found.append("the page crashed"))
     yield shown
     context.close()
-    assert faults.left == []
+    assert faults.left == [], faults.left
     assert len(hosts) <= 1, hosts

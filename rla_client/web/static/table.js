@@ -34,7 +34,7 @@ function unevenText(rows) {
 
 /**
  * The table. `view` has store, name(row), pinned, sparklines, fitList(where each column ends), columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
- * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), open groups.
+ * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), markNear(), open groups.
  */
 export class Table {
   constructor(view) {
@@ -131,6 +131,7 @@ export class Table {
     const focus = activeElement?.closest?.(".row")?.dataset.number;
     const own = focus === undefined ? "" : activeElement.classList[0] ?? "choose";
     fill(this.body, this.list.slice(first, last).map((one, place) => (one.row ? this.row(one, first + place) : this.group(one, first + place))));
+    this.view.markNear();
     if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] .${own}`)?.focus({ preventScroll: true });
   }
 
