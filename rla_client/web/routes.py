@@ -43,6 +43,7 @@ from rla_client.web import (
     samples,
     sparklines,
     system_metrics,
+    values_at_step,
 )
 from rla_client.web.agent_status import Machine
 from rla_client.web.guard import SANDBOXED, Guard
@@ -90,6 +91,7 @@ OF_A_RUN: dict[str, Answer] = {
     "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
+    "values": values_at_step.values_at_step,
     "samples": samples.listing,
     "sample": samples.whole,
     "samples_search": samples.search,

@@ -60,7 +60,7 @@ function followMedia({ path, signal, run }, onFound) {
   follow(load, run, () => Math.max(PAUSE_MS, 50 * cost), signal);
 }
 
-/** The media below the curves; nothing where there are none. `goTo` opens the tab with all of them. */
+/** The media below the curves: {node, move(step)}; nothing where there are none. `goTo` opens the tab with all of them. */
 export function inlineMedia(context) {
   const grid = h("div", { class: "media" });
   const count = h("span", { class: "dim" });
@@ -74,7 +74,7 @@ export function inlineMedia(context) {
     count.textContent = groups.length;
     own.show(groups.slice(0, MAX_INLINE));
   });
-  return node;
+  return { node, move: own.move };
 }
 
 /** The distributions over time; nothing where there are none. */

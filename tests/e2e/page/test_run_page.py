@@ -530,6 +530,30 @@ def test_a_cloud_of_points(run: RunView, kind: str) -> None:
     wait_until(lambda: box_of(cloud)["width"] > 800, 20)
 
 
+def test_values_and_media_at_the_step_of_a_click(run: RunView) -> None:
+    run.open()
+    values = run.page.locator("section.part", has=run.page.locator("h2.values"))
+    values.get_by_role("row", name="return 4.5").wait_for()
+    run.page.wait_for_function("() => document.querySelector('section.panel[data-metric=return]')?.chart")
+    box = box_of(run.page.locator("section.panel[data-metric=return] .u-over"))
+    run.page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + 20)
+    run.page.wait_for_url("**at=*")
+    step = int(run.page.url.partition("at=")[2].partition("&")[0])
+    assert 0 < step < 9
+    values.get_by_text(f"Values at step {step}").wait_for()
+    values.get_by_role("row", name=f"return {step * 0.5:g}", exact=True).wait_for()
+    run.page.locator("figcaption", has_text="step 5").wait_for()
+    field = run.page.get_by_label("Step of the values")
+    field.fill("6.5")
+    field.press("Enter")
+    values.get_by_role("row", name="return 3  step 6").wait_for()
+    run.page.reload()
+    values.get_by_role("row", name="return 3  step 6").wait_for()
+    values.get_by_role("button", name="Last").click()
+    values.get_by_role("row", name="return 4.5").wait_for()
+    assert "at=" not in run.page.url
+
+
 def test_a_step_that_was_chosen_stays_while_more_files_come(
     page_server: Serve, root: Path, page: Page
 ) -> None:
