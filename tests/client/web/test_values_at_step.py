@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_the_latest_value_up_to_the_step_counts(page_server: Callable[..., PageServer], root: Path) -> None:
-    columns = {
+    columns: dict[str, Sequence[float | str]] = {
         "return": [1.0, 2.0, 3.0],
         "eval": [5.0, "", ""],
         "later": ["", "", 7.0],
