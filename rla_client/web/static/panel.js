@@ -64,7 +64,8 @@ export class Panel {
         curves && button("+", "More metrics in this panel", () => panels.addTo(this)),
         ["PNG", "SVG", curves && !this.others.length && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),
         curves && button("⌘", "Command line", async () => panels.page.showCommand(await ask("command", { ...panels.asked(), ...panels.page.described(), metric: key }))),
-        button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide")))));
+        button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide"))),
+        h("button", { type: "button", class: "unfold", title: "Move, save, add metrics", "aria-label": `Actions of ${title}`, "aria-expanded": "false", onclick: ({ target }) => target.setAttribute("aria-expanded", String(bar.classList.toggle("unfolded"))) }, "⋯")));
     bar.addEventListener("dragstart", (event) => { event.dataTransfer.setData(DRAGGED, key); });
     return bar;
   }
