@@ -12,6 +12,7 @@ from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped, in_order
 from rla_client.web.file_download import SHOWN
 from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
+from rla_client.web.result_tables import ENDINGS as TABLE_ENDINGS
 from rla_client.web.run_registry import Site
 
 _OWN = {
@@ -30,6 +31,7 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     by_path = {one.path: one for one in found.files if not _kind(one.path)}
     others = [by_path[path] for path in in_order(list(by_path))]
     groups = grouped(shown)
+    tables = grouped([path for path in by_path if path.rpartition(".")[2].lower() in TABLE_ENDINGS])
     names = sorted(groups, key=lambda name: (name.startswith(("abandoned-", "before-fork")), name))
     return {
         "groups": [
@@ -37,6 +39,7 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             for name in names[:MAX_GROUPS]
         ],
         "names": len(names),
+        "tables": [{"name": name, "files": _thinned(tables[name])} for name in sorted(tables)[:MAX_GROUPS]],
         "others": others[:MAX_LISTED],
         "other_count": len(others),
         "count": len(found.files),

@@ -12,6 +12,9 @@ import { systemCharts } from "./system.js";
 const MAX_SHOWN = 500;  // rows of a table of names and values
 const MAX_CHARS = 200;  // of a value in it: a list may have thousands
 
+/** A name that breaks behind its parts. */
+const brokenAt = (name) => name.split(/(?<=[/._])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+
 /** Fill the tab; gives what is told of later news: {update(run)}. */
 export function overviewTab(context) {
   const { path, body, signal, run, goTo, query, save } = context;
@@ -20,7 +23,7 @@ export function overviewTab(context) {
   const media = inlineMedia(context);
   const pairs = (all) => {
     const found = all.filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(words.value.toLowerCase()));
-    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value, more]) => [name, { class: "mono", node: [valueText(value), more && h("span", { class: "dim" }, more)] }])),
+    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value, more]) => [brokenAt(name), { class: "mono", node: [valueText(value), more && h("span", { class: "dim" }, more)] }])),
       found.length > MAX_SHOWN && h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more; search for the one you want`),
       !found.length && h("p", { class: "dim" }, all.length ? "none fits" : "none")];
   };

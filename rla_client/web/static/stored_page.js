@@ -19,7 +19,7 @@ async function pageText(query) {
   plotly ??= fetchFile("plotly").then((found) => found.text());
   plotly.catch(() => { plotly = null; });
   const script = await plotly;
-  return text.replace(PLOTLY, () => `<script>${script}</script>`);
+  return text.replace(PLOTLY, () => `<script>${script}<\/script>`);
 }
 
 /** Fill a node with a page. */

@@ -687,6 +687,31 @@ def test_numbers_of_a_table_stand_below_their_heads(run: RunView) -> None:
     assert aligned == ["left", "right"]
 
 
+def test_a_table_over_its_steps(run: RunView) -> None:
+    for step in (5, 10, 100):
+        text = f"name,score\na,{step}.5\nb,{step + 1}.5\n"
+        (run.folder("results") / f"{step}-scores.csv").write_text(text)
+    (run.folder("results") / "5-notes.jsonl").write_text('{"x": 1}\n')
+    run.open("tab=tables&table=10-scores.csv")
+    cells = run.page.locator("table.data tbody tr")
+    cells.get_by_text("10.5").wait_for()
+    choice = run.page.get_by_label("Table", exact=True)
+    assert choice.locator("option").all_inner_texts() == ["notes.jsonl", "scores.csv"]
+    run.page.get_by_label("Filter of name").fill("b")
+    cells.get_by_text("11.5").wait_for()
+    cells.get_by_text("10.5").wait_for(state="detached")
+    run.page.get_by_label("Latest: Time-step of the table").click()
+    cells.get_by_text("101.5").wait_for()
+    assert cells.count() == 1, "the filter stays from step to step"
+    assert "table=100-scores.csv" in run.page.url
+    choice.select_option("notes.jsonl")
+    cells.get_by_text("1", exact=True).wait_for()
+    assert run.page.get_by_label("Time-step of the table", exact=True).is_hidden()
+    run.open("tab=tables")
+    choice.select_option("scores.csv")
+    cells.get_by_text("100.5").wait_for()
+
+
 @pytest.mark.further
 def test_files_side_by_side(run: RunView) -> None:
     other = write_run(run.root, number=1)
