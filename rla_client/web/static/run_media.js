@@ -60,21 +60,22 @@ function followMedia({ path, signal, run }, onFound) {
   follow(load, run, () => Math.max(PAUSE_MS, 50 * cost), signal);
 }
 
-/** The media below the curves: {node, move(step)}; nothing where there are none. `goTo` opens the tab with all of them. */
+/** The media below the curves: {node, move(step)}, Infinity: to the latest; nothing where there are none. `goTo` opens the tab with all of them. */
 export function inlineMedia(context) {
   const grid = h("div", { class: "media" });
   const count = h("span", { class: "dim" });
   const more = h("button", { type: "button", class: "more", onclick: () => context.goTo("media") });
   const node = h("details", { open: true, hidden: true }, h("summary", {}, "Media ", count), grid, more);
   const own = cards(context.path, grid);
+  let at = Infinity;
   followMedia(context, ({ groups }) => {
     node.hidden = !groups.length;
     more.hidden = groups.length <= MAX_INLINE;
     more.textContent = `${groups.length - MAX_INLINE} more`;
     count.textContent = groups.length;
-    own.show(groups.slice(0, MAX_INLINE));
+    own.show(groups.slice(0, MAX_INLINE), at);
   });
-  return { node, move: own.move };
+  return { node, move: (step) => own.move(at = step) };
 }
 
 /** The distributions over time; nothing where there are none. */

@@ -75,9 +75,10 @@ function valuesSection({ path, signal, run, query, save }, pairs, onStep) {
   function choose(step) {
     field.value = step;
     save({ at: field.value });
-    if (asked() !== null) onStep(asked());
+    onStep(asked() ?? Infinity);
     return update(run());
   }
+  onStep(asked() ?? Infinity);
   return { node: h("section", { class: "part" }, h("h2", { class: "values" }, title, " ", clear, field), rows), update, choose };
 }
 

@@ -549,8 +549,10 @@ def test_values_and_media_at_the_step_of_a_click(run: RunView) -> None:
     values.get_by_role("row", name="return 3  step 6").wait_for()
     run.page.reload()
     values.get_by_role("row", name="return 3  step 6").wait_for()
+    run.page.locator("figcaption", has_text="step 5").wait_for()
     values.get_by_role("button", name="Last").click()
     values.get_by_role("row", name="return 4.5").wait_for()
+    run.page.locator("figcaption", has_text="step 100").wait_for()
     assert "at=" not in run.page.url
 
 
