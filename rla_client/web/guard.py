@@ -10,7 +10,8 @@ Whoever has the token may read all that the server's user may read of the databa
   that resolves to us (DNS rebinding) is refused.
 - **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
 - **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
-  browser runs it (`file_download.FOREIGN`).
+  browser runs it (`file_download.FOREIGN`). Pages that a run stored are written into `sandbox.html`, which
+  `SANDBOXED` gives an origin of its own and nothing that it may load.
 """
 
 from __future__ import annotations
@@ -33,8 +34,17 @@ if TYPE_CHECKING:
 COOKIE = "rla-web"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+SANDBOXED = {  # headers of the frame that pages of runs are shown in
+    "Content-Security-Policy": (
+        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; "
+        "style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:; "
+        "worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Frame-Options": "SAMEORIGIN",
+    "X-DNS-Prefetch-Control": "off",
+}
 MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
 _ALWAYS = {
     "Content-Security-Policy": POLICY,

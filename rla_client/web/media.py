@@ -12,19 +12,26 @@ from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped, in_order
 from rla_client.web.file_download import SHOWN
 from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
+from rla_client.web.result_tables import ENDINGS as TABLE_ENDINGS
 from rla_client.web.run_registry import Site
 
+_OWN = {
+    ".html": "page",
+    ".htm": "page",
+    ".ply": "points",
+}  # shown by the page's scripts
 MAX_GROUPS = 500
 MAX_STEPS = 2000  # of one name; more are thinned out: a slider has no more places
 
 
 def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Pictures, films and sounds of a run by name, each with its time-steps; and its other result files."""
+    """What the page shows of a run's results, by name with the time-steps of each; and its other files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
     by_path = {one.path: one for one in found.files if not _kind(one.path)}
     others = [by_path[path] for path in in_order(list(by_path))]
     groups = grouped(shown)
+    tables = grouped([path for path in by_path if path.rpartition(".")[2].lower() in TABLE_ENDINGS])
     names = sorted(groups, key=lambda name: (name.startswith(("abandoned-", "before-fork")), name))
     return {
         "groups": [
@@ -32,6 +39,7 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             for name in names[:MAX_GROUPS]
         ],
         "names": len(names),
+        "tables": [{"name": name, "files": _thinned(tables[name])} for name in sorted(tables)[:MAX_GROUPS]],
         "others": others[:MAX_LISTED],
         "other_count": len(others),
         "count": len(found.files),
@@ -41,8 +49,9 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(path: str) -> str:
-    """image, video, audio; empty for others."""
-    return SHOWN.get(os.path.splitext(path)[1].lower(), "").partition("/")[0]
+    """image, video, audio, page, points; empty for others."""
+    ending = os.path.splitext(path)[1].lower()
+    return _OWN.get(ending) or SHOWN.get(ending, "").partition("/")[0]
 
 
 def _thinned(group: Group) -> Group:

@@ -308,7 +308,7 @@ def _media(site: Site, entry: PageRun, pictures: dict[str, str]) -> dict[str, An
                 kind = file_download.SHOWN[os.path.splitext(path)[1].lower()]
                 pictures[f"{run}/{path}"] = f"data:{kind};base64,{base64.b64encode(content).decode()}"
                 groups.append({**group, "count": 1, "files": [[step, path]]})
-    return {**found, "groups": groups, "names": len(groups), "others": [], "other_count": 0}
+    return {**found, "groups": groups, "names": len(groups), "tables": [], "others": [], "other_count": 0}
 
 
 def _curve(

@@ -23,6 +23,7 @@ from rla_client.web.page_json import SAFE_INTEGER, sent
 from rla_client.web.request_arguments import is_texts
 from rla_client.web.run_registry import Site
 
+ENDINGS = frozenset({"csv", "tsv", "jsonl", "ndjson", "parquet"})  # of files that are tables
 MAX_BYTES = 32 << 20  # of a file that are read
 MAX_ROWS = 200_000
 MAX_COLUMNS = 500
@@ -83,7 +84,7 @@ def _read(path: str, file: BinaryIO) -> tuple[list[str], list[Row], bool]:
     suffix = path.rpartition(".")[2].lower()
     if suffix == "parquet":
         return _read_parquet(file)
-    if suffix not in {"csv", "tsv", "jsonl", "ndjson"}:
+    if suffix not in ENDINGS:
         raise ArgumentError(f"{path[:200]} is no table that is shown here: CSV, TSV, JSON lines, Parquet")
     data = file.read(MAX_BYTES + 1)
     cut = len(data) > MAX_BYTES

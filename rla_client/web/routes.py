@@ -12,6 +12,7 @@ import json
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from rla_client.contract.errors import ArgumentError, RlaError
@@ -42,9 +43,10 @@ from rla_client.web import (
     samples,
     sparklines,
     system_metrics,
+    values_at_step,
 )
 from rla_client.web.agent_status import Machine
-from rla_client.web.guard import Guard
+from rla_client.web.guard import SANDBOXED, Guard
 from rla_client.web.live_stream import stream
 from rla_client.web.run_registry import Site
 
@@ -68,6 +70,10 @@ LONG = frozenset(
     }
 )  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
+_NO_PLOTLY = (
+    "a figure of plotly: `pip install plotly` where `rla web` runs shows it here; saved, it opens in a "
+    "browser that reaches cdn.plot.ly"
+)
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
     "run": run_detail.overview,
@@ -85,6 +91,7 @@ OF_A_RUN: dict[str, Answer] = {
     "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
+    "values": values_at_step.values_at_step,
     "samples": samples.listing,
     "sample": samples.whole,
     "samples_search": samples.search,
@@ -128,6 +135,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         Route("/", own_files),
         Route("/static/{name:path}", own_files),
         Route("/api/file", _sending(site, quick), methods=["GET"]),
+        Route("/api/plotly", _plotly, methods=["GET"]),
         *(
             Route(f"/api/{name}", _answering(site, answer, limiters.get(name, quick)), methods=["POST"])
             for name, answer in posts.items()
@@ -147,11 +155,23 @@ def _own_files() -> Callable[[Request], Awaitable[Response]]:
         if name not in bodies:
             return PlainTextResponse("not found\n", 404)
         headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        headers |= SANDBOXED if name == "sandbox.html" else {}
         if request.headers.get("if-none-match") == tags[name]:
             return Response(status_code=304, headers=headers)
         return Response(bodies[name], media_type=TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
 
     return endpoint
+
+
+def _plotly(_: Request) -> Response:
+    """The script of the plotly package: figures that runs stored name it on a network."""
+    found = find_spec("plotly")  # which imports nothing of it
+    for folder in (found and found.submodule_search_locations) or ():
+        script = Path(folder, "package_data", "plotly.min.js")
+        if script.is_file():
+            headers = {"Cache-Control": "private, max-age=3600"}
+            return FileResponse(script, media_type="text/javascript", headers=headers)
+    return JSONResponse({"error": _NO_PLOTLY}, 404)
 
 
 def _answering(

@@ -43,11 +43,16 @@ def browser() -> Iterator[Browser]:
 
 
 class Faults:
-    """What went wrong in a page; `allow` names what a test brings about itself."""
+    """What went wrong in a page; `allow` names what a test brings about itself.
+
+    Attributes:
+        hosts: that were asked, by name and port; requests that a policy ends count, too.
+    """
 
     def __init__(self) -> None:
         self.found: list[str] = []
         self.allowed: list[str] = []
+        self.hosts: set[str] = set()
 
     def allow(self, pattern: str) -> None:
         self.allowed.append(pattern)
@@ -74,7 +79,7 @@ def page(browser: Browser, faults: Faults) -> Iterator[Page]:
     )
     found = faults.found
     shown = context.new_page()
-    hosts: set[str] = set()
+    hosts = faults.hosts
 
     def see_request(url: str) -> None:
         parts = urlsplit(url)
@@ -95,5 +100,5 @@ def page(browser: Browser, faults: Faults) -> Iterator[Page]:
     shown.on("crash", lambda _: found.append("the page crashed"))
     yield shown
     context.close()
-    assert faults.left == []
+    assert faults.left == [], faults.left
     assert len(hosts) <= 1, hosts

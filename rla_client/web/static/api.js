@@ -24,11 +24,13 @@ export class Refused extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
 
-async function post(name, body, signal) {
+const post = (name, body, signal) => request(name, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+
+/** The answer of `fetch`, with the token in its header; throws Refused where it is none. */
+async function request(address, { headers = {}, ...more }) {
   let answer;
   try {
-    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-    answer = await fetch(`api/${name}`, { method: "POST", headers, body: JSON.stringify(body), signal });
+    answer = await fetch(`api/${address}`, { headers: { ...headers, Authorization: `Bearer ${token}` }, ...more });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     lost = true;
@@ -55,6 +57,11 @@ export async function askNumbers(name, body, signal = undefined) {
 /** The address of a file of a run, for pictures, films and downloads. */
 export function fileUrl(name, query) {
   return `api/${name}?${new URLSearchParams({ ...query, token })}`;
+}
+
+/** A file that the page reads itself, as an answer of `fetch`: its address has no token. */
+export function fetchFile(name, query = {}, signal = undefined) {
+  return request(`${name}?${new URLSearchParams(query)}`, { signal });
 }
 
 /**

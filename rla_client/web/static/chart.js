@@ -53,7 +53,8 @@ export class Chart {
     this.curves = curves;
     this.bands = bands;
     this.tip = h("div", { class: "tip", hidden: true });
-    this.focused = -1;
+    this.focused = -1;  // the curve that stands out, and the one that the mouse is near
+    this.nearest = -1;
     this.ticks = { x: [], y: [] };  // [[value, text]…] as last drawn
     this.points = data[0].length;
     this.behind = !bands && data.length > 1 + curves.length;
@@ -66,7 +67,7 @@ export class Chart {
       const { idx } = this.plot.cursor;
       if (this.options.onPoint && given(idx) && from !== null && Math.abs(event.clientX - from) < 3) this.options.onPoint(this.plot.data[0][idx]);
     });
-    this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.focus(-1); this.options.onFocus(-1); });
+    this.plot.over.addEventListener("mouseleave", () => { this.tip.hidden = true; this.nearest = -1; this.focus(-1); this.options.onFocus(-1); });
   }
 
   /** uPlot's aligned data: [xs, ys…]. */
@@ -184,10 +185,16 @@ export class Chart {
   resize(width, height) { if (width !== this.plot.width || height !== this.plot.height) this.plot.setSize({ width, height }); }
 
   near(at) {
-    if (at === this.focused) return;
-    this.focused = at;
+    if (at === this.nearest) return;
+    this.nearest = this.focused = at;
     this.options.onFocus(at);
   }
+
+  /** Where the mouse is in the plot, {left, top}; null where it is not. */
+  get pointed() { return this.plot.over.matches(":hover") ? { left: this.plot.cursor.left, top: this.plot.cursor.top } : null; }
+
+  /** The mouse is there already. */
+  point(place) { requestAnimationFrame(() => { if (this.tip.isConnected) this.plot.setCursor(place); }); }
 
   /** Let one curve stand out; -1: all alike. */
   focus(at) {

@@ -30,6 +30,12 @@ export function fill(node, ...children) {
   return put(node, children);
 }
 
+/** Let a node have these elements and no others; those that are there are not moved: a moved frame would load again. */
+export function arrange(node, elements) {
+  for (const one of [...node.children]) if (!elements.includes(one)) one.remove();
+  elements.forEach((one, at) => { if (node.children[at] !== one) node.insertBefore(one, node.children[at] ?? null); });
+}
+
 /** A number as people write it: 6 digits at most, no needless zeros; texts and nothing as they are. */
 export function numberText(value) {
   if (value === null || value === undefined) return "";

@@ -13,12 +13,10 @@ const oddText = (odd) => Object.entries(odd).map(([kind, count]) => `${count} ${
 
 /** Names of the curves of a panel; the folded ones of all panels open together. */
 export class Legend {
-  /** onMark(place of a curve or null): it shall stand out. */
-  constructor(panels, onMark) {
-    this.panels = panels;
-    this.onMark = onMark;
+  /** onMark(place of a curve or null): it shall stand out; onKeep(place): so that it stays so, or no more. */
+  constructor(panels, onMark, onKeep) {
+    Object.assign(this, { panels, onMark, onKeep });
     this.curves = [];
-    this.kept = null;  // the place of the curve that a click keeps marked
     this.node = h("div", { class: "legend", role: "group", "aria-label": "Curves" });
   }
 
@@ -26,7 +24,6 @@ export class Legend {
   show(curves) {
     this.curves = curves;
     this.entries = null;
-    this.kept = null;
     if (curves.length <= FEW) { fill(this.node, curves.map((curve, at) => this.entry(curve, at))); return; }
     const metrics = [...Map.groupBy(curves, (curve) => curve.metric)].filter(([metric]) => metric !== undefined);
     const odd = {};
@@ -49,16 +46,15 @@ export class Legend {
   }
 
   entry(curve, at) {
-    const mark = (place) => () => this.onMark(place ?? this.kept);
-    const keep = () => { this.kept = this.kept === at ? null : at; this.onMark(this.kept); };
-    return h("button", { type: "button", class: "entry name", title: `${curve.label}\nA click marks it`, onmouseenter: mark(at), onmouseleave: mark(null), onfocus: mark(at), onblur: mark(null), onclick: keep },
+    const mark = (place) => () => this.onMark(place);
+    return h("button", { type: "button", class: "entry name", title: `${curve.label}\nA click marks it`, "aria-pressed": "false", onmouseenter: mark(at), onmouseleave: mark(null), onfocus: mark(at), onblur: mark(null), onclick: () => this.onKeep(at) },
       swatch(curve), curve.label, curve.odd && h("span", { class: "bad" }, ` ${oddText(curve.odd)}`));
   }
 
-  /** Mark the name of a curve; -1: none. */
-  mark(at) {
+  /** Mark the name of a curve, and of the one that stays marked; -1: none. */
+  mark(at, kept) {
     const names = this.node.querySelectorAll(".entry.name");
-    names.forEach((entry, place) => entry.classList.toggle("on", place === at));
+    names.forEach((entry, place) => { entry.classList.toggle("on", place === at); entry.setAttribute("aria-pressed", String(place === kept)); });
     if (this.entries && names[at]) this.entries.scrollTop = names[at].offsetTop - this.entries.offsetTop - 24;
   }
 }

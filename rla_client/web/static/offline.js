@@ -52,6 +52,9 @@ export function fileUrl(_, { run, path }) {
   return own(pictures, `${run}/${path}`) ?? "";
 }
 
+/** Pages and clouds of points are not in the file. */
+export async function fetchFile() { throw new Refused("this is not in the file; `rla web` shows it"); }
+
 let pictures = {};
 data.then((file) => { ({ pictures } = file); });
 

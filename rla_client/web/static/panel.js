@@ -34,7 +34,7 @@ export class Panel {
     const tell = () => this.box.setAttribute("aria-label", `${this.title}: ${this.chart?.words() ?? "nothing is drawn"}`);
     this.box = h("div", { class: "plot", role: "img", tabindex: "0", "aria-label": this.title, onkeydown: (event) => this.press(event), onfocus: tell });
     this.box.style.height = `${this.height}px`;  // nothing moves when the curves come
-    this.legend = new Legend(panels, (at) => panels.highlight(at === null ? null : this.head.curves[at]));
+    this.legend = new Legend(panels, (at) => panels.highlight(at === null ? null : this.head.curves[at]), (at) => panels.keepMarked(this.head.curves[at]));
     this.said = h("p", { class: "said dim" });
     const { title, key } = this;
     this.node = h("section", { class: `panel${panels.settings.wide.includes(key) ? " wide" : ""}`, dataset: { metric: key }, "aria-label": title },
@@ -64,7 +64,8 @@ export class Panel {
         curves && button("+", "More metrics in this panel", () => panels.addTo(this)),
         ["PNG", "SVG", curves && !this.others.length && "CSV"].filter(Boolean).map((kind) => button(kind, `Save as ${kind}`, () => this.save(kind))),
         curves && button("⌘", "Command line", async () => panels.page.showCommand(await ask("command", { ...panels.asked(), ...panels.page.described(), metric: key }))),
-        button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide")))));
+        button("⤢", "Wide", () => panels.keep("wide", key, this.node.classList.toggle("wide"))),
+        h("button", { type: "button", class: "unfold", title: "Move, save, add metrics", "aria-label": `Actions of ${title}`, "aria-expanded": "false", onclick: ({ target }) => target.setAttribute("aria-expanded", String(bar.classList.toggle("unfolded"))) }, "⋯")));
     bar.addEventListener("dragstart", (event) => { event.dataTransfer.setData(DRAGGED, key); });
     return bar;
   }
@@ -123,6 +124,7 @@ export class Panel {
     const { head } = this;
     const { logX, logY, zoom: range, clip } = this.panels.settings;
     const curves = this.curves();
+    const cursor = this.chart?.pointed;
     this.chart?.close();
     this.chart = null;
     fill(this.box);
@@ -140,6 +142,8 @@ export class Panel {
     }, curves, this.base, head.kind === "bands");
     const alone = curves.length === 1 && !curves[0].odd && !head.curves[0].numbers;
     this.legend.show(head.options || alone ? [] : curves);
+    if (this.panels.marked) this.highlight(this.panels.marked);
+    if (cursor) this.chart.point(cursor);
   }
 
   /** A part of an axis of a hyper-parameter was chosen: runs that are within all such parts are selected. */
@@ -212,14 +216,19 @@ export class Panel {
     this.panels.painted();
   }
 
+  /** Where the curve of a run or group is, of several metrics the same one; -1 where it is not. */
+  find(curve) {
+    const same = (one) => (curve.label !== undefined ? one.label === curve.label : one.number === curve.number || one.numbers?.includes(curve.number));
+    const at = curve && this.head.curves.findIndex((one) => same(one) && one.metric === curve.metric);
+    return at === null ? -1 : at < 0 ? this.head.curves.findIndex(same) : at;
+  }
+
   /** Let the curve of a run or group stand out; null: all alike. */
   highlight(curve, legendOnly = false) {
     if (!this.chart) return;
-    const at = curve === null ? -1 : this.head.curves.findIndex((one) => (
-      curve.label !== undefined ? one.label === curve.label : one.number === curve.number || one.numbers?.includes(curve.number)
-    ));
+    const at = this.find(curve);
     if (!legendOnly) this.chart.focus(at);
-    this.legend.mark(at);
+    this.legend.mark(at, this.find(this.panels.kept));
   }
 
   async save(kind) {

@@ -41,6 +41,7 @@ export class Panels {
     this.open = new Map();  // section → how many panels of it
     this.sections = AT_ONCE;
     this.count = 0;
+    this.marked = this.kept = null;  // the curve that stands out now, and the one that a click lets stand out until another one
     this.node = h("div", { id: "panels" });
     this.observer = new IntersectionObserver((entries) => {
       for (const entry of entries) entry.target.panel.see(entry.isIntersecting);
@@ -281,9 +282,17 @@ export class Panels {
 
   /** The mouse is near a curve of a panel: the list, the legends and, of few curves, the other panels mark it. */
   near(panel, at) {
-    const curve = at < 0 ? null : panel.head.curves[at];
-    this.page.onHover(curve);
-    for (const one of this.panels.values()) if (one.seen) one.highlight(curve, one === panel || (one.head?.curves.length ?? 0) > MARKED);
+    const meant = at < 0 ? null : panel.head.curves[at];
+    this.marked = meant ?? this.kept;
+    this.page.onHover(this.marked);
+    for (const one of this.panels.values()) if (one.seen) one.highlight(this.marked, (meant || !this.kept) && (one === panel || (one.head?.curves.length ?? 0) > MARKED));
+  }
+
+  /** A click on a name of a curve: it stays marked, or no more. */
+  keepMarked(curve) {
+    const same = this.kept && ["label", "number", "metric"].every((name) => this.kept[name] === curve[name]);
+    this.kept = same ? null : curve;
+    this.highlight(null);
   }
 
   /** Whether folded names of curves are open: as the user has it, else where no list of runs has their colours. */
@@ -297,7 +306,12 @@ export class Panels {
 
   fitNames() { for (const panel of this.panels.values()) panel.legend.fit(); }
 
-  highlight(curve) { for (const panel of this.panels.values()) if (panel.seen) panel.highlight(curve); }
+  /** Let a curve stand out in all panels; null: the one that stays marked, or all alike. */
+  highlight(curve) {
+    this.marked = curve ?? this.kept;
+    this.page.onHover(this.marked);
+    for (const panel of this.panels.values()) if (panel.seen) panel.highlight(this.marked);
+  }
 
   /** Draw all again in other colours. */
   recolour() { for (const panel of this.panels.values()) if (panel.head && panel.chart) { panel.show(); panel.draw(); } }

@@ -97,7 +97,8 @@ export function slider(first, onStep, label) {
   const play = h("button", { type: "button", title: "Play", "aria-label": `Play: ${label}`, onclick: toggle }, "▶");
   const node = h("div", { class: "slider" },
     h("button", { type: "button", title: "Step back", "aria-label": "Step back", onclick: () => move(-1) }, "‹"), range,
-    h("button", { type: "button", title: "Step on", "aria-label": "Step on", onclick: () => move(1) }, "›"), play, shown);
+    h("button", { type: "button", title: "Step on", "aria-label": "Step on", onclick: () => move(1) }, "›"), play,
+    h("button", { type: "button", title: "The latest, and those that come", "aria-label": `Latest: ${label}`, onclick: () => move(steps.length) }, "⇥"), shown);
   const current = () => steps[Number(range.value)];
   function say() {
     shown.textContent = `step ${numberText(current())}`;
@@ -141,10 +142,24 @@ function keepPixels({ target }) {
   target.classList.toggle("crisp", Math.min(target.clientWidth / width, target.clientHeight / height) >= CRISP);
 }
 
-/** One thing over time, a picture, film or sound: {node, show(step)}. */
-export function frame(run, group) {
+/** Call `f` once an element has come into sight, or near it. */
+function whenSeen(node, f) {
+  const observer = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    observer.disconnect();
+    f();
+  }, { rootMargin: "200px" });
+  observer.observe(node);
+}
+
+/** One thing over time, a picture, film, sound, page or cloud of points: {node, show(step), change(group)}. */
+export function frame(run, first) {
+  let group = first;
   const title = h("figcaption", {});
   const body = h("div", { class: "frame" });
+  const node = h("figure", { class: group.kind }, title, body);
+  const wide = h("button", { type: "button", class: "small", title: "Wide", "aria-label": `Wide: ${group.name}`, onclick: () => node.classList.toggle("wide") }, "⤢");
+  const view = { yaw: 0.6, pitch: 0.45, zoom: 1 };  // of a cloud of points
   let path = null;
   const address = (name) => fileUrl("file", { run, kind: "results", path: name });
   const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
@@ -154,21 +169,30 @@ export function frame(run, group) {
     video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror: gone }),
     audio: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
   };
+  const loaders = {  // of what takes more than an element
+    page: async (...what) => (await import("./stored_page.js")).showPage(...what),
+    points: async (...what) => (await import("./point_cloud.js")).showPoints(...what, view),
+  };
   function show(step) {
     const [own, name] = nearest(group.files, step);
     if (name === path) return;
     path = name;
+    const query = { run, kind: "results", path: name };
     fill(title, h("b", { title: name }, group.name), " ", h("span", { class: "dim" }, own === null ? "" : `step ${numberText(own)}`),
-      " ", h("a", { href: fileUrl("file", { run, kind: "results", path: name, save: "1" }), title: "Save this file", "aria-label": `Save ${name}` }, "↓"));
+      " ", h("a", { href: fileUrl("file", { ...query, save: "1" }), title: "Save this file", "aria-label": `Save ${name}` }, "↓"), " ", loaders[group.kind] && wide);
     const image = body.querySelector("img");
-    if (image) {  // keeps its size while the next one loads
+    if (loaders[group.kind]) {
+      const box = h("div", { class: "held" });
+      fill(body, box);
+      whenSeen(box, () => loaders[group.kind](box, query, name));
+    } else if (image) {  // keeps its size while the next one loads
       image.src = address(name);
       image.alt = name;
       image.parentElement.href = image.src;
     } else fill(body, makers[group.kind](address(name), name));
   }
   show(null);
-  return { node: h("figure", { class: group.kind }, title, body), show };
+  return { node, show, change: (next) => { group = next; } };
 }
 
 /** A field that offers runs and gives the chosen one's path to `onPick`. */

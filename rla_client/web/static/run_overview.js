@@ -12,11 +12,22 @@ import { systemCharts } from "./system.js";
 const MAX_SHOWN = 500;  // rows of a table of names and values
 const MAX_CHARS = 200;  // of a value in it: a list may have thousands
 
+/** A name that breaks behind its parts. */
+const brokenAt = (name) => name.split(/(?<=[/._])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+
 /** Fill the tab; gives what is told of later news: {update(run)}. */
 export function overviewTab(context) {
   const { path, body, signal, run, goTo, query, save } = context;
-  const curves = new RunCurves(run(), query, save, run().samples && !offline ? (step) => { save({ step: String(step) }); goTo("samples"); } : null);
-  const metrics = h("div", {});
+  const samplesOf = (step) => { save({ step: String(step) }); goTo("samples"); };
+  const curves = new RunCurves(run(), query, save, offline ? null : run().samples ? samplesOf : (step) => values.choose(step));
+  const media = inlineMedia(context);
+  const pairs = (all) => {
+    const found = all.filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(words.value.toLowerCase()));
+    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value, more]) => [brokenAt(name), { class: "mono", node: [valueText(value), more && h("span", { class: "dim" }, more)] }])),
+      found.length > MAX_SHOWN && h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more; search for the one you want`),
+      !found.length && h("p", { class: "dim" }, all.length ? "none fits" : "none")];
+  };
+  const values = valuesSection(context, pairs, media.move);
   const story = h("div", {});
   const listed = h("div", {});
   const words = h("input", { type: "search", placeholder: "find a name or value", "aria-label": "Search in parameters and values", value: query.get("find") ?? "",
@@ -25,30 +36,50 @@ export function overviewTab(context) {
     const text = typeof value === "number" ? numberText(value) : String(value);
     return text.length > MAX_CHARS ? h("span", { title: `${text.length} characters; the file of the run has all` }, `${text.slice(0, MAX_CHARS)}…`) : text;
   };
-  const pairs = (all) => {
-    const found = all.filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(words.value.toLowerCase()));
-    return [table(["name", "value"], found.slice(0, MAX_SHOWN).map(([name, value]) => [name, { class: "mono", node: valueText(value) }])),
-      found.length > MAX_SHOWN && h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more; search for the one you want`),
-      !found.length && h("p", { class: "dim" }, all.length ? "none fits" : "none")];
-  };
   function parameters() {
     const now = run();
     fill(listed, pairs(now.parameters), now.parameter_count > now.parameters.length && h("p", { class: "dim" }, `the first ${now.parameters.length} of ${now.parameter_count}`));
   }
   function update(now) {
     curves.update(now);
-    fill(metrics, pairs(now.metrics.map(([name, value]) => [name, name === "timestamp" ? timeText(value) : value])));
+    values.update(now);
     refill(story, [now.warnings, now.resumes, now.parents, now.children], () => storyOf(now, () => { save({ file: "warn.txt" }); goTo("logs"); }));
   }
   fill(body, h("div", { class: "overview" },
-    h("div", { class: "main" }, curves.node, inlineMedia(context), !offline && [distributions(context), systemPart(context)]),
+    h("div", { class: "main" }, curves.node, media.node, !offline && [distributions(context), systemPart(context)]),
     h("aside", { "aria-label": "About the run" }, h("div", { class: "strip" }, words),
-      section("Parameters", listed), section("Last values", metrics), noteSection(path, run), story, section("Environment", environmentOf(context)))));
+      section("Parameters", listed), values.node, noteSection(path, run), story, section("Environment", environmentOf(context)))));
   parameters();
   update(run());
   window.addEventListener("themechange", () => curves.recolour(), { signal });
   signal.addEventListener("abort", () => curves.close());
   return { update };
+}
+
+/** The last values of the metrics, or those at a step: {node, update(run), choose(step)}; `pairs` makes the table, onStep(step) is told. */
+function valuesSection({ path, signal, run, query, save }, pairs, onStep) {
+  const title = h("span", {});
+  const field = h("input", { type: "number", class: "online", step: "any", placeholder: "at step", title: "A step; a click on a curve chooses it, too", "aria-label": "Step of the values", value: query.get("at") ?? "", onchange: () => choose(field.value) });
+  const clear = h("button", { type: "button", class: "small", onclick: () => choose("") }, "Last");
+  const rows = h("div", {});
+  const text = ([name, value]) => (name === "timestamp" ? timeText(value) : value);
+  const asked = () => { const step = Number(query.get("at") || NaN); return Number.isFinite(step) ? step : null; };
+  async function update(now) {
+    const step = asked();
+    title.textContent = step === null ? "Last values" : `Values at step ${numberText(step)}`;
+    clear.hidden = step === null;
+    if (step === null) { fill(rows, pairs(now.metrics.map((one) => [one[0], text(one)]))); return; }
+    const found = await ask("values", { run: path, step }, signal);
+    if (step === asked()) fill(rows, pairs(found.map((one) => [one[0], text(one), one[2] === step ? "" : `  step ${numberText(one[2])}`])));
+  }
+  function choose(step) {
+    field.value = step;
+    save({ at: field.value });
+    onStep(asked() ?? Infinity);
+    return update(run());
+  }
+  onStep(asked() ?? Infinity);
+  return { node: h("section", { class: "part" }, h("h2", { class: "values" }, title, " ", clear, field), rows), update, choose };
 }
 
 function systemPart(context) {

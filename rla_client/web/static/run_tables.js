@@ -1,8 +1,8 @@
 // Tables that a run left in its results: sorted, filtered by column, searched.
 
 import { ask, fileUrl } from "./api.js";
-import { bytesText, fill, h, later, numberText } from "./dom.js";
-import { follow } from "./parts.js";
+import { fill, h, later, numberText } from "./dom.js";
+import { follow, nearest, slider, stepsOf } from "./parts.js";
 
 const AT_ONCE = 100;  // rows
 const PAUSE_MS = 10_000;
@@ -25,31 +25,48 @@ function shade(row, at) {
 /** Fill the tab. */
 export function tablesTab({ path, body, signal, run, query, save }) {
   const view = h("div", {});
-  const choice = h("select", { "aria-label": "Table", onchange: () => open(choice.value) });
+  const choice = h("select", { "aria-label": "Table", onchange: () => choose(groups.find(({ name }) => name === choice.value)) });
   const search = h("input", { type: "search", placeholder: "search in all columns", "aria-label": "Search in all columns", oninput: later(() => load(), 200) });
   const count = h("span", { class: "dim", role: "status" });
-  const bar = h("div", { class: "strip" }, choice, search, h("span", {}), count);
+  const link = h("a", {}, "Save");
+  const steps = slider([], (step) => open(nearest(group.files, step)[1]), "Time-step of the table");
+  const bar = h("div", { class: "strip" }, choice, steps.node, search, link, count);
   let known = "";
+  let groups = [];
+  let group = null;  // the table over its time-steps
   let opened = null;  // {name, sort, down, filters, rows}
+  let columns = "";  // that are shown
 
   async function look() {
-    const { others } = await ask("media", { run: path }, signal);
-    const tables = others.filter(([name]) => isTable(name));
-    const text = JSON.stringify(tables);
+    const found = await ask("media", { run: path }, signal);
+    const text = JSON.stringify(found.tables);
     if (text === known) return;
     known = text;
-    bar.hidden = !tables.length;
-    fill(choice, tables.map(([name, size]) => h("option", { value: name }, `${name} (${bytesText(size)})`)));
-    if (!tables.length) { fill(view, h("p", { class: "empty" }, "no tables: CSV, TSV, JSON lines or Parquet files in its results")); return; }
-    const names = tables.map(([name]) => name);
-    const wanted = opened?.name ?? query.get("table");
-    open(names.includes(wanted) ? wanted : names[0]);
+    groups = found.tables;
+    bar.hidden = !groups.length;
+    fill(choice, groups.map(({ name }) => h("option", { value: name }, name)));
+    if (!groups.length) { fill(view, h("p", { class: "empty" }, "no tables: CSV, TSV, JSON lines or Parquet files in its results")); return; }
+    const same = group && groups.find(({ name }) => name === group.name);
+    if (same) { choose(same); return; }
+    const wanted = query.get("table");
+    const own = groups.find(({ files }) => files.some(([, name]) => name === wanted));
+    choose(own ?? groups[0], own ? wanted : null);
+  }
+  /** Show a table, one of its files or the one at the step of the slider, at first the latest. */
+  function choose(next, name = null) {
+    if (group?.name !== next.name) steps.change([]);
+    group = next;
+    choice.value = group.name;
+    steps.change(stepsOf([group]));
+    if (name) steps.set(group.files.find(([, own]) => own === name)[0]);
+    open(name ?? nearest(group.files, steps.step())[1]);
   }
   function open(name) {
-    if (opened?.name !== name) opened = { name, sort: null, down: false, filters: {}, rows: 0 };
-    choice.value = name;
+    if (opened?.group !== group.name) { opened = { group: group.name, sort: null, down: false, filters: {} }; columns = ""; }
+    if (opened.name === name) return;
+    Object.assign(opened, { name, rows: 0 });
     save({ table: name });
-    bar.children[2].replaceChildren(h("a", { href: fileUrl("file", { run: path, kind: "results", path: name, save: "1" }) }, "Save"));
+    link.href = fileUrl("file", { run: path, kind: "results", path: name, save: "1" });
     load();
   }
   async function load(more = false) {
@@ -64,9 +81,9 @@ export function tablesTab({ path, body, signal, run, query, save }) {
     if (opened.name !== name) return;
     opened.rows = from + found.rows.length;
     count.textContent = `${found.fitting === found.total ? "" : `${found.fitting} of `}${found.total} rows${found.cut ? ", the first ones of a larger file" : ""}`;
-    const shown = view.querySelector("tbody");
-    if (!more && (!shown || view.dataset.name !== name)) build(found.columns);
-    view.dataset.name = name;
+    const text = JSON.stringify(found.columns);
+    if (!more && (!view.querySelector("tbody") || columns !== text)) build(found.columns);
+    columns = text;
     const heads = view.querySelectorAll("th[aria-sort]");
     heads.forEach((head, at) => head.setAttribute("aria-sort", sort !== at ? "none" : down ? "descending" : "ascending"));
     const confusion = isConfusion(found.columns);

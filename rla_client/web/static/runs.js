@@ -267,12 +267,15 @@ class Runs {
   /** The mouse is over a row. */
   hover(row) { this.panels.highlight(row && this.isDrawn(row) ? { number: row.number } : null); }
 
-  /** The mouse is near a curve. */
+  /** A curve stands out, or none: its row does, too. */
   onHover(curve) {
+    this.near = curve && (curve.label !== undefined ? `[data-group="${CSS.escape(curve.label)}"]` : `[data-number="${curve.number}"]`);
+    this.markNear();
+  }
+
+  markNear() {
     for (const node of this.table.body.querySelectorAll(".near")) node.classList.remove("near");
-    if (!curve) return;
-    const name = curve.label !== undefined ? `[data-group="${CSS.escape(curve.label)}"]` : `[data-number="${curve.number}"]`;
-    this.table.body.querySelector(name)?.classList.add("near");
+    if (this.near) this.table.body.querySelector(this.near)?.classList.add("near");
   }
 
   /** Know what differs among the listed runs, for their columns; after what is seen first. */

@@ -10,9 +10,17 @@ import { compare } from "./store.js";
 
 const ROW = 26;  // pixels; the style sheet has the same
 const BESIDE = 12;  // rows that are made above and below those that are seen
-const CH = 7.6;  // pixels a character, about
+const TEXT = 13;  // pixels of letters, as the style sheet has them; dates are smaller
+const DATE = 11;
+const PADDING = 14;  // pixels beside a text
+const HEAD = 96;  // pixels up to which a column is as wide as its head; what it holds may make it wider
+const WIDEST = { run: 380, note: 320 };  // pixels of a column, unasked
+const WIDE = 215;  // of others
 const SAMPLED = 300;  // rows that a column's width is taken from
 const WIDTHS = "rla-widths";  // of columns that the user chose
+const SPARK = 72;  // pixels of a small curve
+const GAP = 6;  // pixels between the parts of a cell
+const MARK = 24;  // pixels of a sign behind a text
 const LEAST = 40;  // pixels of a column
 const SWATCH = 16;  // pixels of a colour
 const SIDE = 80;  // pixels of the fields before the columns
@@ -25,6 +33,21 @@ function cellText(name, value) {
   return Array.isArray(value) ? value.join(" ") : typeof value === "object" && value ? JSON.stringify(value) : numberText(value);
 }
 
+const ink = document.createElement("canvas").getContext("2d");
+
+/** Pixels that the widest of some texts takes; of those that are much shorter than the longest one nothing is measured. */
+function widthOf(texts, size = TEXT, weight = "") {
+  ink.font = `${weight} ${size}px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif`;
+  const longest = Math.max(...texts.map((text) => text.length), 0);
+  return Math.max(...[...new Set(texts)].filter((text) => text.length > longest * 0.7).map((text) => ink.measureText(text).width), 0);
+}
+
+/** What stands above a column: the end of a name with a path, where no other column has the same. */
+function headText(name, columns) {
+  const end = (one) => (one.includes("(") ? one : one.slice(one.lastIndexOf("/") + 1));
+  return end(name) && columns.filter((one) => end(one) === end(name)).length === 1 ? end(name) : name;
+}
+
 /** What to say of runs that ended at different time-steps (`of_one_length` of database/compare/groups.py); empty otherwise. */
 function unevenText(rows) {
   const steps = rows.map((row) => Number(row.step)).filter((step, at) => rows[at].step !== null && Number.isFinite(step));
@@ -34,7 +57,7 @@ function unevenText(rows) {
 
 /**
  * The table. `view` has store, name(row), pinned, sparklines, fitList(where each column ends), columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
- * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), open groups.
+ * colours, groupColours, toggle(row, what, range), setColour(colours, name, colour), hover(row or null), markNear(), open groups.
  */
 export class Table {
   constructor(view) {
@@ -64,12 +87,10 @@ export class Table {
     const groups = this.list.filter((one) => !one.row).slice(0, SAMPLED_GROUPS);
     const means = groups.map((one) => this.means(one));
     const rows = this.view.rows().slice(0, SAMPLED);
-    const ownText = (row, name) => (name === "run" ? `${this.view.name(row)}${" ".repeat(14)}` : name === "trend" ? " ".repeat(10) : cellText(name, this.view.store.value(row, name)));
     this.widths = this.columns.map((name, at) => {
       if (Object.hasOwn(this.chosenWidths, name)) return this.chosenWidths[name];
-      const own = Math.max(name.length + 2, ...rows.map((row) => ownText(row, name).length));
-      const longest = Math.max(own, ...groups.map((one, place) => (name === "run" ? one.label.length + 14 : means[place][at].length)));
-      return Math.round(Math.min(Math.max(longest, 6), name === "run" ? 48 : name === "note" ? 40 : 26) * CH + 16);
+      const head = Math.min(widthOf([headText(name, this.columns), ...(this.view.sort.name === name ? [`${headText(name, this.columns)} ↓`] : [])], TEXT, "600") + PADDING, HEAD);
+      return Math.round(Math.max(head, Math.min(this.contentWidth(name, rows, groups, means, at) + PADDING, WIDEST[name] ?? WIDE), LEAST));
     });
     this.setWidths();
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
@@ -79,6 +100,19 @@ export class Table {
     this.none.textContent = this.view.store.rows.size ? "No run fits the filter." : "No run is here yet. Start one:\n\n    from rla_client import logger\n\nIt appears here by itself.";
     this.heads();
     this.paint(true);
+  }
+
+  /** Pixels that what stands in a column takes. */
+  contentWidth(name, rows, groups, means, at) {
+    if (name === "trend") return SPARK;
+    if (name === "run") {
+      const dates = rows.some((row) => this.view.name(row)) ? widthOf(["00-00 00:00:00"], DATE) + 2 * GAP : 0;
+      const marks = widthOf([`${rows.some((row) => this.view.pinned.has(row.number)) ? "★ " : ""}${rows.some((row) => row.problem) ? " ⚠" : ""}`]);
+      const menu = matchMedia("(hover: none)").matches ? MARK : 0;  // it is always there
+      return Math.max(widthOf(rows.map((row) => this.view.name(row) || dateText(row))) + dates + marks + menu, widthOf(groups.map((one) => `${one.label}  ${one.rows.length} runs`), TEXT, "600") + MARK);
+    }
+    const pill = name === "state" ? 2 * GAP : 0;
+    return Math.max(widthOf(rows.map((row) => cellText(name, this.view.store.value(row, name)))) + pill, widthOf(means.map((one) => one[at])));
   }
 
   setWidths() {
@@ -114,7 +148,7 @@ export class Table {
       return h("div", {
         class: "cell", role: "columnheader", tabindex: sortable ? "0" : null, title: sortable ? `Sort by ${name}` : "The likely metric over the steps", dataset: { column: name }, "aria-sort": sortable ? order : null,
         onclick: by, onkeydown: (event) => { if (event.key === "Enter") by(); },
-      }, name, arrow, grip(`Width of ${name}`, () => this.widths[this.columns.indexOf(name)], (width) => this.widen(name, width), { class: "grip", onclick: (event) => event.stopPropagation(), ondblclick: () => this.loosen(name) }));
+      }, headText(name, this.columns), arrow, grip(`Width of ${name}`, () => this.widths[this.columns.indexOf(name)], (width) => this.widen(name, width), { class: "grip", onclick: (event) => event.stopPropagation(), ondblclick: () => this.loosen(name) }));
     }));
   }
 
@@ -131,6 +165,7 @@ export class Table {
     const focus = activeElement?.closest?.(".row")?.dataset.number;
     const own = focus === undefined ? "" : activeElement.classList[0] ?? "choose";
     fill(this.body, this.list.slice(first, last).map((one, place) => (one.row ? this.row(one, first + place) : this.group(one, first + place))));
+    this.view.markNear();
     if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] .${own}`)?.focus({ preventScroll: true });
   }
 

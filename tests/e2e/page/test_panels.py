@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.page_lab import PageServer
-from support.page_runs import write_page_run, write_sweep
+from support.page_runs import LiveRun, write_page_run, write_sweep
 from support.page_view import View, box_of
 
 if TYPE_CHECKING:
@@ -194,3 +194,61 @@ def test_the_fields_above_the_panels_fold_where_there_is_little_room(sweep: View
     assert sweep.field("x").is_visible()
     assert sweep.field("smooth").is_visible()
     assert bar.evaluate("(bar) => bar.scrollWidth <= bar.clientWidth")
+
+
+@pytest.mark.parametrize("query", ["", "smooth=2", "group=seed"])
+def test_a_marked_curve_stays_marked_while_more_comes(
+    page_server: Serve, root: Path, page: Page, query: str
+) -> None:
+    for number in range(2):
+        write_page_run(root, number)
+    live = LiveRun(root, 2)
+    view = View(page, page_server(root), query)
+    view.shown("return", 3)
+    entries = view.panel("return").locator(".legend .entry.name")
+    entries.nth(1).click()
+    faint = "chart.plot.series.filter((series) => series.alpha < 0.2).map((series) => series.label)"
+    others = [view.shown("return")["labels"][place] for place in (0, 2)]
+    assert entries.nth(1).get_attribute("aria-pressed") == "true"
+
+    def marked() -> bool:
+        view.until("return", f"arg.every((label) => {faint}.includes(label))", others)
+        entries.nth(1).and_(page.locator(".on[aria-pressed=true]")).wait_for()
+        return page.locator("#runs-table .row.near").count() == 1
+
+    assert marked()
+    for _ in range(2):
+        before = page.evaluate("() => Number(document.documentElement.dataset.painted)")
+        live.append()
+        page.wait_for_function(
+            "(before) => Number(document.documentElement.dataset.painted) > before", arg=before
+        )
+        assert marked()
+    page.evaluate("() => window.rla.table.update()")
+    assert marked()
+    box = box_of(view.panel("return").locator(".u-over"))
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=8)
+    page.mouse.move(5, 5)
+    assert marked()
+    entries.nth(1).click()
+    page.mouse.move(5, 5)
+    page.evaluate("() => document.activeElement.blur()")
+    view.until("return", f"{faint}.length === 0")
+
+
+def test_the_tip_stays_while_panels_are_drawn_anew(page_server: Serve, root: Path, page: Page) -> None:
+    for number in range(2):
+        write_page_run(root, number)
+    view = View(page, page_server(root), "smooth=2")
+    view.shown("return", 2)
+    box = box_of(view.panel("return").locator(".u-over"))
+    page.mouse.move(box["x"] + box["width"] / 2 - 9, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = view.panel("return").locator(".tip:visible")
+    tip.wait_for()
+    said = tip.inner_text()
+    page.evaluate("() => window.rla.panels.change()")
+    page.wait_for_function("(old) => document.documentElement.dataset.painted > old", arg="1")
+    tip.wait_for()
+    assert tip.inner_text() == said

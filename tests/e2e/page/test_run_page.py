@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import struct
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from support.page_lab import PageServer
+from support.page_lab import REPOSITORY, PageServer
 from support.page_runs import HOSTILE, LiveRun, write_hostile, write_page_run
 from support.page_view import box_of
 from support.waiting import wait_until
@@ -363,9 +368,7 @@ def test_a_film_plays_and_is_wound(run: RunView) -> None:
 
 
 @pytest.mark.further
-def test_what_a_run_left_as_a_page_is_saved_not_run(run: RunView) -> None:
-    evil = "<script>window.opener?.postMessage('x', '*'); document.title = 'hacked'</script>"
-    (run.folder("results") / "page.html").write_text(evil)
+def test_a_drawing_that_a_run_left_is_not_run(run: RunView) -> None:
     (run.folder("results") / "7-drawing.svg").write_text(
         "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='30' onload='document.title=1'>"
         "<script>document.title = 'hacked'</script><rect width='40' height='30' fill='#0000ff'/></svg>"
@@ -376,11 +379,208 @@ def test_what_a_run_left_as_a_page_is_saved_not_run(run: RunView) -> None:
     popup.value.wait_for_load_state()
     assert "hacked" not in popup.value.title()
     popup.value.close()
-    with run.page.expect_download() as waiting:
-        run.page.get_by_role("link", name="page.html").evaluate("(link) => { link.target = ''; }")
-        run.page.get_by_role("link", name="page.html").click()
-    assert Path(waiting.value.path()).read_text() == evil
     assert "hacked" not in run.page.title()
+
+
+REACH = {  # what a stored page may try; each must fail
+    "parent": "parent.document.title = 'hacked'",
+    "top": "top.location.href",
+    "storage": "localStorage.length",
+    "cookie": "document.cookie",
+    "api": "await fetch('/api/runs', {method: 'POST', body: '{}'})",
+    "itself": "await fetch(document.URL)",
+    "other": "await fetch('{other}/fetch')",
+    "image": "await new Promise((yes, no) => Object.assign(new Image(), "
+    "{onload: yes, onerror: no, src: '{other}/image'}))",
+    "script": "await import('{other}/script.js')",
+    "socket": "await new Promise((yes, no) => Object.assign(new WebSocket('{other}'.replace('http', 'ws')), "
+    "{onopen: yes, onerror: no}))",
+    "window": "window.open('{other}/window').location",
+}
+LEAVE = ("'{other}/leave'", "'/'", "'data:text/html,<p>elsewhere'")  # where it may try to go
+
+
+def test_a_stored_page_is_shown_and_reaches_nothing(run: RunView, faults: Faults) -> None:
+    faults.allow("policy: |Content Security Policy|sandbox|Unsafe attempt|Failed to load resource")
+    asked: list[bytes] = []
+    with other_host(asked) as other:
+        tries = "".join(f"await test('{name}', async () => {{ {code}; }});" for name, code in REACH.items())
+        (run.folder("results") / "7-report.html").write_text(
+            "<h1>shown</h1><script>(async () => {"
+            "const test = async (name, f) => {"
+            " let found = 'refused'; try { await f(); found = 'DONE'; } catch {}"
+            " document.body.append(` ${name} ${found};`); };"
+            f"{tries.replace('{other}', other)}"
+            "document.body.append(` ${origin} ${document.URL} ${document.referrer} ready`);"
+            "parent.postMessage('ready', '*'); })();</script>"
+        )
+        for place, where in enumerate(LEAVE):
+            (run.folder("results") / f"7-leave{place}.html").write_text(
+                f"<p>here</p><script>location = {where.replace('{other}', other)}</script>"
+            )
+        run.open("tab=media")
+        frame = run.page.frame_locator("iframe[title='7-report.html']")
+        frame.get_by_text("ready").wait_for()
+        said = frame.locator("body").inner_text()
+        assert [name for name in REACH if f"{name} refused" not in said] == []
+        assert f"null {run.server.base}/static/sandbox.html ready" in said
+        run.page.wait_for_function("() => document.querySelectorAll('iframe').length === 4")
+        run.page.wait_for_timeout(500)  # for what must not happen
+        urls = {one.url for one in run.page.frames[1:]}
+        assert urls <= {f"{run.server.base}/static/sandbox.html", "chrome-error://chromewebdata/"}
+        assert asked == []
+    faults.hosts.discard(other.removeprefix("http://"))
+    assert run.page.title() != "hacked"
+    assert run.page.url.startswith(run.server.base)
+    figure = run.page.locator("figure", has_text="report.html")
+    with run.page.expect_download() as waiting:
+        figure.get_by_label("Save 7-report.html").click()
+    assert Path(waiting.value.path()).read_bytes().startswith(b"<h1>shown</h1>")
+
+
+@contextmanager
+def other_host(asked: list[bytes]) -> Iterator[str]:
+    """A server whose requests are kept."""
+
+    class Keep(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path.encode())
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keep) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+FIGURE = (
+    "<body><script charset='utf-8' src=\"https://cdn.plot.ly/plotly-3.1.0.min.js\" integrity='sha256-x'"
+    " crossorigin='anonymous'></script><script>document.body.append(`drawn by ${Plotly}`)</script>"
+)
+
+
+@pytest.fixture
+def plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of this name without its script, which servers that are started now find; its folder."""
+    package = tmp_path / "packages" / "plotly"
+    (package / "package_data").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", f"{package.parent}:{REPOSITORY}")
+    return package
+
+
+def test_a_figure_of_plotly(plotly: Path, run: RunView) -> None:
+    (plotly / "package_data" / "plotly.min.js").write_text("var Plotly = 'its own script, $&';")
+    (run.folder("results") / "7-curve.html").write_text(FIGURE)
+    run.open()
+    frame = run.page.frame_locator("iframe[title='7-curve.html']")
+    frame.get_by_text("drawn by its own script, $&").wait_for()
+
+
+def test_a_figure_without_plotly(plotly: Path, run: RunView, faults: Faults) -> None:
+    faults.allow("404")
+    (run.folder("results") / "7-curve.html").write_text(FIGURE)
+    run.open()
+    run.page.get_by_text("pip install plotly").wait_for()
+
+
+@pytest.mark.parametrize("kind", ["binary", "ascii"])
+def test_a_cloud_of_points(run: RunView, kind: str) -> None:
+    points = [(0.0, 0.0, 0.0, 255, 0, 0), (1.0, 2.0, 3.0, 255, 0, 0), (math.nan, 0.0, 0.0, 0, 255, 0)]
+    names = ["float x", "float y", "float z", "uchar red", "uchar green", "uchar blue"]
+    head = [
+        "ply",
+        f"format {'ascii' if kind == 'ascii' else 'binary_little_endian'} 1.0",
+        f"element vertex {len(points)}",
+        *(f"property {name}" for name in names),
+        "end_header",
+        "",
+    ]
+    rows = (
+        "\n".join(" ".join(map(str, point)) for point in points).encode()
+        if kind == "ascii"
+        else b"".join(struct.pack("<fffBBB", *point) for point in points)
+    )
+    (run.folder("results") / "7-cloud.ply").write_bytes("\n".join(head).encode() + rows)
+    (run.folder("results") / "7-odd.ply").write_bytes(
+        b"ply\nformat ascii 1.0\nelement vertex 1\nend_header\n"
+    )
+    run.open("tab=media")
+    run.page.get_by_text("2 points; x 0 … 1, y 0 … 2, z 0 … 3").wait_for()
+    run.page.get_by_text("no cloud of points that this page can draw").wait_for()
+    cloud = run.page.get_by_label("7-cloud.ply: 2 points")
+    red = """(canvas) => {
+        const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const found = [];
+        for (let at = 0; at < data.length; at += 4) {
+            if (data[at] === 255 && data[at + 1] === 0 && data[at + 3] === 255) found.push(at / 4);
+        }
+        return found.join();
+    }"""
+    before = wait_until(lambda: cloud.evaluate(red), 20)
+    cloud.focus()
+    run.page.keyboard.press("ArrowLeft")
+    wait_until(lambda: cloud.evaluate(red) not in {"", before}, 20)
+    run.page.get_by_label("Wide: cloud.ply").click()
+    wait_until(lambda: box_of(cloud)["width"] > 800, 20)
+
+
+def test_values_and_media_at_the_step_of_a_click(run: RunView) -> None:
+    run.open()
+    values = run.page.locator("section.part", has=run.page.locator("h2.values"))
+    values.get_by_role("row", name="return 4.5").wait_for()
+    run.page.wait_for_function("() => document.querySelector('section.panel[data-metric=return]')?.chart")
+    box = box_of(run.page.locator("section.panel[data-metric=return] .u-over"))
+    run.page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + 20)
+    run.page.wait_for_url("**at=*")
+    step = int(run.page.url.partition("at=")[2].partition("&")[0])
+    assert 0 < step < 9
+    values.get_by_text(f"Values at step {step}").wait_for()
+    values.get_by_role("row", name=f"return {step * 0.5:g}", exact=True).wait_for()
+    run.page.locator("figcaption", has_text="step 5").wait_for()
+    field = run.page.get_by_label("Step of the values")
+    field.fill("6.5")
+    field.press("Enter")
+    values.get_by_role("row", name="return 3  step 6").wait_for()
+    run.page.reload()
+    values.get_by_role("row", name="return 3  step 6").wait_for()
+    run.page.locator("figcaption", has_text="step 5").wait_for()
+    values.get_by_role("button", name="Last").click()
+    values.get_by_role("row", name="return 4.5").wait_for()
+    run.page.locator("figcaption", has_text="step 100").wait_for()
+    assert "at=" not in run.page.url
+
+
+def test_a_step_that_was_chosen_stays_while_more_files_come(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    live = LiveRun(root)
+    results = root / "results" / TABLE / live.index
+    results.mkdir(parents=True)
+    for step in (5, 10):
+        (results / f"{step}-eval.png").write_bytes(picture(COLOURS[step]))
+        (results / f"{step}-page.html").write_text(f"<p>page of {step}")
+    RunView(root, live.index, page_server(root), page).open("tab=media")
+    page.locator("figcaption", has_text="step 10").first.wait_for()
+    own = page.get_by_label("Time-step of eval.png", exact=True)
+    own.press("Home")
+    picture_title = page.locator("figcaption", has_text="eval.png")
+    picture_title.get_by_text("step 5").wait_for()
+    frame = page.locator("iframe[title='10-page.html']")
+    frame.evaluate("(frame) => { frame.kept = true; }")
+    (results / "100-eval.png").write_bytes(picture(COLOURS[100]))
+    (results / "10-another.html").write_text("<p>before it in the page")
+    wait_until(lambda: own.get_attribute("max") == "2", 30)
+    assert "step 5" in picture_title.inner_text()
+    assert frame.evaluate("(frame) => frame.kept")
+    page.frame_locator("iframe[title='10-page.html']").get_by_text("page of 10").wait_for()
+    page.get_by_label("Latest: Time-step of eval.png", exact=True).click()
+    picture_title.get_by_text("step 100").wait_for()
 
 
 @pytest.mark.further
@@ -487,6 +687,31 @@ def test_numbers_of_a_table_stand_below_their_heads(run: RunView) -> None:
         "(all) => all.map((one) => getComputedStyle(one).textAlign)"
     )
     assert aligned == ["left", "right"]
+
+
+def test_a_table_over_its_steps(run: RunView) -> None:
+    for step in (5, 10, 100):
+        text = f"name,score\na,{step}.5\nb,{step + 1}.5\n"
+        (run.folder("results") / f"{step}-scores.csv").write_text(text)
+    (run.folder("results") / "5-notes.jsonl").write_text('{"x": 1}\n')
+    run.open("tab=tables&table=10-scores.csv")
+    cells = run.page.locator("table.data tbody tr")
+    cells.get_by_text("10.5").wait_for()
+    choice = run.page.get_by_label("Table", exact=True)
+    assert choice.locator("option").all_inner_texts() == ["notes.jsonl", "scores.csv"]
+    run.page.get_by_label("Filter of name").fill("b")
+    cells.get_by_text("11.5").wait_for()
+    cells.get_by_text("10.5").wait_for(state="detached")
+    run.page.get_by_label("Latest: Time-step of the table").click()
+    cells.get_by_text("101.5").wait_for()
+    assert cells.count() == 1, "the filter stays from step to step"
+    assert "table=100-scores.csv" in run.page.url
+    choice.select_option("notes.jsonl")
+    cells.get_by_text("1", exact=True).wait_for()
+    assert run.page.get_by_label("Time-step of the table", exact=True).is_hidden()
+    run.open("tab=tables")
+    choice.select_option("scores.csv")
+    cells.get_by_text("100.5").wait_for()
 
 
 @pytest.mark.further

@@ -1,0 +1,42 @@
+"""The values of a run's metrics at a time-step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import TIME_STEP
+from rla_client.database.curves.progress_csv import recorded_nan
+from rla_client.web.item_files import asked_run
+from rla_client.web.page_json import sent
+from rla_client.web.run_columns import read_entries, x_values
+from rla_client.web.run_registry import Site
+
+MAX_METRICS = 2000
+
+
+def values_at_step(site: Site, asked: dict[str, Any]) -> list[list[Any]]:
+    """`[name, value, its time-step]` of each metric that has a value at the asked `step` or before it.
+
+    Raises:
+        ArgumentError: `step` is no number.
+    """
+    entry, step = asked_run(site, asked), asked.get("step")
+    if not isinstance(step, int | float) or isinstance(step, bool) or not math.isfinite(step):
+        raise ArgumentError("step must be a number")
+    names = list(entry.record.metrics)[:MAX_METRICS]
+    (table,) = read_entries(site, [entry], [TIME_STEP, *names])
+    found = []
+    for name in names:
+        ys = table.get(name)
+        xs = None if ys is None else x_values(table, TIME_STEP, len(ys))
+        if ys is None or xs is None:
+            continue
+        places = np.flatnonzero((xs <= step) & (~np.isnan(ys) | recorded_nan(ys)))
+        if places.size:
+            latest = places[xs[places] == xs[places].max()][-1]  # rows of a resumed run may overlap
+            found.append([name, sent(float(ys[latest])), sent(float(xs[latest]))])
+    return found
