@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.stream.column_cells import column_cells
 
 FORMS = "a list of dicts, a dict of lists, or a DataFrame"
 MAX_ROWS = 1_000_000  # of an iterator, which may have no end
@@ -78,19 +79,8 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
     if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
         if callable(getattr(value, "detach", None)):
             value = value.detach()
-        return _cells(value)
-    return _cells(value) if callable(getattr(value, "to_list", None)) else None  # of polars
-
-
-def _cells(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a column of pandas or polars
-    """The values of a column; None for what lacks among texts, dates, whole numbers, where pandas has NaN."""
-    to_list = getattr(column, "tolist", None) or column.to_list
-    cells = list(to_list())
-    if callable(getattr(column, "isna", None)) and getattr(column.dtype, "kind", "") != "f":
-        lost = column.isna()
-        if lost.any():
-            return [None if missing else cell for cell, missing in zip(cells, lost.tolist(), strict=True)]
-    return cells
+        return column_cells(value, keeps_nan=True)
+    return column_cells(value, keeps_nan=True) if callable(getattr(value, "to_list", None)) else None
 
 
 def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
@@ -100,7 +90,7 @@ def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ArgumentError(f"the DataFrame has several columns {twice!r}")
-        return {name: _cells(samples[name]) for name in names}
+        return {name: column_cells(samples[name], keeps_nan=True) for name in names}
     if isinstance(getattr(samples, "column_names", None), list) and callable(
         getattr(samples, "to_dict", None)
     ):

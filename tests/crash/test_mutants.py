@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant("no lock of the spool's folder", "rla_agent/service/agent_lock.py", "try_lock(descriptor, timeout_s=LOSER_S)", "try_lock(descriptor, shared=True, timeout_s=LOSER_S)", "tests/crash/test_one_owner.py"),
     Mutant("removed on the word of one access", "rla_agent/pipeline/data_root_watch.py", "removed = not item_is_there(opening) and (same_root(opening) or _all_unlinked(stream, files))", "removed = True", "tests/agent/pipeline/test_data_root_watch.py"),
     Mutant("no inode check of the lock", "rla_agent/service/agent_lock.py", "            if identity_of(found) != identity:", "            if not identity:", "tests/crash/test_one_owner.py"),
-    Mutant("blobs not counted", "rla_client/contract/spool/segments.py", "                    size, when = stream_size(entry.path)", "                    size, when = 0, 0.0", "tests/client/stream/test_quota.py"),
+    Mutant("blobs not counted", "rla_client/contract/spool/segments.py", "                    size, _, when = stream_size(entry.path)", "                    size, when = 0, 0.0", "tests/client/stream/test_quota.py"),
     Mutant("stale size on recovery", "rla_agent/outputs/output_file.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/contract/filesystem/atomic_write.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
     Mutant("writes not checked", "rla_agent/replicate/backend/sftp.py", "            elif results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            else:\n                assert reply", "tests/crash/test_full_master.py"),

@@ -155,13 +155,13 @@ def _coloured(points: Any) -> Any:
 class Table(table.Table, Lenient):
     """See `rla_client.Table`."""
 
+    default_columns = ("Input", "Output", "Expected")
+
     def __init__(
         self, columns: Any = None, data: Any = None, rows: Any = None, dataframe: Any = None, **_: Any
     ) -> None:
         given: Any = next((found for found in (dataframe, data, rows) if found is not None), [])
         given = given if hasattr(given, "__len__") else list(given)
-        if columns is None and not table.has_names(given):
-            columns = ("Input", "Output", "Expected")
         super().__init__(columns, given)
 
     add_row = table.Table.add_data
