@@ -75,7 +75,11 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
     if isinstance(value, str | bytes | bytearray):
         return None
     if isinstance(value, Sequence | ValuesView):  # deque, range, a column of datasets
-        return list(value)
+        cells = list(islice(value, MAX_ROWS + 1))  # a range may be longer than memory
+        if len(cells) > MAX_ROWS:
+            told = f"a column of type {type(value).__name__} has more than {MAX_ROWS} values"
+            raise ArgumentError(f"log_samples takes {FORMS}; {told}")
+        return cells
     if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
         if callable(getattr(value, "detach", None)):
             value = value.detach()

@@ -101,14 +101,14 @@ def _mark(row: Sequence[Any]) -> int:
     return hash(tuple(map(_plain_part, row)))
 
 
-def _plain_part(cell: Any, depth: int = 0) -> Hashable:
+def _plain_part(cell: Any, path: tuple[int, ...] = ()) -> Hashable:
     """What a cell is known by: its texts and numbers, and of anything else the kind alone."""
     kind = type(cell)
     if kind is str:
         return cell
-    if kind in _NESTED and depth < MAX_DEPTH:
-        items = cell.items() if kind is dict else cell
-        return kind.__name__, *(_plain_part(one, depth + 1) for one in items)
+    if kind in _NESTED and len(path) < MAX_DEPTH and id(cell) not in path:
+        items = [part for item in cell.items() for part in item] if kind is dict else cell
+        return kind.__name__, *(_plain_part(one, (*path, id(cell))) for one in items)
     if kind in _NESTED or not (kind in _PLAIN or isinstance(cell, np.generic)):
         return (kind,)
     return (repr(cell),)  # NaN is unequal to itself, 1 equal to True

@@ -59,6 +59,11 @@ class Table(LoggedValue):
         where = {"cover": True, "add_timestamp": True, "results_dir": None}
         return table_csv(self.columns, self.data, _Cells(f"table-{os.urandom(4).hex()}", where))
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ".csv"
+
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
         send_table(f"{name}.csv", self.columns, self.data, _Cells(name, where), where)

@@ -76,7 +76,7 @@ def test_of_a_table_that_grew_the_earlier_rows_are_known_too(run: Any) -> None:
 
 def test_a_list_that_contains_itself_is_a_cell(run: Any) -> None:
     endless: list[Any] = []
-    endless.append(endless)
+    endless += [endless, endless]
     tables = SampleTables({})
     for _ in range(2):
         _log(tables, [1, "p", "a", 1.0, endless])
