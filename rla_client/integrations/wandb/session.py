@@ -189,13 +189,14 @@ class Run(Lenient):
         elif commit and (rows := scalar_rows(logger.get_current())) is not None:
             rows.write()
         if others:
-            self._keep(others, self._metrics.step_of([*values, *others], at))
+            self._keep(others, at)
         self.step = max(self.step, at) + commit
 
-    def _keep(self, others: Mapping[str, Any], x: float) -> None:
+    def _keep(self, others: Mapping[str, Any], at: float) -> None:
         """Keep what is no part of a row."""
-        time_step_holder.follow(x, "")
         for key, value in others.items():
+            x = self._metrics.step_of(key, at)
+            time_step_holder.follow(x, "")
             try:
                 kept = self._tables.new_rows(key, value, x) if isinstance(value, Table) else value
                 if kept is not None:
