@@ -72,8 +72,8 @@ _PLAIN = Metric()
 class StepMetrics:
     """What a script has said of its metrics, and the last value of each.
 
-    The time-step of a row is the value of its metrics' step metric. Metrics of one call that have others become
-    rows of their own, unless these have the same value. Rows before the first such value wait for it:
+    The time-step of a row is the value of its metrics' step metric. Metrics of one call that have different
+    ones become several rows, unless the values are the same. Rows before the first such value wait for it:
     MAX_WAITING at most, for MAX_WAIT_S at most.
     """
 
