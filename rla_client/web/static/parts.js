@@ -141,19 +141,26 @@ function keepPixels({ target }) {
   target.classList.toggle("crisp", Math.min(target.clientWidth / width, target.clientHeight / height) >= CRISP);
 }
 
+const gone = () => h("p", { class: "dim" }, "not there any more, or not readable");
+const MAKERS = {
+  image: (url, name, onerror) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
+    h("img", { src: url, alt: name, loading: "lazy", onload: keepPixels, onerror })),
+  video: (url, name, onerror) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror }),
+  audio: (url, name, onerror) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror }),
+};
+
+/** A file of the results, shown in `body` as a picture, film or sound, and as a link where it is none of them. */
+export function showFile(body, run, kind, path) {
+  const url = fileUrl("file", { run, kind: "results", path });
+  fill(body, MAKERS[kind] ? MAKERS[kind](url, path, () => fill(body, gone())) : h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, path));
+  return body;
+}
+
 /** One thing over time, a picture, film or sound: {node, show(step)}. */
 export function frame(run, group) {
   const title = h("figcaption", {});
   const body = h("div", { class: "frame" });
   let path = null;
-  const address = (name) => fileUrl("file", { run, kind: "results", path: name });
-  const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
-  const makers = {
-    image: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
-      h("img", { src: url, alt: name, loading: "lazy", onload: keepPixels, onerror: gone })),
-    video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror: gone }),
-    audio: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
-  };
   function show(step) {
     const [own, name] = nearest(group.files, step);
     if (name === path) return;
@@ -162,10 +169,10 @@ export function frame(run, group) {
       " ", h("a", { href: fileUrl("file", { run, kind: "results", path: name, save: "1" }), title: "Save this file", "aria-label": `Save ${name}` }, "↓"));
     const image = body.querySelector("img");
     if (image) {  // keeps its size while the next one loads
-      image.src = address(name);
+      image.src = fileUrl("file", { run, kind: "results", path: name });
       image.alt = name;
       image.parentElement.href = image.src;
-    } else fill(body, makers[group.kind](address(name), name));
+    } else showFile(body, run, group.kind, name);
   }
   show(null);
   return { node: h("figure", { class: group.kind }, title, body), show };
