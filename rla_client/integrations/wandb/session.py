@@ -177,12 +177,14 @@ class Run(Lenient):
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
+        when = values.pop("_timestamp", None)
+        when = float(when) if isinstance(when, int | float) and math.isfinite(when) else None
         self._metrics.take(values)
         if self._metrics:
             self._metrics.summarise(values, self.summary)
         else:
             dict.update(self.summary, values)
-        row = LoggedRow(values, at, time.time(), commit)
+        row = LoggedRow(values, at, time.time() if when is None else when, commit)
         if values or not others:
             for due, x in self._metrics.due(row, waits=step is None):
                 self._write(due, x)

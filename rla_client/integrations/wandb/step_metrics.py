@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+_TIMES = frozenset({"_timestamp", "_runtime"})  # of wandb's own: their rows are at the step that is under way
+_OWN = _TIMES | {"_step"}  # which each row has
 MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
 MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
 
@@ -80,6 +82,7 @@ class StepMetrics:
     def __init__(self) -> None:
         self._metrics: list[Metric] = []
         self._last: dict[str, Any] = {}
+        self._now: float | None = None  # time-step of the last row that is not drawn over time
         # with the step metric that they wait for; of threads that take from it, one gets each
         self._waiting: deque[tuple[LoggedRow, str]] = deque()
 
@@ -106,8 +109,7 @@ class StepMetrics:
 
     def step_of(self, name: str, at: float) -> float:
         """What something of this name is drawn over: `at` where no step metric has a value."""
-        found = self._value(self._said(name, "step_metric").step_metric)
-        return at if found is None else found
+        return self._place(self._said(name, "step_metric").step_metric, at)
 
     def due(self, row: LoggedRow, *, waits: bool) -> list[tuple[LoggedRow, float]]:
         """The rows that can be written now that this one is there, in order, each with its time-step.
@@ -120,12 +122,15 @@ class StepMetrics:
             return [(row, row.at)]
         found: dict[float, LoggedRow] = {}
         for part, wanted in self._parts(row):
-            if waits and wanted is not None and self._value(wanted) is None:
+            if waits and wanted is not None and wanted not in _OWN and self._value(wanted) is None:
                 self._waiting.append((part, wanted))
-            else:
-                same = found.setdefault(self._at(part, wanted), part)
-                if same is not part:
-                    same.values.update(part.values)
+                continue
+            at = self._place(wanted, part.at)
+            if wanted not in _TIMES:
+                self._now = at
+            same = found.setdefault(at, part)
+            if same is not part:
+                same.values.update(part.values)
         if found:
             return [*self._released(), *((part, at) for at, part in found.items())]
         first = self._waiting[0][0]
@@ -157,13 +162,13 @@ class StepMetrics:
             except IndexError:  # another thread has it
                 return
             if all_of_them or self._value(wanted) is not None:
-                yield row, self._at(row, wanted)
+                yield row, self._place(wanted, row.at)
             else:
                 self._waiting.append((row, wanted))
 
-    def _at(self, row: LoggedRow, step_metric: str | None) -> float:
-        found = self._value(step_metric)
-        return row.at if found is None else found
+    def _place(self, step_metric: str | None, at: float) -> float:
+        found = self._now if step_metric in _TIMES else self._value(step_metric)
+        return at if found is None else found
 
     def _value(self, step_metric: str | None) -> float | None:
         found = self._last.get(step_metric or "")

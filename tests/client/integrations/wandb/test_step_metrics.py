@@ -64,6 +64,19 @@ def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
     ]
 
 
+def test_metrics_over_time_are_at_the_step_that_is_under_way() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("*", "step"))
+    metrics.define(Metric("inference/*", "_timestamp"))
+    metrics.define(Metric("batch/*", "_step"))
+    busy = {"inference/busy": 1}
+    assert logged(metrics, row(0, **busy)) == [(0, ["inference/busy"])]
+    assert logged(metrics, row(1, loss=1, step=70)) == [(70, ["loss", "step"])]
+    assert logged(metrics, row(2, **busy)) == [(70, ["inference/busy"])]
+    assert metrics.step_of("inference/picture", 3) == 70
+    assert logged(metrics, row(3, **{"batch/size": 8})) == [(3, ["batch/size"])]
+
+
 def test_a_wait_has_an_end() -> None:
     metrics = StepMetrics()
     metrics.define(Metric("*", "step"))
