@@ -177,7 +177,8 @@ class Run(Lenient):
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
-        when = values.pop("_timestamp", None)
+        own_time = "_timestamp" in data and "timestamp" not in data  # which would be called so
+        when = values.pop("_timestamp", None) if own_time else None
         when = float(when) if isinstance(when, int | float) and math.isfinite(when) else None
         self._metrics.take(values)
         if self._metrics:
