@@ -58,7 +58,8 @@ def waiting_streams(spool: Path) -> list[WaitingStream]:
         with suppress(RlaError, OSError):
             opening, _ = read_opening(folder)
             if writer_alive(folder) is False and not same_root(opening):
-                found.append(WaitingStream(folder, opening, *stream_size(folder)))
+                size, _, changed = stream_size(folder)
+                found.append(WaitingStream(folder, opening, size, changed))
     return found
 
 

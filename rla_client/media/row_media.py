@@ -17,7 +17,6 @@ None of these libraries is imported here: who has a picture of theirs has them.
 from __future__ import annotations
 
 import base64
-import os
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.safe_names import component_problem
-from rla_client.media.values.logged_value import LoggedValue, PathLike, is_frame
+from rla_client.media.values.logged_value import LoggedValue, is_frame
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -38,19 +37,21 @@ _SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
 _never: set[type] = set()  # kinds of values that were met and are no pictures
 
 
-def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line a kind
+def is_media(value: object, path: tuple[int, ...] = ()) -> bool:  # noqa: PLR0911 - one line a kind
     """Whether a value becomes a file, or is a list that has such among its first ones; raises nothing.
 
     Args:
         value: what was logged.
-        depth: how many lists it lies in; what lies too deep, as in a list that contains itself, is none.
+        path: ids of the lists that it lies in; what lies too deep, or in itself, is none.
     """
     kind = type(value)
     if kind in _never:
         return False
     if kind is list or kind is tuple:
         items: Any = value
-        return depth < MAX_DEPTH and any(is_media(item, depth + 1) for item in items[:_LOOKED_AT])
+        if len(path) >= MAX_DEPTH or id(value) in path:
+            return False
+        return any(is_media(item, (*path, id(value))) for item in items[:_LOOKED_AT])
     if isinstance(value, LoggedValue):
         return True
     try:
@@ -68,17 +69,15 @@ def is_media(value: object, depth: int = 0) -> bool:  # noqa: PLR0911 - one line
     return False
 
 
-def picture_ending(value: object) -> str:
-    """The ending of the one file that a picture becomes; empty for what is no picture."""
+def media_file(value: object) -> tuple[str, str] | None:
+    """The kind and the ending of the one file that a value becomes; None of what becomes none or several."""
     if isinstance(value, list | tuple) or not is_media(value):
-        return ""
+        return None
     if isinstance(value, LoggedValue):
-        from rla_client.media.values.image import Image  # noqa: PLC0415 - only where there are media
-
-        if not isinstance(value, Image):
-            return ""
-        return os.path.splitext(os.fspath(value.data))[1] if isinstance(value.data, PathLike) else ".png"
-    return "" if is_frame(value) or _is_plotly(value) else ".png"
+        return (_kind(value), value.ending) if value.ending else None
+    if is_frame(value):
+        return "table", ".csv"
+    return ("html", ".html") if _is_plotly(value) else ("image", ".png")
 
 
 def save_media(

@@ -24,7 +24,8 @@ _EXACT = frozenset({float, bool, NoneType})
 _WORD = 1 << 63
 _TOKENS = re.compile(r"(^|_)(ids?|tokens|log_?probs?|masks?)$", re.IGNORECASE)
 _MISSING = frozenset({"NAType", "NaTType"})  # what pandas has where there is no value
-Refer: TypeAlias = Callable[[str, object], "str | None"]
+MAX_ITEMS = 1 << 18  # of a cell: more would be cut anyway, and some objects have no end
+Refer: TypeAlias = Callable[[str, object], "dict[str, Any] | None"]
 
 
 def plain_row(
@@ -37,8 +38,7 @@ def plain_row(
         max_chars: of a cell.
         withheld: gets the names of columns of token ids, masks and log-probabilities, which are left out;
             None: they are kept.
-        refer: saves a picture and gives the name of its file, an empty one where that is left out; None
-            where the value is no picture.
+        refer: saves a picture or other media and gives what refers to its file; None of anything else.
     """
     plain: dict[str, Any] = {}
     cut: list[str] = []
@@ -55,7 +55,7 @@ def plain_row(
             if withheld is not None and is_tokens(name) and _may_be_tokens(value):
                 withheld.add(name)
                 continue
-            value, size = _plain_tree(value, 0, None if refer is None else partial(refer, name))  # noqa: PLW2901
+            value, size = _Tree(None if refer is None else partial(refer, name)).plain(value)  # noqa: PLW2901
             if size > max_chars:
                 value = _shortened_tree(value, max_chars)  # noqa: PLW2901
                 cut.append(name)
@@ -88,48 +88,57 @@ def _may_be_tokens(value: Any) -> bool:  # noqa: ANN401
     return not (isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value))
 
 
-def _plain_tree(  # noqa: PLR0911 - one line a kind
-    value: Any,  # noqa: ANN401
-    depth: int,
-    refer: Callable[[object], str | None] | None,
-) -> tuple[Any, int]:
-    """Plain data with about the number of characters that it has; `refer` saves pictures, see `plain_row`."""
-    kind = type(value)
-    if kind is str:
-        return value, len(value)
-    if kind in _EXACT or (kind is int and -_WORD < value < _WORD):
-        return value, 8
-    if depth >= MAX_DEPTH:
-        return "...", 3
-    if callable(getattr(value, "model_dump", None)):  # a message of a client library
+class _Tree:
+    """The copy of one cell.
+
+    Args:
+        refer: see `plain_row`, without the cell's name.
+    """
+
+    def __init__(self, refer: Callable[[object], dict[str, Any] | None] | None) -> None:
+        self._refer = refer
+        self._left = MAX_ITEMS
+
+    def plain(self, value: Any, path: tuple[int, ...] = ()) -> tuple[Any, int]:  # noqa: ANN401, PLR0911 - one line a kind
+        """Plain data with about the number of characters that it has; `path`: ids of what it is in."""
+        kind = type(value)
+        self._left -= 1
+        if kind is str:
+            return value, len(value)
+        if kind in _EXACT or (kind is int and -_WORD < value < _WORD):
+            return value, 8
+        if len(path) >= MAX_DEPTH or id(value) in path or self._left < 0:
+            return "...", 3
+        if callable(getattr(value, "model_dump", None)):  # a message of a client library
+            try:
+                value = value.model_dump()
+            except Exception:  # noqa: BLE001 - foreign code; logging never ends training
+                return text_of(value), 0
+        if isinstance(value, Mapping):
+            below = (*path, id(value))
+            found: dict[str, Any] = {}
+            size = 2
+            for key, one in value.items():
+                name = text_of(key)
+                found[name], more = self.plain(one, below)
+                size += len(name) + more + 4
+            return found, size
+        if isinstance(value, list | tuple):
+            below = (*path, id(value))
+            pairs = [self.plain(one, below) for one in value]
+            return [one for one, _ in pairs], sum(size for _, size in pairs) + 2 * len(pairs)
+        return self._leaf(value)
+
+    def _leaf(self, value: Any) -> tuple[Any, int]:  # noqa: ANN401
+        if type(value).__name__ in _MISSING:
+            return None, 8
+        if self._refer is not None and (reference := self._refer(value)) is not None:
+            return reference, sum(len(name or "") for name in reference.values())
         try:
-            value = value.model_dump()
-        except Exception:  # noqa: BLE001 - foreign code; logging never ends training
-            return text_of(value), 0
-    if isinstance(value, Mapping):
-        found: dict[str, Any] = {}
-        size = 2
-        for key, one in value.items():
-            name = text_of(key)
-            found[name], more = _plain_tree(one, depth + 1, refer)
-            size += len(name) + more + 4
-        return found, size
-    if isinstance(value, list | tuple):
-        pairs = [_plain_tree(one, depth + 1, refer) for one in value]
-        return [one for one, _ in pairs], sum(size for _, size in pairs) + 2 * len(pairs)
-    return _plain_leaf(value, refer)
-
-
-def _plain_leaf(value: Any, refer: Callable[[object], str | None] | None) -> tuple[Any, int]:  # noqa: ANN401
-    if type(value).__name__ in _MISSING:
-        return None, 8
-    if refer is not None and (name := refer(value)) is not None:
-        return {"image": name or None}, len(name)
-    try:
-        plain: Any = to_plain(value)
-    except FrameTooLargeError:
-        plain = text_of(value)
-    return plain, _size_of(plain)
+            plain: Any = to_plain(value)
+        except FrameTooLargeError:
+            plain = text_of(value)
+        return plain, _size_of(plain)
 
 
 def _size_of(plain: Any) -> int:  # noqa: ANN401

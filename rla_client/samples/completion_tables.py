@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,16 @@ _OWN = frozenset(
 
 def known_names(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row under the names of `log_samples`; a name that the row has already is not taken."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        known = "reward" if name == "rewards" and _is_number(value) else _NAMES.get(name, name)
-        found[name if known != name and (known in row or known in found) else known] = value
-    return found
+    return dict(zip(_known(tuple(row), _is_number(row.get("rewards"))), row.values(), strict=True))
+
+
+@lru_cache(maxsize=256)  # the rows of a table have the same names
+def _known(names: tuple[str, ...], is_rewards_number: bool) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in names:
+        known = "reward" if name == "rewards" and is_rewards_number else _NAMES.get(name, name)
+        found.append(name if known != name and (known in names or known in found) else known)
+    return tuple(found)
 
 
 def is_text(name: str) -> bool:
@@ -71,16 +77,24 @@ def single_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Rows of a table that has all samples of a step in one, `input_1, output_1, score_1, input_2, …`."""
     found: list[Mapping[str, Any]] = []
     for row in rows:
+        numbered = _numbered(tuple(row))
+        if not numbered:
+            found.append(row)
+            continue
         apart: dict[int, dict[str, Any]] = {}
-        rest = {}
-        for name, value in row.items():
-            match = _NUMBERED.fullmatch(name)
-            if match is None:
-                rest[name] = value
-            elif value is not None and value != "":
-                apart.setdefault(int(match[2]), {})[match[1]] = value
+        for name, (base, number) in numbered.items():
+            if (value := row[name]) is not None and value != "":
+                apart.setdefault(number, {})[base] = value
+        rest = {name: value for name, value in row.items() if name not in numbered}
         found += [{**rest, **apart[number]} for number in sorted(apart)] if apart else [row]
     return found
+
+
+@lru_cache(maxsize=256)
+def _numbered(names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
+    """Columns of single samples: what each has, and of which sample."""
+    matches = ((name, _NUMBERED.fullmatch(name)) for name in names)
+    return {name: (match[1], int(match[2])) for name, match in matches if match is not None}
 
 
 def trl_rows(

@@ -21,12 +21,12 @@ _NAME_TO_COME = "samples/train/1000-picture-100.png"  # about as long as names a
 
 
 class Pictures(Protocol):
-    """Makes files of the pictures among the samples of a call."""
+    """Makes files of the pictures and other media among the samples of a call."""
 
     def is_one(self, value: object) -> bool:
-        """Whether a value is a picture."""
+        """Whether a value is one of them."""
 
-    def refer(self, key: str, value: object) -> str | None:
+    def refer(self, key: str, value: object) -> dict[str, Any] | None:
         """See `cells.plain_row`."""
 
 
@@ -77,7 +77,8 @@ class SampleChunks:
         Raises:
             ArgumentError: the samples or groups have no form that can be read.
         """
-        rows = _grouped(rows_of(samples), group)
+        given = _grouped(rows_of(samples), group)
+        rows = [given[number] for number in self._limits.candidates(given, self._cell_max_chars, step)]
         plain_of = partial(plain_row, max_chars=self._cell_max_chars, withheld=withheld)
         found: set[int] = set()  # rows with pictures, which are saved once it is known that they stay
         plain = [
@@ -89,8 +90,8 @@ class SampleChunks:
         if pictures is not None:
             for number in sorted(found.intersection(kept)):
                 packed[number] = _packed(plain_of(rows[number], refer=pictures.refer))
-        left_out = len(packed) - len(kept)
-        if left_out:
+        left_out = len(given) - len(kept)
+        if len(kept) < len(packed):
             packed = [packed[number] for number in kept]
         shown = text_of(name)[:MAX_NAME_CHARS]
         if left_out and not packed:
@@ -106,11 +107,13 @@ class SampleChunks:
         return new
 
 
-def _name_to_come(pictures: Pictures, found: set[int], number: int, _key: str, value: object) -> str | None:
+def _name_to_come(
+    pictures: Pictures, found: set[int], number: int, _key: str, value: object
+) -> dict[str, Any] | None:
     if not pictures.is_one(value):
         return None
     found.add(number)
-    return _NAME_TO_COME
+    return {"image": _NAME_TO_COME}
 
 
 def _grouped(rows: list[Mapping[Any, Any]], group: object) -> list[Mapping[Any, Any]]:

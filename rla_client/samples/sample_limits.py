@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rla_client.contract.sample_members import group_of
+from rla_client.samples.cells import plain_row
 from rla_client.samples.choice import Candidate, choose
 
+_CHOSEN_BY = ("prompt", "group", "reward")
 KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollouts come in between
 
 
@@ -53,13 +55,34 @@ class SampleLimits:
         self._steps: OrderedDict[float, _Taken] = OrderedDict()  # those that were logged last
         self._run_bytes = 0
 
-    def kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
-        """Numbers of the rows that stay."""
-        limits = self._limits
+    def candidates(self, rows: Sequence[Mapping[Any, Any]], max_chars: int, step: float) -> Sequence[int]:
+        """Numbers of the rows that may stay, by their number alone: most of many are never looked at.
+
+        Args:
+            rows: of the user.
+            max_chars: of a cell.
+            step: time-step.
+        """
+        room = self._limits.step_max_rows - self._taken(step).rows
+        if len(rows) <= room:
+            return range(len(rows))
+        if room <= 0:
+            return ()
+        looked_at = ({name: row[name] for name in _CHOSEN_BY if name in row} for row in rows)
+        plain = (plain_row(row, max_chars, withheld=None) for row in looked_at)
+        return choose([_candidate(row, 1) for row in plain], room, len(rows), f"{step}")
+
+    def _taken(self, step: float) -> _Taken:
         taken = self._steps.setdefault(step, _Taken())
         self._steps.move_to_end(step)
         if len(self._steps) > KNOWN_STEPS:
             self._steps.popitem(last=False)
+        return taken
+
+    def kept(self, plain: Sequence[dict[str, Any]], packed: Sequence[bytes], step: float) -> list[int]:
+        """Numbers of the candidates that stay."""
+        limits = self._limits
+        taken = self._taken(step)
         max_rows = limits.step_max_rows - taken.rows
         max_bytes = limits.step_max_bytes - taken.bytes
         if limits.run_max_bytes:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.stream.column_cells import column_cells
 
 FORMS = "a list of dicts, a dict of lists, or a DataFrame"
 MAX_ROWS = 1_000_000  # of an iterator, which may have no end
@@ -74,23 +75,16 @@ def _column(value: Any) -> Sequence[Any] | None:  # noqa: ANN401
     if isinstance(value, str | bytes | bytearray):
         return None
     if isinstance(value, Sequence | ValuesView):  # deque, range, a column of datasets
-        return list(value)
+        cells = list(islice(value, MAX_ROWS + 1))  # a range may be longer than memory
+        if len(cells) > MAX_ROWS:
+            told = f"a column of type {type(value).__name__} has more than {MAX_ROWS} values"
+            raise ArgumentError(f"log_samples takes {FORMS}; {told}")
+        return cells
     if getattr(value, "ndim", 0) and callable(getattr(value, "tolist", None)):
         if callable(getattr(value, "detach", None)):
             value = value.detach()
-        return _cells(value)
-    return _cells(value) if callable(getattr(value, "to_list", None)) else None  # of polars
-
-
-def _cells(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a column of pandas or polars
-    """The values of a column; None for what lacks among texts, dates, whole numbers, where pandas has NaN."""
-    to_list = getattr(column, "tolist", None) or column.to_list
-    cells = list(to_list())
-    if callable(getattr(column, "isna", None)) and getattr(column.dtype, "kind", "") != "f":
-        lost = column.isna()
-        if lost.any():
-            return [None if missing else cell for cell, missing in zip(cells, lost.tolist(), strict=True)]
-    return cells
+        return column_cells(value, keeps_nan=True)
+    return column_cells(value, keeps_nan=True) if callable(getattr(value, "to_list", None)) else None
 
 
 def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
@@ -100,7 +94,7 @@ def _columns_of_frame(samples: Any) -> dict[str, Any] | None:  # noqa: ANN401
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ArgumentError(f"the DataFrame has several columns {twice!r}")
-        return {name: _cells(samples[name]) for name in names}
+        return {name: column_cells(samples[name], keeps_nan=True) for name in names}
     if isinstance(getattr(samples, "column_names", None), list) and callable(
         getattr(samples, "to_dict", None)
     ):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rla_client.contract.spool.opening import stream_opening
-from rla_client.contract.spool.segments import BLOBS_NAME, stream_names, stream_size
+from rla_client.contract.spool.segments import stream_names, stream_size
 
 SHARE_MEDIA = 1  # of what is free; one run alone then holds 1/2 of the limit
 SHARE_TEXT = 3  # 3/4
@@ -153,12 +153,12 @@ class Quota:
         self._part = min(CHECK_BYTES, max(half // max(self._written, 1), TURN_BYTES))
 
     def _visit(self, name: str) -> None:
-        size, changed = stream_size(self._spool / name)
+        size, blobs, changed = stream_size(self._spool / name)
         self._counted[0] += size
         self._written += time.time() - changed < WRITTEN_S
         if name == self._stream or (self._run is not None and self._run_of(name) == self._run):
             self._counted[1] += size
-            self._counted[2] += stream_size(self._spool / name / BLOBS_NAME)[0]
+            self._counted[2] += blobs
 
     def _run_of(self, name: str) -> object:
         if name not in self._runs and (opening := stream_opening(self._spool / name)) is not None:

@@ -133,19 +133,20 @@ def spool_bytes(spool: Path) -> int:
     return sum(stream_size(spool / name)[0] for name in stream_names(spool))
 
 
-def stream_size(folder: str | os.PathLike[str]) -> tuple[int, float]:
-    """Bytes that one stream holds, blobs included, and when it was written last (Unix seconds)."""
-    total, changed = 0, 0.0
+def stream_size(folder: str | os.PathLike[str]) -> tuple[int, int, float]:
+    """Bytes that one stream holds, those of its blobs among them, and its last change (Unix seconds)."""
+    total, blobs, changed = 0, 0, 0.0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    size, when = stream_size(entry.path)
+                    size, _, when = stream_size(entry.path)
+                    blobs += size
                 else:
                     found = entry.stat(follow_symlinks=False)
                     size, when = found.st_size, found.st_mtime
                 total, changed = total + size, max(changed, when)
-    return total, changed
+    return total, blobs, changed
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rla_client.integrations.wandb.values import Table
 
 _COMPARED = frozenset({str, int, float, bool, type(None), list, dict, tuple})  # images are not held
@@ -25,7 +27,7 @@ class GrowingTables:
         """The rows that are to be kept of a table that is logged at a step; None where none is new."""
         last, columns, before, at = self._logged.pop(name, (None, [], [], 0.0))
         rows = [tuple(row) for row in table.data]
-        if all(type(cell) in _COMPARED for row in rows for cell in row):
+        if all(type(cell) in _COMPARED or isinstance(cell, np.generic) for row in rows for cell in row):
             self._logged[name] = table, list(table.columns), rows, step
         count = len(before)
         if not count or columns != table.columns:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rla_client.integrations.wandb.values import Table
 from rla_client.log_row import log_samples
+from rla_client.media.row_media import is_media
 from rla_client.samples.completion_tables import (
     STEPS,
     TrlTables,
@@ -24,9 +25,7 @@ from rla_client.samples.completion_tables import (
 )
 from rla_client.stream.values import MAX_DEPTH
 
-_PLAIN = frozenset(
-    {str, int, float, bool, type(None), list, dict, tuple}
-)  # pictures are in the table's own files
+_PLAIN = frozenset({str, int, float, bool, type(None), list, dict, tuple})
 _NESTED = frozenset({list, tuple, dict})
 _TRL = "completions"  # what TRL calls its table
 
@@ -58,7 +57,11 @@ class SampleTables:
         of_trl = key.rpartition("/")[2] == _TRL and are_of_trl(columns)
         tells_steps = not of_trl and not {*STEPS}.isdisjoint(columns)
         rows: Sequence[Any] = single_rows([
-            {name: cell for name, cell in zip(columns, cells, strict=False) if type(cell) in _PLAIN}
+            {
+                name: cell.item() if isinstance(cell, np.generic) else cell
+                for name, cell in zip(columns, cells, strict=False)
+                if type(cell) in _PLAIN or not is_media(cell)  # which are in the table's own files
+            }
             for cells in (self._new(key, table, whole) if tells_steps else table.data)
         ])  # fmt: skip
         name = samples_name(key)
@@ -70,7 +73,7 @@ class SampleTables:
         if key.rpartition("/")[2] == _TRL:
             rows = trl_rows(rows, self._config.get("reward_weights"))
         for at, numbers in groupby(range(len(rows)), lambda number: steps[number]):
-            chosen = [known_names(rows[number]) for number in numbers]
+            chosen = (known_names(rows[number]) for number in numbers)
             given = [{k: v for k, v in row.items() if k not in STEPS} for row in chosen]
             log_samples(given, step=at, name=name)
 
@@ -98,14 +101,14 @@ def _mark(row: Sequence[Any]) -> int:
     return hash(tuple(map(_plain_part, row)))
 
 
-def _plain_part(cell: Any, depth: int = 0) -> Hashable:
+def _plain_part(cell: Any, path: tuple[int, ...] = ()) -> Hashable:
     """What a cell is known by: its texts and numbers, and of anything else the kind alone."""
     kind = type(cell)
     if kind is str:
         return cell
-    if kind in _NESTED and depth < MAX_DEPTH:
-        items = cell.items() if kind is dict else cell
-        return kind.__name__, *(_plain_part(one, depth + 1) for one in items)
+    if kind in _NESTED and len(path) < MAX_DEPTH and id(cell) not in path:
+        items = [part for item in cell.items() for part in item] if kind is dict else cell
+        return kind.__name__, *(_plain_part(one, (*path, id(cell))) for one in items)
     if kind in _NESTED or not (kind in _PLAIN or isinstance(cell, np.generic)):
         return (kind,)
     return (repr(cell),)  # NaN is unequal to itself, 1 equal to True

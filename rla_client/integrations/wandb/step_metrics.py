@@ -5,10 +5,12 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+_TIMES = frozenset({"_timestamp", "_runtime"})  # of wandb's own: their rows are at the step that is under way
+_OWN = _TIMES | {"_step"}  # which each row has
 MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
 MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
 
@@ -72,13 +74,15 @@ _PLAIN = Metric()
 class StepMetrics:
     """What a script has said of its metrics, and the last value of each.
 
-    The time-step of a row is the value of its metrics' step metric, where all have the same one. Rows before
-    the first such value wait for it: MAX_WAITING at most, for MAX_WAIT_S at most.
+    The time-step of a row is the value of its metrics' step metric. Metrics of one call that have different
+    ones become several rows, unless the values are the same. Rows before the first such value wait for it:
+    MAX_WAITING at most, for MAX_WAIT_S at most.
     """
 
     def __init__(self) -> None:
         self._metrics: list[Metric] = []
         self._last: dict[str, Any] = {}
+        self._now: float | None = None  # time-step of the last row that is not drawn over time
         # with the step metric that they wait for; of threads that take from it, one gets each
         self._waiting: deque[tuple[LoggedRow, str]] = deque()
 
@@ -103,10 +107,9 @@ class StepMetrics:
         for key, value in values.items():
             self._said(key, "words").summarise(key, value, summary)
 
-    def step_of(self, names: Iterable[str], at: float) -> float:
-        """What something of these names is drawn over: `at` where no step metric has a value."""
-        found = self._value(self._step_metric(names)) if self._metrics else None
-        return at if found is None else found
+    def step_of(self, name: str, at: float) -> float:
+        """What something of this name is drawn over: `at` where no step metric has a value."""
+        return self._place(self._said(name, "step_metric").step_metric, at)
 
     def due(self, row: LoggedRow, *, waits: bool) -> list[tuple[LoggedRow, float]]:
         """The rows that can be written now that this one is there, in order, each with its time-step.
@@ -117,13 +120,36 @@ class StepMetrics:
         """
         if not self._metrics:
             return [(row, row.at)]
-        wanted = self._step_metric(row.values)
-        if waits and wanted is not None and self._value(wanted) is None:
-            self._waiting.append((row, wanted))
-            first = self._waiting[0][0]
-            full = len(self._waiting) > MAX_WAITING or row.wall_time - first.wall_time > MAX_WAIT_S
-            return self.rest() if full else []
-        return [*self._released(), (row, self._at(row, wanted))]
+        found: dict[float, LoggedRow] = {}
+        for part, wanted in self._parts(row):
+            if waits and wanted is not None and wanted not in _OWN and self._value(wanted) is None:
+                self._waiting.append((part, wanted))
+                continue
+            at = self._place(wanted, part.at)
+            if wanted not in _TIMES:
+                self._now = at
+            same = found.setdefault(at, part)
+            if same is not part:
+                same.values.update(part.values)
+        if found:
+            return [*self._released(), *((part, at) for at, part in found.items())]
+        first = self._waiting[0][0]
+        full = len(self._waiting) > MAX_WAITING or row.wall_time - first.wall_time > MAX_WAIT_S
+        return self.rest() if full else []
+
+    def _parts(self, row: LoggedRow) -> list[tuple[LoggedRow, str | None]]:
+        """The values of a row by their step metrics, which come along."""
+        steps = {metric.step_metric for metric in self._metrics}
+        parts: dict[str | None, dict[str, Any]] = {}
+        for name in [name for name in row.values if name not in steps] or row.values:
+            parts.setdefault(self._said(name, "step_metric").step_metric, {})[name] = row.values[name]
+        if len(parts) <= 1:
+            return [(row, next(iter(parts), None))]
+        rest = next(iter(parts.values()))
+        for name in row.values:
+            if name in steps:
+                parts.get(name, rest).setdefault(name, row.values[name])
+        return [(replace(row, values=values), wanted) for wanted, values in parts.items()]
 
     def rest(self) -> list[tuple[LoggedRow, float]]:
         """The rows that wait for a step metric, each with its time-step; none wait any more."""
@@ -136,21 +162,13 @@ class StepMetrics:
             except IndexError:  # another thread has it
                 return
             if all_of_them or self._value(wanted) is not None:
-                yield row, self._at(row, wanted)
+                yield row, self._place(wanted, row.at)
             else:
                 self._waiting.append((row, wanted))
 
-    def _at(self, row: LoggedRow, step_metric: str | None) -> float:
-        found = self._value(step_metric)
-        return row.at if found is None else found
-
-    def _step_metric(self, names: Iterable[str]) -> str | None:
-        """The one metric that a row of these names is drawn over; None without one."""
-        names = list(names)
-        steps = {metric.step_metric for metric in self._metrics}
-        others = [name for name in names if name not in steps]
-        wanted = {self._said(name, "step_metric").step_metric for name in others or names}
-        return wanted.pop() if len(wanted) == 1 else None
+    def _place(self, step_metric: str | None, at: float) -> float:
+        found = self._now if step_metric in _TIMES else self._value(step_metric)
+        return at if found is None else found
 
     def _value(self, step_metric: str | None) -> float | None:
         found = self._last.get(step_metric or "")

@@ -62,6 +62,18 @@ class Video(video.Video):
         del caption
         super().__init__(data_or_path, fps or 4, format if format in {"gif", "webm", "ogg"} else "mp4")
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`; a batch of films has none."""
+        shape = getattr(self.data, "shape", None)
+        if shape is None:
+            return super().ending
+        return "" if len(shape) == 5 else f".{self._film_format}"  # noqa: PLR2004 - (batch, T, C, H, W)
+
+    @property
+    def _film_format(self) -> str:
+        return "gif" if self.format == "gif" else "mp4"
+
     def save(self, name: str, where: Where) -> None:
         """See `rla_client.Video.save`."""
         if not hasattr(self.data, "shape"):
@@ -71,8 +83,7 @@ class Video(video.Video):
         batches = frames if frames.ndim == 5 else [frames]  # noqa: PLR2004 - (batch, T, C, H, W)
         for number, film in enumerate(batches):
             which = f"{name}_{number}" if len(batches) > 1 else name
-            ending = "gif" if self.format == "gif" else "mp4"
-            video.Video(film.transpose(0, 2, 3, 1), self.fps, ending).save(which, where)
+            video.Video(film.transpose(0, 2, 3, 1), self.fps, self._film_format).save(which, where)
 
 
 class Audio(audio.Audio):
@@ -155,13 +166,13 @@ def _coloured(points: Any) -> Any:
 class Table(table.Table, Lenient):
     """See `rla_client.Table`."""
 
+    default_columns = ("Input", "Output", "Expected")
+
     def __init__(
         self, columns: Any = None, data: Any = None, rows: Any = None, dataframe: Any = None, **_: Any
     ) -> None:
         given: Any = next((found for found in (dataframe, data, rows) if found is not None), [])
         given = given if hasattr(given, "__len__") else list(given)
-        if columns is None and not table.has_names(given):
-            columns = ("Input", "Output", "Expected")
         super().__init__(columns, given)
 
     add_row = table.Table.add_data

@@ -177,25 +177,29 @@ class Run(Lenient):
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
+        own_time = "_timestamp" in data and "timestamp" not in data  # which would be called so
+        when = values.pop("_timestamp", None) if own_time else None
+        when = float(when) if isinstance(when, int | float) and math.isfinite(when) else None
         self._metrics.take(values)
         if self._metrics:
             self._metrics.summarise(values, self.summary)
         else:
             dict.update(self.summary, values)
-        row = LoggedRow(values, at, time.time(), commit)
+        row = LoggedRow(values, at, time.time() if when is None else when, commit)
         if values or not others:
             for due, x in self._metrics.due(row, waits=step is None):
                 self._write(due, x)
         elif commit and (rows := scalar_rows(logger.get_current())) is not None:
             rows.write()
         if others:
-            self._keep(others, self._metrics.step_of([*values, *others], at))
+            self._keep(others, at)
         self.step = max(self.step, at) + commit
 
-    def _keep(self, others: Mapping[str, Any], x: float) -> None:
+    def _keep(self, others: Mapping[str, Any], at: float) -> None:
         """Keep what is no part of a row."""
-        time_step_holder.follow(x, "")
         for key, value in others.items():
+            x = self._metrics.step_of(key, at)
+            time_step_holder.follow(x, "")
             try:
                 kept = self._tables.new_rows(key, value, x) if isinstance(value, Table) else value
                 if kept is not None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.media.result_file import keep_bytes, keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, to_array
+from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of, to_array
 
 MAX_CHANNELS = 8
 LOUDEST = 32767  # of 16 bits
@@ -53,6 +53,11 @@ class Audio(LoggedValue):
         if found.shape[1] > MAX_CHANNELS:
             raise ArgumentError(f"a sound has at most {MAX_CHANNELS} channels, got {found.shape[1]}")
         return found
+
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ending_of(self.data, ".wav")
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""

@@ -68,6 +68,11 @@ class Histogram(LoggedValue):
         if self._problem:
             raise ArgumentError(self._problem)
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ".histogram.json"
+
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
         self.check()

@@ -19,6 +19,11 @@ class Html(LoggedValue):
     def __init__(self, data: Any) -> None:  # noqa: ANN401 - see above
         self.data = data
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ".html"
+
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
         page = self.data.read() if hasattr(self.data, "read") else self.data

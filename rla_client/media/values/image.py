@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from rla_client.media.result_file import keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where
+from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of
 from rla_client.stream.values import clean_text
 
 
@@ -22,6 +22,11 @@ class Image(LoggedValue):
     def __init__(self, data: Any, caption: str | None = None) -> None:  # noqa: ANN401 - see above
         self.data: Any = data.data if isinstance(data, Image) else data
         self.caption = None if caption is None else clean_text(str(caption))
+
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ending_of(self.data, ".png")
 
     def save(self, name: str, where: Where) -> str:
         """See `LoggedValue.save`; returns the path of the file."""

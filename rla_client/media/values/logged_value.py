@@ -16,6 +16,11 @@ class LoggedValue(ABC):
 
     is_event: ClassVar[bool] = False  # it is also shown by TensorBoard, where that is an output
 
+    @property
+    def ending(self) -> str:
+        """The ending of the one file that it becomes; empty where there are none or several."""
+        return ""
+
     @abstractmethod
     def save(self, name: str, where: Where) -> str | None:
         """Have the file made.
@@ -31,6 +36,11 @@ class LoggedValue(ABC):
             ArgumentError: what it holds cannot be kept.
             OSError: a file that it names cannot be read.
         """
+
+
+def ending_of(data: object, own: str) -> str:
+    """The ending of the file that data becomes: that of the file which it names, else `own`."""
+    return os.path.splitext(os.fspath(data))[1] if isinstance(data, PathLike) else own
 
 
 def to_array(values: Any) -> Any:  # noqa: ANN401 - of numpy, torch or a list

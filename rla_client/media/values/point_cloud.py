@@ -35,6 +35,11 @@ class PointCloud(LoggedValue):
             )
         self.points = found
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ".ply"
+
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
         import numpy as np  # noqa: PLC0415 - not at import of the package

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.media.result_file import send_table, table_csv
 from rla_client.media.values.image import Image
 from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, is_frame
+from rla_client.stream.column_cells import column_cells
 from rla_client.stream.values import to_plain
 
 
@@ -27,9 +28,12 @@ class Table(LoggedValue):
         ArgumentError: a row has another number of cells than there are columns.
     """
 
+    default_columns: ClassVar[Sequence[str]] = ()  # where neither the call nor the data has names
+
     def __init__(self, columns: Sequence[object] | None = None, data: Any = None) -> None:  # noqa: ANN401 - see above
         names, rows = _rows_of(data)
-        self.columns = names if columns is None else [str(name) for name in columns]
+        given = columns if columns is not None else names or self.default_columns
+        self.columns = [str(name) for name in given]
         self.data = rows
         if names and columns is not None:
             places = [names.index(name) if name in names else None for name in self.columns]
@@ -55,6 +59,11 @@ class Table(LoggedValue):
         where = {"cover": True, "add_timestamp": True, "results_dir": None}
         return table_csv(self.columns, self.data, _Cells(f"table-{os.urandom(4).hex()}", where))
 
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ".csv"
+
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
         send_table(f"{name}.csv", self.columns, self.data, _Cells(name, where), where)
@@ -76,11 +85,6 @@ class _Cells:
             name = f"{self._table}-{len(self._names) + 1}.png"
             self._names[id(cell)] = cell, os.path.basename(cell.save(name, {**self._where, "cover": True}))
         return self._names[id(cell)][1]
-
-
-def has_names(data: Any) -> bool:  # noqa: ANN401 - see `Table`
-    """Whether data has names of columns itself."""
-    return bool(_rows_of(data)[0])
 
 
 def _rows_of(data: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401
@@ -108,7 +112,8 @@ def _of_frame(frame: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401 
     if hasattr(frame, "rows"):  # polars
         return names, [list(row) for row in frame.rows()]
     if hasattr(frame, "notna"):
-        frame = frame.astype(object).where(frame.notna(), None)
+        columns = [column_cells(column, keeps_nan=False) for _, column in frame.items()]
+        return names, [list(row) for row in zip(*columns, strict=True)]
     return names, [list(row) for row in frame.to_numpy().tolist()]
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from rla_client.media.result_file import keep_bytes, keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where
+from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of
 
 
 class Video(LoggedValue):
@@ -22,6 +22,11 @@ class Video(LoggedValue):
     def __init__(self, data: Any, fps: float = 30.0, format: str = "mp4") -> None:  # noqa: A002, ANN401 - wandb's name
         self.data: Any = data.data if isinstance(data, Video) else data
         self.fps, self.format = fps, format
+
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return ending_of(self.data, f".{self.format}")
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""

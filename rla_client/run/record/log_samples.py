@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rla_client.config.schema import SamplesConfig
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.protocol import FrameKind
 from rla_client.media.recording_target import recording_state, warn_once
-from rla_client.media.row_media import picture_ending, safe_name, save_media
+from rla_client.media.row_media import media_file, safe_name, save_media
 from rla_client.samples.sample_chunks import SampleChunks
 from rla_client.stream.values import clean_text, to_plain
 
@@ -79,7 +79,7 @@ def _step(step: object) -> int | float:
 
 
 class _Pictures:
-    """Saves the pictures of one call as results; a cell then names the file.
+    """Saves the pictures and other media of one call as results; a cell then names the file.
 
     Attributes:
         left_out: how many there were beyond MAX_PICTURES.
@@ -93,19 +93,20 @@ class _Pictures:
     @staticmethod
     def is_one(value: object) -> bool:
         """See `Pictures`."""
-        return bool(picture_ending(value))
+        return media_file(value) is not None
 
-    def refer(self, key: str, value: object) -> str | None:
-        """The file's path below the run's results, empty beyond MAX_PICTURES; None of what is no picture."""
-        ending = picture_ending(value)
-        if not ending:
+    def refer(self, key: str, value: object) -> dict[str, Any] | None:
+        """The kind and the file's path below the run's results, None beyond MAX_PICTURES; see `Refer`."""
+        found = media_file(value)
+        if found is None:
             return None
+        kind, ending = found
         if self._saved >= MAX_PICTURES:
             self.left_out += 1
-            return ""
+            return {kind: None}
         self._saved += 1
         last = f"{safe_name(key).replace('/', '_')}-{next(self._numbers)}"
         save_media(f"samples/{self._name}/{last}", value, step=self._step, folder=None)
         target = recording_state().target
         below = () if target is None else target.below
-        return "/".join([*below, "samples", self._name, f"{self._step}-{last}{ending}"])
+        return {kind: "/".join([*below, "samples", self._name, f"{self._step}-{last}{ending}"])}

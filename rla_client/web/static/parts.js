@@ -152,6 +152,21 @@ function whenSeen(node, f) {
   observer.observe(node);
 }
 
+const gone = () => h("p", { class: "dim" }, "not there any more, or not readable");
+const MAKERS = {
+  image: (url, name, onerror) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
+    h("img", { src: url, alt: name, loading: "lazy", onload: keepPixels, onerror })),
+  video: (url, name, onerror) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror }),
+  audio: (url, name, onerror) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror }),
+};
+
+/** A file of the results, shown in `body` as a picture, film or sound, and as a link where it is none of them. */
+export function showFile(body, run, kind, path) {
+  const url = fileUrl("file", { run, kind: "results", path });
+  fill(body, MAKERS[kind] ? MAKERS[kind](url, path, () => fill(body, gone())) : h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, path));
+  return body;
+}
+
 /** One thing over time, a picture, film, sound, page or cloud of points: {node, show(step), change(group)}. */
 export function frame(run, first) {
   let group = first;
@@ -161,14 +176,6 @@ export function frame(run, first) {
   const wide = h("button", { type: "button", class: "small", title: "Wide", "aria-label": `Wide: ${group.name}`, onclick: () => node.classList.toggle("wide") }, "⤢");
   const view = { yaw: 0.6, pitch: 0.45, zoom: 1 };  // of a cloud of points
   let path = null;
-  const address = (name) => fileUrl("file", { run, kind: "results", path: name });
-  const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
-  const makers = {
-    image: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
-      h("img", { src: url, alt: name, loading: "lazy", onload: keepPixels, onerror: gone })),
-    video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onloadeddata: keepPixels, onerror: gone }),
-    audio: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
-  };
   const loaders = {  // of what takes more than an element
     page: async (...what) => (await import("./stored_page.js")).showPage(...what),
     points: async (...what) => (await import("./point_cloud.js")).showPoints(...what, view),
@@ -186,10 +193,10 @@ export function frame(run, first) {
       fill(body, box);
       whenSeen(box, () => loaders[group.kind](box, query, name));
     } else if (image) {  // keeps its size while the next one loads
-      image.src = address(name);
+      image.src = fileUrl("file", query);
       image.alt = name;
       image.parentElement.href = image.src;
-    } else fill(body, makers[group.kind](address(name), name));
+    } else showFile(body, run, group.kind, name);
   }
   show(null);
   return { node, show, change: (next) => { group = next; } };

@@ -1,18 +1,21 @@
 // One sample as text or as a conversation. Whatever is in it becomes text, never markup.
 
 import { h, numberText, timeText } from "./dom.js";
+import { showFile } from "./parts.js";
 
 const LONG = 80;  // characters beyond which a value has a block of its own
 const ROLES = ["system", "user", "assistant", "tool"];
 const SPECIAL = /(<\|[^|<>\n]{1,40}\|>|<\/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|answer)>|\[\/?INST\])/;
+const SHOWN = ["image", "video", "audio"];
+const FILES = [...SHOWN, "html", "table", "histogram", "pointcloud"];
 const MARKS = { " ": "·", "\t": "→\t", "\n": "↵\n" };
 let marked = false;  // white space is shown
 let plain = false;  // special tokens are left out
 
-/** Facts and texts of a sample, some columns left out; `tools`: what changes how texts are shown. */
-export function sampleView(sample, { without = [], tools = true } = {}) {
+/** Facts, texts and files of a sample of a run, some columns left out; `tools`: what changes how texts are shown. */
+export function sampleView(run, sample, { without = [], tools = true } = {}) {
   const entries = Object.entries(sample).filter(([name, value]) => value !== null && value !== undefined && value !== "" && !without.includes(name));
-  const isBlock = ([name, value]) => ["prompt", "completion", "truth", "error"].includes(name) || (typeof value === "string" && value.length > LONG) || isTalk(value);
+  const isBlock = ([name, value]) => ["prompt", "completion", "truth", "error"].includes(name) || (typeof value === "string" && value.length > LONG) || isTalk(value) || references(value).length > 0;
   const facts = entries.filter((entry) => !isBlock(entry)).flatMap(([name, value]) => (isNumbers(value)
     ? Object.entries(value).map(([key, number]) => [`${name}/${key}`, number]) : [[name, value]]));
   const blocks = entries.filter(isBlock);
@@ -22,7 +25,7 @@ export function sampleView(sample, { without = [], tools = true } = {}) {
     ...(facts.length ? [h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, name === "timestamp" ? timeText(value) : typeof value === "number" ? numberText(value) : typeof value === "string" ? value : JSON.stringify(value))]))] : []),
     ...(blocks.length && tools ? [h("div", { class: "strip small" },
       choice("white space", marked, (on) => { marked = on; draw(); }), choice("without special tokens", plain, (on) => { plain = on; draw(); }))] : []),
-    ...blocks.map(([name, value]) => h("section", { class: "part" }, h("h3", {}, name), isTalk(value) ? talk(value) : text(value))));
+    ...blocks.map(([name, value]) => h("section", { class: "part" }, h("h3", {}, name), isTalk(value) ? talk(run, value) : isFile(value) ? null : text(value), files(run, isTalk(value) ? null : value))));
   node.draw();
   return node;
 }
@@ -39,24 +42,41 @@ function isTalk(value) {
   return Array.isArray(value) && value.length > 0 && value.every((one) => one !== null && typeof one === "object" && "role" in one);
 }
 
+/** Kind and path of each file of the results that a value names. */
+function references(value) {
+  if (value === null || typeof value !== "object") return [];
+  const entries = Object.entries(value);
+  const [kind, path] = entries[0] ?? [];
+  const one = entries.length === 1 && FILES.includes(kind) && typeof path === "string" && /(^|\/)samples\//.test(path);
+  return one ? [[kind, path]] : entries.flatMap(([, part]) => references(part));
+}
+
+function isFile(value) {
+  return references(value).length > 0 && typeof Object.values(value)[0] === "string";
+}
+
+function files(run, value) {
+  return references(value).map(([kind, path]) => showFile(h("div", { class: SHOWN.includes(kind) ? "frame" : "" }), run, kind, path));
+}
+
 function text(value) {
   const whole = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return h("pre", { class: "said-by", tabIndex: 0 }, whole.split(SPECIAL).map((part, place) => place % 2
     ? !plain && h("span", { class: "special" }, part) : marked ? part.replace(/[ \t\n]/g, (mark) => MARKS[mark]) : part));
 }
 
-function talk(messages) {
+function talk(run, messages) {
   return h("div", { class: "talk" }, messages.map((message) => {
     const role = String(message.role);
     const content = Array.isArray(message.content)
-      ? message.content.map((part) => (typeof part?.text === "string" ? part.text : JSON.stringify(part))).join("\n") : message.content;
+      ? message.content.filter((part) => !references(part).length).map((part) => (typeof part?.text === "string" ? part.text : JSON.stringify(part))).join("\n") : message.content;
     const calls = (Array.isArray(message.tool_calls) ? message.tool_calls : []).map((call) => {
       const { name, arguments: given } = call?.function ?? call ?? {};
       return h("details", {}, h("summary", {}, `calls ${name ?? "a tool"}`), text(typeof given === "string" ? given : call));
     });
     const said = content === null || content === undefined ? null : text(content);
     return h("section", { class: `turn ${ROLES.includes(role) ? role : ""}` }, h("h4", {}, role, message.name ? ` ${message.name}` : ""),
-      role === "tool" ? h("details", {}, h("summary", {}, "answer of the tool"), said) : said, calls);
+      role === "tool" ? h("details", {}, h("summary", {}, "answer of the tool"), said) : said, files(run, message.content), calls);
   }));
 }
 

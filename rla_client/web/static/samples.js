@@ -187,7 +187,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
       const { samples } = await ask("sample", { run: path, rows: [row] }, signal);
       if (!samples.length) { fill(detail, h("p", { class: "dim" }, "not there any more")); return; }
       const [, sample] = samples[0];
-      fill(detail, head(sample), sampleView(sample));
+      fill(detail, head(sample), sampleView(path, sample));
     });
   }
   const told = async (work) => {
@@ -206,16 +206,16 @@ export function samplesTab({ path, body, signal, run, query, save }) {
 
   async function group(sample) {
     const other = h("div", {});
-    const cards = ({ samples, more }) => [h("div", { class: "side-by-side", tabIndex: 0, role: "region", "aria-label": "Samples side by side" },
-      samples.map(([, one]) => h("article", {}, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(one, { without: ["prompt", ...SHARED], tools: false })))),
+    const cards = (whose, { samples, more }) => [h("div", { class: "side-by-side", tabIndex: 0, role: "region", "aria-label": "Samples side by side" },
+      samples.map(([, one]) => h("article", {}, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(whose, one, { without: ["prompt", ...SHARED], tools: false })))),
     more > 0 && h("p", { class: "dim" }, `${more} more are not shown`)];
     const body = { group: String(sample.group), step: sample.step, name: sample.name, sort: "reward", down: true };
     await told(async () => {
       const answer = await ask("sample", { run: path, ...body }, signal);
-      fill(detail, head(sample), sampleView({ prompt: sample.prompt }), cards(answer),
+      fill(detail, head(sample), sampleView(path, { prompt: sample.prompt }), cards(path, answer),
         runPicker(path, "The same prompt at this step in another run", (chosen) => told(async () => {
           const theirs = await ask("sample", { run: chosen, ...body }, signal);
-          fill(other, h("h3", {}, chosen.slice(chosen.indexOf("/") + 1)), theirs.samples.length ? cards(theirs) : h("p", { class: "dim" }, "that run has no sample of this prompt at this step"));
+          fill(other, h("h3", {}, chosen.slice(chosen.indexOf("/") + 1)), theirs.samples.length ? cards(chosen, theirs) : h("p", { class: "dim" }, "that run has no sample of this prompt at this step"));
         })), other);
     });
   }
@@ -223,7 +223,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
   async function story(sample) {
     await told(async () => {
       const answer = await ask("sample_story", { run: path, group: String(sample.group), name: sample.name }, signal);
-      fill(detail, head(sample), sampleView({ prompt: answer.prompt }),
+      fill(detail, head(sample), sampleView(path, { prompt: answer.prompt }),
         h("h3", {}, "Mean reward of this prompt"), drawCurve(answer.curve),
         answer.earlier > 0 && h("p", { class: "dim" }, `${answer.earlier} earlier steps are not shown`),
         answer.steps.map((one, place) => h("section", { class: "part" },

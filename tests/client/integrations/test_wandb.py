@@ -890,9 +890,21 @@ run = wandb.init(project="never")
 wandb.define_metric("*", step_metric="epoch")
 for value in (1, 2):
     wandb.log({"loss": value})  # nobody logs the epoch
+wandb.finish()
+run = wandb.init(project="times")
+wandb.define_metric("*", step_metric="step")
+wandb.define_metric("inference/*", step_metric="_timestamp")
+for step in (70, 80):
+    wandb.log({"loss": 1.0, "step": step})
+    wandb.log({"inference/busy": 1.0, "_timestamp": 1e9 + step})
 """
     )
-    late, never = sorted(scripts.runs(2), key=lambda run: run.table)
+    late, never, times = sorted(scripts.runs(3), key=lambda run: run.table)
+    busy = [row for row in times.rows() if row.get("inference/busy")]
+    assert [(row["time-step"], row["timestamp"]) for row in busy] == [
+        ("70", "1000000070.0"),
+        ("80", "1000000080.0"),
+    ]
     assert [(row["time-step"], next(iter(set(row) - {"time-step", "timestamp"}))) for row in late.rows()][
         :2
     ] == [

@@ -15,7 +15,7 @@ from PIL import Image
 
 import rla_client
 from rla_client import logger
-from rla_client.media.row_media import is_media, picture_ending, safe_name
+from rla_client.media.row_media import is_media, media_file, safe_name
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import time_step_holder
 
@@ -119,14 +119,27 @@ def test_what_is_no_picture(value: object) -> None:
     assert not is_media(value), "as it is remembered"
 
 
-def test_a_picture_is_one_file() -> None:
+def test_what_becomes_one_file_has_a_kind_and_an_ending() -> None:
     pandas = pytest.importorskip("pandas")
     image = np.zeros((8, 8, 3), np.uint8)
     endings = [".png", ".png", ".png", ".JPG"]
     pictures = (image, figure(), rla_client.Image(image), rla_client.Image(Path("photo.JPG")))
-    assert [picture_ending(value) for value in pictures] == endings
-    others = ([image], pandas.DataFrame({"a": [1]}), rla_client.Histogram([1.0]), rla_client.Image("none"), 5)
-    assert [picture_ending(value) for value in others] == [""] * len(others)
+    assert [media_file(value) for value in pictures] == [("image", ending) for ending in endings]
+    others = {
+        ("video", ".gif"): rla_client.Video(image, format="gif"),
+        ("audio", ".wav"): rla_client.Audio([0.0]),
+        ("audio", ".ogg"): rla_client.Audio("a.ogg"),
+        ("histogram", ".histogram.json"): rla_client.Histogram([1.0]),
+        ("table", ".csv"): pandas.DataFrame({"a": [1]}),
+    }
+    assert [media_file(value) for value in others.values()] == list(others)
+    assert [media_file(value) for value in ([image], rla_client.Image("none"), 5)] == [None] * 3
+
+
+def test_a_list_that_contains_itself_twice_ends() -> None:
+    endless: list[object] = []
+    endless += [endless, endless]
+    assert not is_media(endless)
 
 
 def test_a_list_that_contains_itself_ends(run: Any, current: Logger) -> None:

@@ -89,7 +89,10 @@ def test_pictures_in_lists_and_messages_are_references_too() -> None:
         "d": 1,
     }
     plain = plain_row(
-        row, 1000, withheld=None, refer=lambda key, one: f"{key}.png" if one is picture else None
+        row,
+        1000,
+        withheld=None,
+        refer=lambda key, one: {"image": f"{key}.png"} if one is picture else None,
     )
     assert plain == {
         "a": {"image": "a.png"},
@@ -100,8 +103,24 @@ def test_pictures_in_lists_and_messages_are_references_too() -> None:
 
 
 def test_a_picture_that_is_left_out_has_no_name() -> None:
-    plain = plain_row({"a": [object()]}, 1000, withheld=None, refer=lambda _key, _one: "")
+    plain = plain_row({"a": [object()]}, 1000, withheld=None, refer=lambda _key, _one: {"image": None})
     assert plain == {"a": [{"image": None}]}
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_holds_itself_more_than_once_ends(kind: type) -> None:
+    endless: Any = kind()
+    for key in "ab":
+        endless.append(endless) if kind is list else endless.update({key: endless})
+    shown = ["...", "..."] if kind is list else {"a": "...", "b": "..."}
+    assert _plain({"x": [endless]}) == {"x": [shown]}
+
+
+def test_a_cell_of_endless_size_is_cut() -> None:
+    doubled: list[Any] = [1]
+    for _ in range(40):
+        doubled = [doubled, doubled]
+    assert _plain({"x": doubled})[CUT] == ["x"]
 
 
 def test_an_array_that_no_record_takes_costs_its_cell_alone() -> None:

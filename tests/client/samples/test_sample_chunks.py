@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -48,6 +49,24 @@ def test_steps_that_come_in_turn_have_one_room_each() -> None:
     for step in (1, 2, 1, 2, 1, 2):
         counts[step] += sum(len(kept) for *_, kept in _taken(chunks, rows, step=step))
     assert counts == {1: 10, 2: 10}
+
+
+def test_most_of_many_rows_are_chosen_without_being_looked_at() -> None:
+    looks = []
+
+    class Costly:
+        def model_dump(self) -> str:
+            looks.append(self)
+            return "x"
+
+    chunks = SampleChunks(SamplesConfig(step_max_rows=100))
+    rows = [{"prompt": n // 10, "reward": n, "seen": Costly()} for n in range(2000)]
+    ((*_, left_out, kept),) = _taken(chunks, rows)
+    assert (left_out, len(kept), len(looks)) == (1900, 100, 100)
+    found = [unpack(row) for row in kept]
+    groups = Counter(row["prompt"] for row in found)
+    assert sum(count == 10 for count in groups.values()) == 7
+    assert {0, 1999} <= {row["reward"] for row in found}
 
 
 def test_a_run_has_an_end() -> None:

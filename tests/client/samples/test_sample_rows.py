@@ -56,7 +56,13 @@ def test_anything_else_is_told(wrong: Any) -> None:
 
 @pytest.mark.parametrize(
     "endless",
-    [itertools.count(), itertools.repeat({}), {"a": ["x"], "b": itertools.count()}, {"a": itertools.count()}],
+    [
+        itertools.count(),
+        itertools.repeat({}),
+        {"a": ["x"], "b": itertools.count()},
+        {"a": itertools.count()},
+        {"a": "x", "b": range(10**20)},
+    ],
 )
 def test_an_iterator_without_end_is_told(endless: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_rows, "MAX_ROWS", 100)

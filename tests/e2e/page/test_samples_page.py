@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from PIL import Image
 from support.page_runs import HOSTILE, LiveRun
 from support.page_view import box_of
 from support.sampled import write_samples
@@ -61,6 +62,37 @@ def test_the_newest_step_first_then_any(shown: Page) -> None:
     shown.get_by_text(f"{2 * len(HOSTILE)} of {2 * len(HOSTILE)} samples").wait_for()
     shown.get_by_label("Step back").click()
     shown.wait_for_function("() => document.querySelector('table.samples tbody td').textContent === '10'")
+
+
+def test_files_of_a_sample_are_shown(
+    page_server: Callable[..., PageServer], root: Path, page: Page, faults: Faults
+) -> None:
+    faults.allow("404")  # the file that is not there
+    index = write_run(root)
+    results = root / "results" / "task" / index / "samples" / "train"
+    results.mkdir(parents=True)
+    Image.new("RGB", (8, 8), "red").save(results / "10-prompt-1.png")
+    picture = {"image": "samples/train/10-prompt-1.png"}
+    content = [{"type": "text", "text": "what is it?"}, {"type": "image", "image": picture}]
+    row = {
+        "prompt": [{"role": "user", "content": content}],
+        "completion": "red",
+        "seen": picture,
+        "lost": {"image": "samples/train/10-lost-1.png"},
+        "notes": {"table": "samples/train/10-notes-1.csv"},
+    }
+    write_samples(root, "task", index, [(10, [row])])
+    parts = "/".join(quote(part, safe="") for part in f"0/task/{index}".split("/"))
+    page.goto(f"{page_server(root).url}#/run/{parts}?tab=samples")
+    page.locator("table.samples tbody tr").first.click()
+    detail = page.locator(".sample-detail")
+    detail.get_by_text("not there any more, or not readable").wait_for()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.sample img')].every((one) => one.naturalWidth === 8)"
+    )
+    assert detail.locator("img").count() == 2
+    assert detail.locator(".turn img").count() == 1
+    assert detail.get_by_role("link", name="10-notes-1.csv").is_visible()
 
 
 def test_a_row_opens_its_sample_by_mouse_and_by_keys(shown: Page) -> None:

@@ -30,7 +30,7 @@ def kept(
 
 def test_only_new_rows_are_kept_of_a_table_that_grows() -> None:
     tables = GrowingTables()
-    first, second, third = [1, "x"], [2.5, ["nested", {"a": 1}]], [float("nan"), None]
+    first, second, third = [np.float32(1), "x"], [2.5, ["nested", {"a": 1}]], [float("nan"), None]
     assert kept(tables, [first, third]) == [first, third]
     assert kept(tables, [first, third]) == [first, third], "another table, which happens to be equal"
     assert kept(tables, [first, third, second]) == [second]

@@ -76,8 +76,18 @@ def test_of_a_table_that_grew_the_earlier_rows_are_known_too(run: Any) -> None:
 
 def test_a_list_that_contains_itself_is_a_cell(run: Any) -> None:
     endless: list[Any] = []
-    endless.append(endless)
+    endless += [endless, endless]
     tables = SampleTables({})
     for _ in range(2):
         _log(tables, [1, "p", "a", 1.0, endless])
     assert _completions(run) == ["a"]
+
+
+def test_numbers_and_arrays_of_numpy_are_cells(run: Any) -> None:
+    tables = SampleTables({})
+    _log(tables, [np.int64(3), "p", "a", np.float32(0.5), np.array([1, 2])])
+    (segment,) = run.outbox.stream_folder.glob("*.seg")
+    frames = [frame for frame in iter_frames(segment.read_bytes()) if frame.kind == FrameKind.SAMPLES]
+    name, step, _, _, rows = unpack(frames[0].payload)
+    wanted = {"prompt": "p", "completion": "a", "reward": 0.5, "seen": [1, 2]}
+    assert (name, step, [unpack(row) for row in rows]) == ("eval", 3, [wanted])

@@ -37,9 +37,44 @@ def test_rows_wait_for_the_first_value_of_their_step_metric() -> None:
     assert logged(metrics, row(2, b=1, step=7)) == [(7, ["a"]), (7, ["b", "step"])]
     assert logged(metrics, row(3, c=1)) == [(7, ["c"])]
     assert logged(metrics, row(4, eval_b=1), waits=False) == [(4, ["eval_b"])]  # its step was given
-    assert metrics.step_of(["table"], 9) == 7
+    assert metrics.step_of("table", 9) == 7
     assert [(x, list(late.values)) for late, x in metrics.rest()] == [(1, ["eval_a"])]
     assert metrics.rest() == []
+
+
+def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("train/*", "train/step"))
+    metrics.define(Metric("eval/*", "eval/step"))
+    values = {"train/loss": 1.0, "eval/acc": 2.0, "plain": 3.0, "train/step": 500, "eval/step": 20}
+    assert logged(metrics, row(7, **values)) == [
+        (500, ["train/loss", "train/step"]),
+        (20, ["eval/acc", "eval/step"]),
+        (7, ["plain"]),
+    ]
+    values |= {"train/step": 8, "eval/step": 8}
+    ((at, names),) = logged(metrics, row(8, **values))
+    assert (at, sorted(names)) == (8, sorted(values))
+    late = StepMetrics()
+    late.define(Metric("eval/*", "eval/step"))
+    assert logged(late, row(3, **{"loss": 1, "eval/acc": 2})) == [(3, ["loss"])]
+    assert logged(late, row(4, **{"eval/acc": 3, "eval/step": 9})) == [
+        (9, ["eval/acc"]),
+        (9, ["eval/acc", "eval/step"]),
+    ]
+
+
+def test_metrics_over_time_are_at_the_step_that_is_under_way() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("*", "step"))
+    metrics.define(Metric("inference/*", "_timestamp"))
+    metrics.define(Metric("batch/*", "_step"))
+    busy = {"inference/busy": 1}
+    assert logged(metrics, row(0, **busy)) == [(0, ["inference/busy"])]
+    assert logged(metrics, row(1, loss=1, step=70)) == [(70, ["loss", "step"])]
+    assert logged(metrics, row(2, **busy)) == [(70, ["inference/busy"])]
+    assert metrics.step_of("inference/picture", 3) == 70
+    assert logged(metrics, row(3, **{"batch/size": 8})) == [(3, ["batch/size"])]
 
 
 def test_a_wait_has_an_end() -> None:
@@ -57,4 +92,4 @@ def test_a_step_metric_that_is_no_number_is_none(odd: object) -> None:
     metrics = StepMetrics()
     metrics.define(Metric("*", "step"))
     metrics.take({"step": odd})
-    assert metrics.step_of(["a"], 4) == 4
+    assert metrics.step_of("a", 4) == 4

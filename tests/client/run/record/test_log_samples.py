@@ -14,7 +14,7 @@ from PIL import Image
 import rla_client
 from rla_client import logger
 from rla_client.config.schema import SamplesConfig
-from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.spool.protocol import Frame, FrameKind, iter_frames, unpack
 from rla_client.media.recording_target import RecordingTarget, bind
 from rla_client.run.record import log_samples
 from rla_client.run.record.run_logger import Logger
@@ -29,10 +29,13 @@ def current_fixture(run: Any) -> Iterator[Logger]:
     logger.set_current(None)
 
 
-def _samples(run: Any) -> list[dict[str, Any]]:
+def _frames(run: Any, kind: FrameKind) -> list[Frame]:
     (segment,) = run.outbox.stream_folder.glob("*.seg")
-    frames = [frame for frame in iter_frames(segment.read_bytes()) if frame.kind == FrameKind.SAMPLES]
-    return [unpack(row) for frame in frames for row in unpack(frame.payload)[4]]
+    return [frame for frame in iter_frames(segment.read_bytes()) if frame.kind == kind]
+
+
+def _samples(run: Any) -> list[dict[str, Any]]:
+    return [unpack(row) for frame in _frames(run, FrameKind.SAMPLES) for row in unpack(frame.payload)[4]]
 
 
 def _images(found: Any) -> list[Any]:
@@ -84,14 +87,20 @@ def test_each_name_is_that_of_a_file(run: Any, tmp_path: Path) -> None:
     cells = [
         np.zeros((4, 4, 3), np.uint8),
         rla_client.Image(tmp_path / "photo.jpg"),
+        rla_client.Video(np.zeros((2, 16, 16, 3), np.uint8), format="gif"),
+        rla_client.Audio(np.zeros(9)),
         rla_client.Histogram([1.0]),
+        rla_client.Html("<b>"),
+        rla_client.PointCloud([[0, 0, 0]]),
         pandas.DataFrame({"a": [1]}),
     ]
     rla_client.log_samples([{"cells": cells}], step=1)
     run.work()
     (row,) = _samples(run)
-    assert sorted(_images(row)) == run.files
-    assert [name.rpartition(".")[2] for name in _images(row)] == ["png", "jpg"]
+    kinds, names = zip(*(reference for cell in row["cells"] for reference in cell.items()), strict=True)
+    assert kinds == ("image", "image", "video", "audio", "histogram", "html", "pointcloud", "table")
+    sent = [path for frame in _frames(run, FrameKind.FILE) for path in unpack(frame.payload)[1:2]]
+    assert sorted(names) == sorted([*run.files, *sent])
 
 
 def test_columns_of_tokens_are_told_with_the_call_that_has_them(run: Any) -> None:
