@@ -356,9 +356,13 @@ def test_an_exploit_of_pbt_is_noted(scripts: Scripts, where: str) -> None:
     runs = scripts.runs(2)
     exploited = [run for run in runs if list(run.log.glob("parameter.resumed-*.json"))]
     assert exploited
+    column = "lr" if where else "lr_now"
     for run in exploited:  # Tune may have both trials take over from each other
         told = [json.loads(path.read_text()) for path in sorted(run.log.glob("parameter.resumed-*.json"))]
         former, new = told[0]["changed"]["lr"]
         assert (former, new >= 2.0) == (1.0, True)
-        assert told[0]["time_step"] >= 1
+        rows = {float(row["time-step"]): float(row[column]) for row in run.rows()}
+        for change in told:  # of the first row that was made with it, or of the one that was resumed at
+            step, (former, new) = change["time_step"] + (1 if where else 0), change["changed"]["lr"]
+            assert (rows[step - 1], rows[step]) == (former, new)
         assert "[PARAMETERS]" in (run.log / "log.txt").read_text()
