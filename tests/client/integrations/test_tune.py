@@ -315,7 +315,7 @@ assert not found.errors and len(found) == 2
 @pytest.mark.slow
 def test_what_cannot_be_recorded_ends_no_trial(scripts: Scripts) -> None:
     done = scripts.run(REFUSED)
-    assert (done.stdout + done.stderr).count("Ray Tune continues, but its trials are not recorded") == 1
+    assert (done.stdout + done.stderr).count("Ray Tune continues, but its trials are not fully recorded") == 1
     assert "cannot make the run's folders" in done.stdout + done.stderr
 
 
