@@ -85,6 +85,6 @@ def run_command(  # noqa: PLR0913 - those of the command line
         ended = Launch(launch, child.pid, ending, child.told)
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
-    if notes is not None and (why := notes.why_nothing()):
-        sys.stderr.write(f"rla-agent run: nothing was captured: {why}\n")
+    if notes is not None:
+        sys.stderr.write(f"rla-agent run: {notes.outcome()}\n")
     return ending.status
