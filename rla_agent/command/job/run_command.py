@@ -86,5 +86,7 @@ def run_command(  # noqa: PLR0913 - those of the command line
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
     if notes is not None:
-        sys.stderr.write(f"rla-agent run: {notes.outcome()}\n")
+        found, why = notes.outcome()
+        if why or sys.stderr.isatty():  # into a file or a pipe goes what the command itself says
+            sys.stderr.write(f"rla-agent run: {why or found}\n")
     return ending.status

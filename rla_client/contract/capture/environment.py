@@ -53,12 +53,12 @@ class CaptureNotes:
         self.path.unlink()
         return text
 
-    def outcome(self) -> str:
-        """Where the runs are, or why there is none; the file goes."""
+    def outcome(self) -> tuple[str, str]:
+        """Where the runs are, and why there is none; one of them is empty. The file goes."""
         try:
             return outcome(self.take())
         except OSError as error:
-            return f"what was captured is not known, the notes of its processes cannot be read: {error}"
+            return "", f"what was captured is not known, the notes of its processes cannot be read: {error}"
 
 
 def loader_folder() -> Path:

@@ -36,16 +36,16 @@ def add_note(word: str, text: str) -> None:
         return
 
 
-def outcome(text: str) -> str:
-    """Where the captured runs are, or why there is none; for people.
+def outcome(text: str) -> tuple[str, str]:
+    """Where the captured runs are, and why there is none, for people; one of them is empty.
 
     Args:
         text: content of the file.
     """
     if why := why_nothing(text):
-        return f"nothing was captured: {why}"
+        return "", f"nothing was captured: {why}"
     first, *others = dict.fromkeys(_told(text)[RUN])
-    return f"recorded in {first}" + (f", and {len(others)} more" if others else "")
+    return f"recorded in {first}" + (f", and {len(others)} more" if others else ""), ""
 
 
 def _told(text: str) -> dict[str, list[str]]:
