@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +16,13 @@ from rla_agent.command.options import JsonOption
 from rla_agent.model.status import absent_status
 from rla_agent.service.control_client import ask_status
 from rla_agent.service.other_spools import left_behind
+from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places, find_places
 from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.spool.segments import spool_bytes, stream_names
 from rla_client.contract.text.command_line import examples
+
+STARTS_S, POLL_S = 3.0, 0.05  # an agent, behind the beginning of the run that asked for it
 
 
 @app.command(epilog=examples("rla-agent status", "rla-agent status --json"))
@@ -45,6 +49,8 @@ def status(
         watch_status(lambda: _status_or_absent(places)[0], as_json=as_json)
         return
     found, error = _status_or_absent(places)
+    if isinstance(error, AgentNotRunningError) and _one_starts(places):
+        found, error = _status_or_absent(places)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
@@ -54,6 +60,18 @@ def status(
         show_status({**found, "problems": found["problems"][told:]})
     if error is not None:
         fail_as(error)
+
+
+def _one_starts(places: Places) -> bool:
+    """Whether the agent that a run has just asked for comes up, which takes a moment."""
+    with suppress(OSError, ValueError):  # nothing waits
+        newest = max((places.spool / name).stat().st_mtime for name in stream_names(places.spool))
+        deadline = min(newest, time.time()) + STARTS_S
+        while not places.stopped and time.time() < deadline:
+            if agent_alive(places) and places.control_socket.exists():
+                return True
+            time.sleep(POLL_S)
+    return False
 
 
 def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:

@@ -545,6 +545,8 @@ class Volume(threading.Thread):
             except (OSError, sqlite3.OperationalError) as error:
                 self.faults[stream.name] = f"stored to its end, but not removed yet: {error}"
                 if stream.folder.exists():
+                    if isinstance(error, sqlite3.OperationalError):
+                        return gone, False  # each of the others would wait for whoever holds agent.db
                     continue
             close_files(stream, self.files)
             drop_faults(self.faults, stream.name)

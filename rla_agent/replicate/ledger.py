@@ -40,6 +40,7 @@ from rla_agent.replicate.ledger_rows import (
     record_of,
 )
 from rla_agent.replicate.ledger_schema import OF_MOVED, open_ledger
+from rla_agent.store.sqlite import open_or_replace
 from rla_client.contract.errors import RlaError
 from rla_client.contract.item.prune_notes import PrunedFile
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, PARTS_FOLDER
@@ -53,20 +54,19 @@ MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 
 
 class Ledger:
-    """Read and write; one thread. Changes are committed by `commit`."""
+    """Read and write; one thread. Changes are committed by `commit`.
+
+    Attributes:
+        put_aside: where the one before went that was damaged; empty: there was none.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._db = open_ledger(path)
+            self._db, self.put_aside = open_or_replace(path, open_ledger)
         except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
             message = f"the ledger {path} cannot be opened: {error}; retrying"
             raise RlaError(message) from error
-        except sqlite3.DatabaseError:
-            for suffix in ("", "-wal", "-shm"):
-                if os.path.exists(f"{path}{suffix}"):
-                    os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
-            self._db = open_ledger(path)
         self._folders: dict[tuple[int, bytes], int] = {}
         self._db.execute("UPDATE files SET not_before = 0 WHERE state IN (1, 6) AND not_before <> 0")
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rla_agent.replicate.child_process import end_child
 from rla_client.contract.filesystem.atomic_write import fsync_folder
 from rla_client.contract.text.terminal_text import printable
 
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 STEADY_S: Final = 60.0
-KILL_AFTER_S: Final = 5.0
 LAST_BYTES: Final = 4096
 LOG_BYTES: Final = 4 << 20  # of worker.log; the one before is kept
 _log = logging.getLogger("rla_agent.replicate.replicator_process")
@@ -101,14 +101,7 @@ class ReplicatorProcess:
         if process is None or process.poll() is not None:
             return
         process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout)
-            return
-        process.kill()
-        try:
-            process.wait(KILL_AFTER_S)
-        except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
-            _log.warning("the replicator (pid %d) does not exit; the agent stops without it", process.pid)
+        end_child(process, "the replicator", timeout)
 
 
 def _told(found: str, before: str) -> str:

@@ -54,7 +54,11 @@ def start_detached(places: Places, config: Path | None) -> bool:
         )
     if unit is not None and _start_unit(unit, places):
         return True
-    before = places.log.stat().st_size if places.log.exists() else 0
+    try:
+        with places.log.open("ab") as log:
+            before = log.tell()
+    except OSError as error:  # the agent could not say so
+        raise RlaError(f"the agent cannot write its log {places.log}: {error.strerror}") from error
     configs = [Path(entry.config) for entry in registry.listed(places.state)]
     done = subprocess.run(
         detached_command(config, autostarted=False),

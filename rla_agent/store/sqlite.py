@@ -154,6 +154,7 @@ def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store,
     """
     if not path.exists():
         _remove_beside(path)  # a WAL would be replayed into the new file
+        return opened(path), ""
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
             (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()

@@ -174,6 +174,10 @@ class StillWrittenError(FetchError):
     """The run that should be gone on with is being written on another machine."""
 
 
+class NotBroughtError(FetchError):
+    """The run that should be gone on with is on the master, and cannot be brought here as it is."""
+
+
 class NotOnMasterError(FetchError):
     """What another machine has is not on the master, or not all of it yet."""
 
@@ -182,6 +186,7 @@ class NotOnMasterError(FetchError):
 FETCH_KINDS = {
     "still_written": StillWrittenError,
     "not_there": NotOnMasterError,
+    "not_brought": NotBroughtError,
 }
 
 

@@ -142,6 +142,7 @@ def ask_for_fetch(
 
     Raises:
         StillWrittenError: the run that was asked for is being written elsewhere.
+        NotBroughtError: it is on the master, and stays there.
         NotOnMasterError: another machine has it, which has not sent all of it.
         FetchError: see `bring_back`.
     """

@@ -228,7 +228,7 @@ def test_without_a_master(
     refused = node.train(10, mode="must")
     assert refused.returncode == 1
     assert "FetchError" in refused.stderr
-    assert "cannot find out whether the master has a run" in refused.stderr
+    assert "no run 'shared' to continue in table 't' comes from the master" in refused.stderr
     assert node.items() == []
     begun = node.train(10)
     assert begun.returncode == 0, begun.stderr

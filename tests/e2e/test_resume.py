@@ -547,6 +547,21 @@ def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
     assert list(rows(item(tmp_path / "moved") / "progress.csv")["time-step"]) == [*range(60)]
 
 
+@pytest.mark.slow
+def test_a_job_that_is_started_again_after_rla_agent_stop_does_not_begin_anew(
+    places: Places, tmp_path: Path
+) -> None:
+    """All of the first one is in the spool; each start began at 0, with a warning."""
+    stop_autostart(places)
+    run_code(GOING_ON, tmp_path / "data", 35, "kill", check=False)
+    assert stream_names(places.spool)
+    done = run_code(GOING_ON, tmp_path / "data", 60, "")
+    assert "from 29" in done.stdout
+    assert not places.control_socket.exists(), "no agent was started"
+    subprocess.run([sys.executable, "-m", "rla_agent", "drain"], check=True, timeout=60)
+    assert list(rows(item(tmp_path / "data") / "progress.csv")["time-step"]) == [*range(60)]
+
+
 OBJECTS = """
     import os, signal, threading, torch
     from rla_client import ExperimentLoader

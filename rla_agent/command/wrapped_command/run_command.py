@@ -85,6 +85,8 @@ def run_command(  # noqa: PLR0913 - those of the command line
         ended = Launch(launch, child.pid, ending, child.told)
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
-    if notes is not None and (why := notes.why_nothing()):
-        sys.stderr.write(f"rla-agent run: nothing was captured: {why}\n")
+    if notes is not None:
+        found, why = notes.outcome()
+        if why or sys.stderr.isatty():  # into a file or a pipe goes what the command itself says
+            sys.stderr.write(f"rla-agent run: {why or found}\n")
     return ending.status

@@ -101,7 +101,7 @@ class FolderSession(OneByOne):
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
-        with _converted("look at", path):
+        with self._converted("look at", path):
             try:
                 return _state(os.lstat(self._full(path)))
             except FileNotFoundError:
@@ -110,14 +110,14 @@ class FolderSession(OneByOne):
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
         found = []
-        with _converted("list", path), os.scandir(self._full(path)) as entries:
+        with self._converted("list", path), os.scandir(self._full(path)) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # it went meanwhile
                     found.append((entry.name, _state(entry.stat(follow_symlinks=False))))
         return found
 
     def _make_folder(self, folder: bytes, mode: int | None) -> bool:
-        with _converted("make folder", folder):
+        with self._converted("make folder", folder):
             try:
                 os.mkdir(self._full(folder), 0o755 if mode is None else mode)  # our umask is 0
             except FileExistsError:
@@ -132,7 +132,7 @@ class FolderSession(OneByOne):
         results: list[TargetError | None] = []
         for path, mode in wanted:
             try:
-                with _converted("look at", path):
+                with self._converted("look at", path):
                     self._set_mode(path, mode, only_less=only_less)
             except TargetError as error:
                 results.append(error)
@@ -164,7 +164,7 @@ class FolderSession(OneByOne):
             os.link(self._full(file.twin.path), temp, follow_symlinks=False)
         except OSError:  # no links there, too many of them, the twin is gone
             return None
-        with _converted("send", file.path):
+        with self._converted("send", file.path):
             found = _state(os.lstat(temp))
             if not same(found, file.twin.left) or found.mode != file.mode:
                 os.unlink(temp)
@@ -187,7 +187,7 @@ class FolderSession(OneByOne):
         begun, job = job.start, job.continued(self)
         if begun and not job.start:
             self.remove(job.temp)
-        with _converted("send", job.path):
+        with self._converted("send", job.path):
             descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
             try:
                 if job.start:  # what was begun may be more open than that
@@ -223,7 +223,7 @@ class FolderSession(OneByOne):
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
         """See `Session`."""
         whole = list(pieces)
-        with _converted("append to", path):
+        with self._converted("append to", path):
             descriptor = os.open(self._full(path), _OLD)
             try:
                 end = offset + sum(len(piece) for piece in whole)
@@ -251,33 +251,33 @@ class FolderSession(OneByOne):
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
-        with _converted("read", path), open(self._full(path), "rb") as file:
+        with self._converted("read", path), open(self._full(path), "rb") as file:
             file.seek(offset)
             return file.read(count)
 
     def truncate(self, path: bytes, size: int) -> None:
         """See `Session`."""
-        with _converted("cut", path):
+        with self._converted("cut", path):
             os.truncate(self._full(path), size)
 
     def rename(self, old: bytes, new: bytes) -> None:
         """See `Session`."""
-        with _converted("rename", new):
+        with self._converted("rename", new):
             os.replace(self._full(old), self._full(new))
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
-        with _converted("remove", path), suppress(FileNotFoundError):
+        with self._converted("remove", path), suppress(FileNotFoundError):
             os.unlink(self._full(path))
 
     def remove_folder(self, path: bytes) -> None:
         """See `Session`."""
-        with _converted("remove folder", path), suppress(FileNotFoundError):
+        with self._converted("remove folder", path), suppress(FileNotFoundError):
             os.rmdir(self._full(path))
 
     def free_bytes(self) -> int | None:
         """See `Session`."""
-        with _converted("look at", b""):
+        with self._converted("look at", b""):
             found = os.statvfs(self._root)
         return found.f_bavail * found.f_frsize
 
@@ -292,22 +292,29 @@ class FolderSession(OneByOne):
             raise LinkError("look at", b"", error.strerror or str(error)) from error
         return os.path.join(self._root, check_remote(path)) if path else self._root
 
+    @contextmanager
+    def _converted(self, operation: str, path: bytes) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise MissingError(operation, path, "not there") from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            if error.errno in _NO_SPACE:
+                raise FullError(operation, path, why, "free space on the master") from error
+            if error.errno == errno.EROFS:  # of all files; or of another disk that is mounted below
+                kind = FullError if _is_readonly(self._root) else DeniedError
+                raise kind(operation, path, why, "mount it for writing on the master") from error
+            if error.errno in _DENIED:
+                raise DeniedError(operation, path, why, "give the folder to this user") from error
+            raise TransientError(operation, path, why) from error
 
-@contextmanager
-def _converted(operation: str, path: bytes) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise MissingError(operation, path, "not there") from error
-    except OSError as error:
-        why = error.strerror or str(error)
-        if error.errno in _NO_SPACE:
-            raise FullError(operation, path, why, "free space on the master") from error
-        if error.errno == errno.EROFS:  # of all files, until an administrator has done with it
-            raise FullError(operation, path, why, "mount the master's disk for writing") from error
-        if error.errno in _DENIED:
-            raise DeniedError(operation, path, why, "give the folder to this user") from error
-        raise TransientError(operation, path, why) from error
+
+def _is_readonly(root: bytes) -> bool:
+    """Whether the disk of a folder is mounted read-only."""
+    with suppress(OSError):
+        return bool(os.statvfs(root).f_flag & os.ST_RDONLY)
+    return True
 
 
 def _state(found: os.stat_result) -> RemoteStat:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from rla_agent.replicate.child_process import end_child
+
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for
 MAX_QUESTION_BYTES: Final = 64 << 10
@@ -96,11 +98,7 @@ class FetchQueue:
         for running in self._running.values():
             running.process.terminate()
         for running in self._running.values():
-            try:
-                running.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                running.process.kill()
-                running.process.wait()
+            end_child(running.process, "a fetch", STOP_S)
             running.close()
         self._running.clear()
 

@@ -36,7 +36,7 @@ from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, SILENT_S, he
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
 from rla_client.contract.checkpoint.stamp import stamp_in
-from rla_client.contract.errors import FetchError, RemoteProtocolError, StillWrittenError
+from rla_client.contract.errors import FetchError, NotBroughtError, RemoteProtocolError, StillWrittenError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import FOLDER_FLAGS, discard, held_folder
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FETCHED_MARK, HYPARAMETER, LOG
@@ -79,6 +79,7 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         StillWrittenError: it is still being written.
+        NotBroughtError: the disk here has no room for it, or its checkpoint is damaged.
         FetchError: the search was given up.
         TargetError: the master cannot be reached.
     """
@@ -112,30 +113,29 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     for below, beside in listing_or_empty(session, folder + RESUME_FOLDER):
         if below.startswith(stem) and beside.kind == "file":
             needed.insert(0, (folder + RESUME_FOLDER + b"/" + below, beside))
-    _check_room(Path(question.root), item, [*shown, *needed])
-    _mark(session, question.root, item)
-    for path, remote in shown:
-        with suppress(NewerHereError):  # a note that somebody has written here
+    try:
+        _check_room(Path(question.root), [*shown, *needed])
+        _mark(session, question.root, item)
+        for path, remote in shown:
+            with suppress(NewerHereError):  # a note that somebody has written here
+                fetch(session, question.root, path, remote)
+        for path, remote in needed:
             fetch(session, question.root, path, remote)
-    for path, remote in needed:
-        fetch(session, question.root, path, remote)
+    except NoRoomError as error:
+        raise NotBroughtError(f"the run {item} is not brought here from the master: {error}") from error
     _check_sum(question.root, item, name)
     return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
 
 
-def _check_room(root: Path, item: str, wanted: list[tuple[bytes, RemoteStat]]) -> None:
+def _check_room(root: Path, wanted: list[tuple[bytes, RemoteStat]]) -> None:
     """Raise NoRoomError where the disk here has no room for what of these is not here yet."""
     coming = 0
     for path, state in wanted:
         here = root / os.fsdecode(path)
         coming += max(0, state.size - (here.stat().st_size if here.is_file() else 0))
     there = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
-    with closing_fd(os.open(os.path.realpath(there), FOLDER_FLAGS)) as place:
-        try:
-            with Room().promised(place, coming):
-                pass
-        except NoRoomError as error:
-            raise NoRoomError(f"the run {item} is not brought here from the master: {error}") from error
+    with closing_fd(os.open(os.path.realpath(there), FOLDER_FLAGS)) as place, Room().promised(place, coming):
+        pass
 
 
 def _mark(session: Session, root: str, item: str) -> None:
@@ -274,11 +274,11 @@ def _check_sum(root: str, item: str, name: bytes) -> None:
     """Compare the checkpoint with the run's sums, where the master had some.
 
     Raises:
-        FetchError: they differ; the file is removed.
+        NotBroughtError: they differ; the file is removed.
     """
     path = f"{CHECKPOINT}/{item}/{os.fsdecode(name)}"
     if not name.endswith(ENDING) and damaged(root, item, [path]):  # else it was compared as it came
         discard(root, *os.path.split(path))
-        raise FetchError(
+        raise NotBroughtError(
             f"{os.fsdecode(name)} on the master is not what its SHA256SUMS says; see: rla verify"
         )

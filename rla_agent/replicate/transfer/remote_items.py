@@ -7,6 +7,7 @@ other names are left out and reported.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from rla_agent.replicate.transfer.tally import Tally
 from rla_agent.replicate.worker.scan import MAX_DEPTH
 from rla_client.contract.layout import OWN_NAMES
 from rla_client.contract.safe_names import component_problem
+from rla_client.contract.text.terminal_text import printable
 
 
 class Lists(Protocol):
@@ -42,8 +44,16 @@ def item_files(session: Lists, path: bytes, tally: Tally) -> Iterator[tuple[byte
 def _walk(
     session: Lists, path: bytes, selection: ItemSelection, tally: Tally, *, inside: bool
 ) -> Iterator[tuple[bytes, RemoteStat]]:
-    for name, state in _listed(session, path, tally):
+    entries = _listed(session, path, tally)
+    twice = {name for name, count in Counter(name for name, _ in entries).items() if count > 1}
+    for name, state in entries:
         if name.startswith(b".rla-tmp-") or os.fsdecode(name) in OWN_NAMES:
+            continue
+        if name in twice and state.kind != _kind_of_both(name, inside=inside):
+            shown = printable(os.fsdecode(path + b"/" + name))
+            tally.failed.append(
+                f"{shown}: the master has a file and a folder there; the {state.kind} is left out"
+            )
             continue
         problem = component_problem(os.fsdecode(name))
         if problem:
@@ -55,6 +65,11 @@ def _walk(
             yield from _walk(session, inner, selection, tally, inside=taken)
         elif state.kind == "file" and taken:
             yield inner, state
+
+
+def _kind_of_both(name: bytes, *, inside: bool) -> str:
+    """What is taken of a file and a folder of one name, as in a bucket: what the name looks like."""
+    return "file" if inside and b"." in name[1:] else "folder"
 
 
 def _listed(session: Lists, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:

@@ -25,12 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default=socket.gethostname(), help="this machine's name in run.json")
     options = parser.parse_args(arguments)
     log_to(options.state / "replicate" / WORKER_LOG)
+    log_beside_the_agent(options.state)
     try:
         worker = Worker(options.state, options.host)
     except RlaError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's only output
         return 3
-    log_beside_the_agent(options.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(worker))
     try:

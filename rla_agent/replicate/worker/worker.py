@@ -33,7 +33,7 @@ from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.file_watch import FileWatch
 from rla_agent.replicate.worker.link import Link
-from rla_agent.replicate.worker.outage_log import QUIET_S, Outage
+from rla_agent.replicate.worker.outage_log import QUIET_S, Outage, outage_log
 from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.replicate.worker.served_database import ServedDatabase, database_snapshot
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
@@ -64,6 +64,11 @@ class Worker:
         self._private = registry.folder(state)
         self._lock = _take_lock(self._private / "worker.lock")
         self._ledger = Ledger(ledger_path(state))
+        if self._ledger.put_aside:
+            outage_log.error(
+                "the ledger was damaged and is now %s; all files are compared with the master again",
+                self._ledger.put_aside,
+            )
         self._committed = Committed(state)
         self._listener = Listener(state)
         self._outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()

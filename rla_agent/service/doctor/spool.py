@@ -71,6 +71,6 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
             what = f"{path} is damaged ({answer})"
             fix = "rla-agent restart: it makes a new one; positions come from the spool"
             yield Finding("database", "fault", what, fix)
-    for aside in sorted(path.parent.glob(f"{path.name}.broken*")):
+    for aside in sorted([*path.parent.glob("*.db.broken*"), *path.parent.glob("replicate/*.db.broken*")]):
         what = f"{aside} is a damaged database that was set aside; it is no longer used"
         yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")

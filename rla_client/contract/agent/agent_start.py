@@ -44,7 +44,12 @@ def start_agent(
     return _runs(detached_command(config_path, autostarted=True), environment)
 
 
-def _runs(command: list[str], environment: dict[str, str]) -> bool:
+def drain_once(timeout_s: float) -> None:
+    """Have what waits in the spool written by a process that ends then; no agent is needed for that."""
+    _runs([sys.executable, "-m", "rla_agent", "drain"], clean_environment(), timeout_s)
+
+
+def _runs(command: list[str], environment: dict[str, str], timeout_s: float = START_TIMEOUT_S) -> bool:
     import subprocess  # noqa: PLC0415 - not at import of the package
 
     try:
@@ -57,7 +62,7 @@ def _runs(command: list[str], environment: dict[str, str]) -> bool:
             env=environment,
             start_new_session=True,
             close_fds=True,
-            timeout=START_TIMEOUT_S,
+            timeout=timeout_s,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

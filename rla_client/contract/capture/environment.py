@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.capture.notes import NOTES_VARIABLE, why_nothing
+from rla_client.contract.capture.notes import NOTES_VARIABLE, outcome
 from rla_client.contract.capture.parts import CAPTURE_VARIABLE, TABLE_VARIABLE, TRACK_VARIABLE
 
 CHECK_VARIABLE = "RLA_CAPTURE_CHECK"  # a process that would be captured ends at once
@@ -53,12 +53,12 @@ class CaptureNotes:
         self.path.unlink()
         return text
 
-    def why_nothing(self) -> str:
-        """Why nothing was captured, empty where something was; the file goes."""
+    def outcome(self) -> tuple[str, str]:
+        """Where the runs are, and why there is none; one of them is empty. The file goes."""
         try:
-            return why_nothing(self.take())
+            return outcome(self.take())
         except OSError as error:
-            return f"the notes of its processes cannot be read: {error}"
+            return "", f"what was captured is not known, the notes of its processes cannot be read: {error}"
 
 
 def loader_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Notes of captured processes, from which the agent says why nothing was captured.
+"""Notes of captured processes, from which the agent says where their runs are.
 
 `rla-agent run` makes an empty file, whose path is in NOTES_VARIABLE. Each process appends lines of one word
 and a text: `loaded <interpreter>`, `absent <interpreter>`, `library <part>`, `refused <why>`,
@@ -36,16 +36,34 @@ def add_note(word: str, text: str) -> None:
         return
 
 
+def outcome(text: str) -> tuple[str, str]:
+    """Where the captured runs are, and why there is none, for people; one of them is empty.
+
+    Args:
+        text: content of the file.
+    """
+    if why := why_nothing(text):
+        return "", f"nothing was captured: {why}"
+    first, *others = dict.fromkeys(_told(text)[RUN])
+    return f"recorded in {first}" + (f", and {len(others)} more" if others else ""), ""
+
+
+def _told(text: str) -> dict[str, list[str]]:
+    """Word → its texts."""
+    told: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        told.setdefault(word, []).append(rest)
+    return told
+
+
 def why_nothing(text: str) -> str:
     """Why no run was captured, for a message that begins with `nothing was captured`; empty where one was.
 
     Args:
         text: content of the file.
     """
-    told: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        word, _, rest = line.partition(" ")
-        told.setdefault(word, []).append(rest)
+    told = _told(text)
     if RUN in told:
         return ""
     count = sum(int(number) for number in told.get(DROPPED, ()) if number.isdecimal())

@@ -28,8 +28,9 @@ with extra("ray", "rla_client.integrations.tune"):
     from ray import tune
 
 ITERATION = "training_iteration"
+SINCE_START = "iterations_since_restore"
 OF_TUNE = frozenset({
-    "time_this_iter_s", "time_total_s", "time_since_restore", "iterations_since_restore",
+    "time_this_iter_s", "time_total_s", "time_since_restore", SINCE_START,
     "timesteps_since_restore",
 })  # fmt: skip
 DROPPED = frozenset({
@@ -66,12 +67,22 @@ class _Trial:
 
     def __init__(self, data: RunData, last_step: float | None, config: Mapping[str, Any]) -> None:
         self.data = data
-        self._config = config  # the dict that Tune has: a scheduler that changes it puts another in its place
+        self._config = config
         self._last_step = last_step  # of rows of an earlier process
         self._last_iteration: float | None = None
 
-    def write(self, iteration: float, step: float, row: Row, wall_time: float) -> None:
-        """Write a row; earlier ones of this iteration and later ones are taken back."""
+    def write(
+        self, iteration: float, step: float, row: Row, wall_time: float, config: Mapping[str, Any] | None
+    ) -> None:
+        """Write a row; earlier ones of this iteration and later ones are taken back.
+
+        Args:
+            iteration: of the trial.
+            step: time-step.
+            row: its values.
+            wall_time: Unix seconds.
+            config: what the trial was just started with; None: it was not.
+        """
         run = self.data.run
         if run is None:
             return
@@ -83,11 +94,17 @@ class _Trial:
             _tell_once("spool", "rows of a restarted trial could not be removed and appear twice")
         self._last_iteration = iteration
         self.data.clock.put(step)
+        if config is not None:
+            self._follow(config)
         run.logger.write_row(row, step, wall_time, ())
 
-    def follow(self, config: Mapping[str, Any]) -> None:
+    def _follow(self, config: Mapping[str, Any]) -> None:
         """Note what a scheduler, such as PBT, has changed of the trial's configuration."""
-        if config is not self._config:
+        try:
+            same = bool(config == self._config)
+        except Exception:  # noqa: BLE001 - of arrays and of the user's own classes
+            same = False
+        if not same:
             self._config = config
             add_hyper_param(self.data, dict(config))
 
@@ -165,7 +182,7 @@ class RLACallback(tune.Callback):
         )  # fmt: skip
         data: RunData = manager._data.successor()  # noqa: SLF001 - with a scope of its own
         known = self._restored or trial.trial_id in self._known
-        self._trials[trial.trial_id] = _Trial(data, open_trial(data, known=known), trial.config)
+        self._trials[trial.trial_id] = _Trial(data, open_trial(data, known=known), config)
         self._known.add(trial.trial_id)
 
     @_tells
@@ -177,7 +194,6 @@ class RLACallback(tune.Callback):
         known = self._trials.get(trial.trial_id)
         if known is None:
             return
-        known.follow(trial.config)
         number = result.get(ITERATION, 0)
         step = to_plain(result.get(self._time_step))
         if not isinstance(step, int | float):
@@ -188,7 +204,10 @@ class RLACallback(tune.Callback):
         row = dict(_row(result))
         if self._time_step != ITERATION:
             row[f"tune/{ITERATION}"] = number
-        known.write(number, step, row, float(result.get("timestamp") or time.time()))
+        # PBT has changed `trial.config` by now where this result makes it: the result has what it comes from
+        used = result.get("config", trial.config) if result.get(SINCE_START) == 1 else None
+        config = used if isinstance(used, Mapping) else None
+        known.write(number, step, row, float(result.get("timestamp") or time.time()), config)
 
     @_tells
     def on_checkpoint(

@@ -16,7 +16,7 @@ from typing import Any
 
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent.agent_process import agent_alive
-from rla_client.contract.agent.agent_start import start_agent
+from rla_client.contract.agent.agent_start import drain_once, start_agent
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.opening import Opening, stream_opening
@@ -86,7 +86,7 @@ def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> i
 
 
 def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostart: bool) -> str:
-    """Wait until an agent took streams in to their ends, as long as there is one or one may be started.
+    """Wait until streams are taken in to their ends: by an agent, or by a drain where none may be started.
 
     It waits TAKEN_IN_S at most.
 
@@ -106,7 +106,13 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
     if not any(map(os.path.isdir, waiting)):
         return ""
     if not agent_alive(places) and not (autostart and start_for(places, [one.opening for one in streams])):
-        return f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
+        drain_once(TAKEN_IN_S)  # the user wants no agent; nobody wants the training to begin anew
+        if any(map(os.path.isdir, waiting)) and not agent_alive(
+            places
+        ):  # else somebody else's drain is at it
+            return (
+                f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
+            )
     deadline = time.monotonic() + TAKEN_IN_S
     while any(map(os.path.isdir, waiting)):
         if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from functools import partial
 from rla_client.config.schema import Config
 from rla_client.contract.agent.agent_start import start_agent
 from rla_client.contract.agent.places import find_places
-from rla_client.contract.errors import FetchError, StillWrittenError
+from rla_client.contract.errors import FetchError, NotBroughtError, StillWrittenError
 from rla_client.contract.run_index import RunIndex
 from rla_client.run.current_logger import warn
 from rla_client.run.item import Item
@@ -38,6 +38,7 @@ def find_elsewhere(
 
     Raises:
         StillWrittenError: the run is still being written on another machine.
+        NotBroughtError: it is on the master, and the disk here has no room, or its checkpoint is damaged.
         FetchError: with `must`, the master or the agent is away.
     """
     remote = config.remote_setting
@@ -53,14 +54,14 @@ def find_elsewhere(
         "series": CHECKPOINT_NAME,
         "known": "" if known is None else known.index.path,
     }
-    what = f"cannot find out whether the master has a run {run_key!r} to continue in table {table!r}"
+    what = f"no run {run_key!r} to continue in table {table!r} comes from the master"
     try:
         start = partial(start_agent, find_places(), config.path, config.agent.secrets(config.path))
         answer = ask_for_fetch(
             {"resume": question}, what, fetch_timeout_s(), start=start if config.agent.autostart else None
         )
-    except StillWrittenError:
-        raise  # also with `allow`: two processes would write one run
+    except (StillWrittenError, NotBroughtError):
+        raise  # also with `allow`: two processes would write one run, or what is there would be done again
     except FetchError as error:
         if must:
             raise

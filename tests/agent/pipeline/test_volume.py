@@ -521,6 +521,38 @@ def test_a_commit_that_fails_is_tried_at_its_usual_interval_whatever_the_one_bef
     wait_until(lambda: not volume.streams, what="the ends")
 
 
+def test_a_held_database_is_asked_once_a_turn_for_the_end_of_streams(
+    volume: Volume,
+    places: Places,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of the streams waited for it, a minute one after the other, and rows of others meanwhile."""
+    free, turns = threading.Event(), [0]
+    end, store = volume._end_streams, AgentDatabase.commit
+
+    def end_and_note(*arguments: float) -> tuple[int, bool]:
+        turns.append(0)
+        return end(*arguments)
+
+    def commit(database: AgentDatabase, changes: Changes) -> None:
+        if changes.done and not free.is_set():
+            turns[-1] += 1
+            raise sqlite3.OperationalError("database is locked")
+        store(database, changes)
+
+    monkeypatch.setattr(volume, "_end_streams", end_and_note)
+    monkeypatch.setattr(AgentDatabase, "commit", commit)
+    for number in range(3):
+        volume.put(ended_stream(places, tmp_path, number))
+    volume.start()
+    wait_until(lambda: sum(turns) > 3, what="turns")
+    free.set()
+    wait_until(lambda: not volume.streams, what="the ends")
+    assert max(turns) == 1
+
+
 def test_a_job_behind_a_file_that_waits_is_stored_with_the_position(
     volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,9 +22,25 @@ def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
     ledger = Ledger(path)
     ledger.set_meta("x", 1)
     ledger.close()
-    assert (tmp_path / "ledger.db.damaged").exists()
+    assert (tmp_path / "ledger.db.broken").exists()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT value FROM meta WHERE name = 'x'").fetchone() == (1,)
+
+
+def test_one_whose_pages_are_damaged_is_set_aside_and_each_is_kept(tmp_path: Path) -> None:
+    """The worker ended with an error each time, for ever; a second one took the place of the first."""
+    path = tmp_path / "ledger.db"
+    for number in (1, 2):
+        with closing(Ledger(path)) as ledger:
+            ledger.set_meta("n", number)
+        with path.open("r+b") as file:
+            for page in range(1, path.stat().st_size // 4096):
+                file.seek(page * 4096)
+                file.write(b"\xff" * 300)
+        with closing(Ledger(path)) as begun:
+            assert begun.put_aside
+            assert begun._row("SELECT value FROM meta WHERE name = 'n'") is None
+    assert {aside.name for aside in tmp_path.glob("*.broken*")} == {"ledger.db.broken", "ledger.db.broken-2"}
 
 
 def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +51,7 @@ def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: 
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(RlaError, match="locked; retrying"):
             Ledger(path)
-    assert sorted(left.name for left in tmp_path.iterdir() if "damaged" in left.name) == []
+    assert sorted(left.name for left in tmp_path.iterdir() if "broken" in left.name) == []
 
 
 def test_who_looks_while_it_begins_sees_no_half_of_it(tmp_path: Path) -> None:

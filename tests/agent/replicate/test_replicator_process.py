@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
-from rla_agent.replicate import replicator_process
+from rla_agent.replicate import child_process
 from rla_agent.replicate.replicator_process import LOG_BYTES, STEADY_S, ReplicatorProcess, rotate
 from rla_agent.replicate.status import replication_status
 
@@ -42,7 +42,7 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_end_keeps_nobody_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(replicator_process, "KILL_AFTER_S", -1.0)
+    monkeypatch.setattr(child_process, "KILL_AFTER_S", -1.0)
     program = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
     worker = ReplicatorProcess(tmp_path)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:

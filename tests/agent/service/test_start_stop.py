@@ -264,6 +264,14 @@ def test_a_failing_start_says_why(places: Places, monkeypatch: pytest.MonkeyPatc
         start_detached(places, None)
 
 
+def test_a_start_says_that_its_log_cannot_be_written(places: Places) -> None:
+    """A folder has its name: the reason went into nothing."""
+    places.create()
+    places.log.mkdir()
+    with pytest.raises(RlaError, match=r"cannot write its log \S+agent\.log: Is a directory"):
+        start_detached(places, None)
+
+
 def test_clients_of_other_environments_find_the_sockets(
     agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import psutil
 import pytest
 
 from rla_agent.replicate.agent_side import Replication
-from rla_agent.replicate.transfer.fetch_queue import MAX_FETCHES, FetchQueue
+from rla_agent.replicate.transfer.fetch_queue import MAX_FETCHES, FetchQueue, _Fetch
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.agent.places import Places
 
@@ -94,3 +96,35 @@ def test_a_fetch_that_nobody_asks_about_leaves_no_zombie(
         assert not replication.fetches._running
     finally:
         replication.stop(1.0)
+
+
+class _Hung(subprocess.Popen[bytes]):
+    """A process that a dead disk holds in the kernel."""
+
+    def __init__(self) -> None:
+        self.pid = 1
+        self.returncode = None
+
+    def terminate(self) -> None:
+        pass
+
+    kill = terminate
+
+    def __del__(self) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None, "for ever"
+        raise subprocess.TimeoutExpired("fetch", timeout)
+
+
+def test_a_fetch_that_hangs_in_the_kernel_keeps_nobody_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agent waited for it without end, and so did what is stopped after it."""
+    queue = FetchQueue(tmp_path)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        queue._running["one"] = _Fetch(_Hung(), output, errors)
+        queue.stop()
+    assert not queue._running
+    assert "does not exit; the agent stops without it" in caplog.text

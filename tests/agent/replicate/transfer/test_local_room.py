@@ -21,6 +21,7 @@ from rla_agent.replicate.transfer.fetch_run import Question, _fetch
 from rla_agent.replicate.transfer.local_room import RESERVE_BYTES, NoRoomError, Room, reserve_bytes
 from rla_agent.replicate.transfer.pull import pull
 from rla_agent.replicate.transfer.selection import ItemSelection
+from rla_client.contract.errors import NotBroughtError
 from rla_client.contract.item.prune_notes import PrunedFile, read_note, write_note
 
 SIZE = 40 << 20  # of the disk here
@@ -195,7 +196,7 @@ def test_a_run_that_has_no_room_is_not_half_brought_here(master: Path, here: Pat
     checkpoint = sparse(master / "checkpoint" / ITEM / "checkpoint_10.pt", 1000)
     sparse(master / "checkpoint" / ITEM / ".resume" / "checkpoint_10.state", SIZE)
     question = Question("", str(here / "data"), table, "key", "checkpoint", "")
-    with pytest.raises(NoRoomError, match="is not brought here from the master: no room"):
+    with pytest.raises(NotBroughtError, match="is not brought here from the master: no room"):
         _fetch(FolderSession(str(master)), question)
     assert list(here.iterdir()) == []
     sparse(checkpoint.parent / ".resume" / "checkpoint_10.state", 1000)

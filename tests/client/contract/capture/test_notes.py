@@ -29,3 +29,10 @@ def test_notes_are_lines_in_a_file_that_is_there(tmp_path: Path, monkeypatch: py
     assert first.startswith("refused two lines yyy")
     assert len(first) == notes.MAX_TEXT
     assert second == "run \\udcff"
+
+
+def test_where_the_runs_are() -> None:
+    """A captured program says nothing of it, and neither did we."""
+    assert notes.outcome("loaded /x\nlibrary wandb\n") == ("", "nothing was captured: wandb logged no metric")
+    assert notes.outcome("loaded /x\nrun /data/a b\nrun /data/a b\n") == ("recorded in /data/a b", "")
+    assert notes.outcome("run /data/log/a\nrun /data/log/b\n") == ("recorded in /data/log/a, and 1 more", "")

@@ -1,0 +1,23 @@
+"""End of a process that the agent started."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from contextlib import suppress
+from typing import Any, Final
+
+KILL_AFTER_S: Final = 5.0
+_log = logging.getLogger("rla_agent.replicate.child_process")
+
+
+def end_child(process: subprocess.Popen[Any], what: str, timeout: float) -> None:
+    """Wait for a process that was asked to end, at most `timeout` seconds, then kill it; `what`: its name."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout)
+        return
+    process.kill()
+    try:
+        process.wait(KILL_AFTER_S)
+    except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
+        _log.warning("%s (pid %d) does not exit; the agent stops without it", what, process.pid)
