@@ -83,15 +83,15 @@ class Database:
             *(self.ledger, self.number, self.scanner, self._flight, self._leftovers, self.parts),
             mirror=self.mirror,
         )
+        self._hold = CheckpointHold(self.scanner.root, lambda folder: self.ledger.states(self.number, folder))
         self._jobs = DueJobs(
             *(self.number, self.scanner, self.ledger, self.committed, self.changes, self.confirmations),
-            *(self._flight, self._leftovers, self._going, self.append_every_s),
+            *(self._flight, self._leftovers, self._going, self._hold, self.append_every_s),
         )
         self._results = JobResults(
             *(self.number, self.ledger, self.changes, self.confirmations, self._flight, self._leftovers),
             *(self._jobs, self.counters),
         )
-        self._hold = CheckpointHold(self.scanner.root)
         self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
         self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks

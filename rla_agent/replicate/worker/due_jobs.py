@@ -15,6 +15,7 @@ from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, Drop, Due, Key
 from rla_agent.replicate.worker import file_decision, pacing, sharded_order
 from rla_agent.replicate.worker.changed_files import ChangedFiles
+from rla_agent.replicate.worker.checkpoint_hold import CheckpointHold
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode, UpToDate, Wait
@@ -38,6 +39,7 @@ class DueJobs:
     Attributes:
         number: of the database in the ledger.
         going: files that are being deleted on the master: nothing is sent under their names.
+        hold: the checkpoint that is being sent.
         append_every_s: pause between two appends of one item.
     """
 
@@ -50,6 +52,7 @@ class DueJobs:
     flight: InFlight
     leftovers: Leftovers
     going: Mapping[Key, Drop]
+    hold: CheckpointHold
     append_every_s: float
 
     def __post_init__(self) -> None:
@@ -141,6 +144,8 @@ class DueJobs:
 
     def _goes_in_order(self, due: Due, checkpoint: bytes, below: bytes) -> bool:
         """Whether a file of a sharded checkpoint may go now; what calls another save whole goes before it."""
+        if self.hold.keeps_back(checkpoint) and not sharded_order.is_in_making(due.path):
+            return False
         if sharded_order.waits_for_others(self.scanner.root, checkpoint, below, self.states):
             return False
         mark = self._mark_of(checkpoint, due.item)

@@ -9,8 +9,8 @@ import pytest
 from support.sharded_folders import identity, write_part
 from support.stamped import stamped
 
-from rla_agent.replicate.ledger_rows import Due, Key
-from rla_agent.replicate.worker.checkpoint_hold import PAUSE_S, CheckpointHold
+from rla_agent.replicate.ledger_rows import DIRTY, Due, Key
+from rla_agent.replicate.worker.checkpoint_hold import IDLE_S, CheckpointHold
 from rla_agent.replicate.worker.file_decision import ReplaceFile
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
@@ -36,16 +36,22 @@ def job(path: str, kind: str = CHECKPOINT) -> SendJob:
 
 
 def test_one_at_a_time_until_nothing_of_it_is_on_its_way(here: Path, tmp_path: Path) -> None:
-    made = CheckpointHold(os.fsencode(tmp_path))
+    due: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
+    made = CheckpointHold(os.fsencode(tmp_path), lambda folder: due.get(folder, {}))
     first, second = stamped(here, 1, 1), stamped(here, 2, 2)
     jobs = [job("log/t/run/progress.csv", LOG), job(f"{FOLDER}/{first.name}"), job(f"{FOLDER}/{second.name}")]
     made.given(jobs, 0.0)
     assert (is_held(first), is_held(second)) == (True, False)
     made.look(jobs[1:2], 100.0)
-    made.look([], 100.0 + PAUSE_S)
-    assert is_held(first)
-    made.look([], 100.1 + PAUSE_S)
+    due[FOLDER.encode()] = {first.name.encode(): (DIRTY,)}
+    made.look([], 100.0 + IDLE_S)
+    assert is_held(first), "it is tried again"
+    made.look([], 100.1 + IDLE_S)
     assert not is_held(first)
+    made.given(jobs[1:2], 150.0)
+    due.clear()
+    made.look([], 150.0)
+    assert not is_held(first), "nothing of it is to be sent"
     made.given(jobs[2:], 200.0)
     made.sent(jobs[1])
     assert is_held(second)
@@ -55,7 +61,8 @@ def test_one_at_a_time_until_nothing_of_it_is_on_its_way(here: Path, tmp_path: P
 
 
 def test_what_retention_dropped_meanwhile_goes_in_the_end(here: Path, tmp_path: Path) -> None:
-    made = CheckpointHold(os.fsencode(tmp_path))
+    due: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
+    made = CheckpointHold(os.fsencode(tmp_path), lambda folder: due.get(folder, {}))
     stamped(here, 1, 1)
     made.given([job(f"{FOLDER}/checkpoint_1.pt")], 0.0)
     stamped(here, 2, 2)
@@ -67,19 +74,25 @@ def test_what_retention_dropped_meanwhile_goes_in_the_end(here: Path, tmp_path: 
 def test_a_folder_is_held_until_the_file_that_calls_it_whole_is_there(here: Path, tmp_path: Path) -> None:
     write_part(here, identity(1, world=1), 0, 1)
     publish_all(here)
-    made = CheckpointHold(os.fsencode(tmp_path))
+    due: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
+    made = CheckpointHold(os.fsencode(tmp_path), lambda folder: due.get(folder, {}))
     folder = f"{FOLDER}/checkpoint_1.dcp"
     shard, whole = job(f"{folder}/{shard_name(0)}"), job(f"{folder}/{WHOLE_FILE}")
     made.given([shard], 0.0)
     made.sent(shard)
-    made.look([], PAUSE_S)
+    due[f"{folder}/.rla".encode()] = {b"whole.json": (DIRTY,)}
+    made.look([], 60.0)
     assert is_held(here / "checkpoint_1.dcp")
+    assert made.keeps_back(f"{FOLDER}/checkpoint_2.dcp".encode())
+    assert not made.keeps_back(folder.encode())
     made.sent(whole)
+    assert not made.keeps_back(f"{FOLDER}/checkpoint_2.dcp".encode())
     assert not is_held(here / "checkpoint_1.dcp")
 
 
 def test_what_is_gone_already_holds_nothing_up(here: Path, tmp_path: Path) -> None:
-    made = CheckpointHold(os.fsencode(tmp_path))
+    due: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
+    made = CheckpointHold(os.fsencode(tmp_path), lambda folder: due.get(folder, {}))
     made.given([job(f"{FOLDER}/checkpoint_1.pt")], 0.0)
     made.given([job(f"{FOLDER}/{stamped(here, 2, 2).name}")], 0.0)
     assert is_held(here / "checkpoint_2.pt")
