@@ -11,7 +11,7 @@ from rla_client.contract.errors import NotConfiguredError
 from rla_client.init_run import describe
 from rla_client.manager import current_data, exp_manager, open_beside
 from rla_client.run.close import entered
-from rla_client.run.environment import disabled
+from rla_client.run.run_mode import disabled
 from rla_client.run_handle import OpenRun
 from rla_client.stream import run_scope as scopes
 

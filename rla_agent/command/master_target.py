@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_client.config.schema import Config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
@@ -25,6 +25,6 @@ def target_failures() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-def target_of(config: Config) -> targets.Target:
+def target_of(config: Config) -> target_config.Target:
     """The target that a configuration names."""
-    return targets.target(config, registry.folder(find_places().state))
+    return target_config.target(config, registry.folder(find_places().state))

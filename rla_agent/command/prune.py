@@ -19,10 +19,10 @@ import typer
 
 from rla_agent.command.group import app
 from rla_agent.command.master_session import EXIT_STAYED, session_failures
-from rla_agent.replicate import registry, replicated_scope, targets
+from rla_agent.replicate import registry, replicated_scope, target_config
+from rla_agent.replicate.prune.automatic_pruning import rules_of
 from rla_agent.replicate.prune.prune_plan import MAX_AT_ONCE, PrunePlan, Rules
 from rla_agent.replicate.prune.pruner import Done, Pruner
-from rla_agent.replicate.prune.retention import rules_of
 from rla_agent.replicate.status_text import shown_target, size_text
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import find_places
@@ -43,7 +43,7 @@ class _PrunedDatabase:
     """A database, where it goes, and by which rules it is pruned."""
 
     root: str
-    target: targets.Target
+    target: target_config.Target
     rules: Rules
 
 
@@ -140,7 +140,7 @@ def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iter
             continue
         config = load_config(entry.config)
         if replicated_scope.wanted(entry, config):
-            target = targets.target(config, registry.folder(state))
+            target = target_config.target(config, registry.folder(state))
             if asked is None and not config.agent.retention:
                 known = "--older-than 30d, --max 200G or --free 100G (or set AGENT.retention)"
                 raise ArgumentError(f"say what may be deleted: {known}")

@@ -13,7 +13,7 @@ import typer
 from rla_agent.command.group import app
 from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.options import ProjectOption
-from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status_text, targets
+from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status_text, target_config
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.status import replication_status
 from rla_client.config.schema import load_config
@@ -110,7 +110,7 @@ def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> No
     """
     with target_failures():
         configs = [Path(entry.config) for entry in registry.entries(state)] if config is None else [config]
-        masters = [targets.target(load_config(path), registry.folder(state)) for path in configs]
+        masters = [target_config.target(load_config(path), registry.folder(state)) for path in configs]
         if not masters:
             raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
         found = {}

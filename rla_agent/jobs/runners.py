@@ -23,7 +23,7 @@ from rla_agent.jobs.job_source import release
 from rla_agent.jobs.outcome import SHORTAGES, JobOutcome, JobResult
 from rla_agent.jobs.render_job import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.jobs.snapshot_job import run_snapshot
-from rla_agent.outputs.data_roots import root_is_away, why_parked
+from rla_agent.outputs.data_root_presence import root_is_away, why_parked
 from rla_agent.outputs.output_file import MARKS_FIELD
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import write_atomic

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from rla_agent.jobs.job_queue import JobContext
 from rla_agent.model.stream_states import OutputState, StreamEvent, StreamState
-from rla_agent.outputs.data_roots import item_is_there, root_is_away, same_root, why_parked
+from rla_agent.outputs.data_root_presence import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.csv_widening import Widener
 from rla_agent.pipeline.open_stream import StreamNotReadyError, align_outputs

@@ -23,10 +23,10 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from rla_agent.model.stream_states import OutputState, StreamEvent
-from rla_agent.outputs.data_roots import root_is_away
+from rla_agent.outputs.data_root_presence import root_is_away
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
-from rla_agent.pipeline.base_file import renew_base
+from rla_agent.pipeline.segment_base import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import temp_name
 from rla_agent.store.agent_db import AgentDatabase, Changes

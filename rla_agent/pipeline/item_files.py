@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 
 from rla_agent.model.records import ItemFile
-from rla_agent.outputs.data_roots import same_root
+from rla_agent.outputs.data_root_presence import same_root
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import write_atomic

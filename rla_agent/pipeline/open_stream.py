@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.data_roots import same_root, why_parked
+from rla_agent.outputs.data_root_presence import same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream

@@ -23,12 +23,12 @@ from typing import Any
 
 from rla_agent.model.records import Position
 from rla_agent.model.stream_states import StreamEvent
-from rla_agent.outputs.data_roots import item_is_there
+from rla_agent.outputs.data_root_presence import item_is_there
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
-from rla_agent.pipeline.base_file import newest_base
 from rla_agent.pipeline.fencing import fence
 from rla_agent.pipeline.resume_fork import continue_outputs, same_stream
+from rla_agent.pipeline.segment_base import newest_base
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, OutputRow, making_sense

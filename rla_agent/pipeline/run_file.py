@@ -12,7 +12,7 @@ from typing import Any
 
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunState
-from rla_agent.outputs.data_roots import same_root, why_parked
+from rla_agent.outputs.data_root_presence import same_root, why_parked
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.filesystem.plain_files import read_small

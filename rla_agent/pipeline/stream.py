@@ -36,9 +36,9 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import MARKS_FIELD, Output
 from rla_agent.pipeline.batch_reader import BatchReader
 from rla_agent.pipeline.file_queue import FileQueue
-from rla_agent.pipeline.intake import Intake
 from rla_agent.pipeline.row_watch import RowWatch
 from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.pipeline.unrecorded_counts import Intake
 from rla_agent.store.agent_db import JobRow, OutputRow
 from rla_client.contract.filesystem.atomic_write import fsync_file, fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import ItemGoneError

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.model.problem import Finding
-from rla_agent.replicate import targets
+from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.errors import TargetError
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.backend.sftp import SftpSession
 from rla_agent.replicate.backend.sftp_batch import HARDLINK
 from rla_agent.replicate.backend.sftp_calls import POSIX_RENAME, STATVFS
 from rla_agent.replicate.backend.ssh_connection import open_sftp, open_transport
 from rla_agent.replicate.backend.ssh_login import Login, resolve_login
-from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.backend.trust import try_out
 from rla_client.config.schema import BUCKETS, Config
 from rla_client.contract.errors import RlaError
@@ -64,7 +64,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
     if remote.password:
         fix = "use a key (rla-agent trust), or password_env or credentials_file"
         findings.append(Finding("master-password", "warning", "the config holds a password", fix))
-    warning = targets.backend_of(remote).warning
+    warning = target_config.backend_of(remote).warning
     if warning:
         findings.append(Finding(f"master-{protocol}", "warning", warning, "file_transfer_protocol: sftp"))
     try:
@@ -73,7 +73,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
             findings += _closed_down(login)
             session: Session = open_sftp(login, remote.remote_data_root)
         else:
-            session = targets.target(config, private).open()
+            session = target_config.target(config, private).open()
         with closing(session):
             findings += _at_work(session)
         if protocol in BUCKETS and remote.endpoint.startswith("http://"):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rla_agent.replicate.backend.errors import UnreadableError
 from rla_agent.replicate.backend.remote_modes import new_mode
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.worker.scan import Scanner, Scope

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunEvent
-from rla_agent.outputs.data_roots import same_root
+from rla_agent.outputs.data_root_presence import same_root
 from rla_agent.pipeline.remove_stream import remove_stream
 from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.service.agent_lock import AgentLock

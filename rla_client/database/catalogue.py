@@ -5,7 +5,7 @@ it is missing, broken or of another version, and every use first refreshes it:
 
 - A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
   its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
-- A *run* whose signature (`signatures`) is as noted has the same row; others are read again, or come from
+- A *run* whose signature (`change_signatures`) is as noted has the same row; others are read again, or come from
   the lake, which keeps rows with their signatures.
 
 Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the newest fifty) has
@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.database.change_signatures import RACY_NS, Signatures
 from rla_client.database.records.record import Record, to_json
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.records.told_fields import TOLD_FIELDS
-from rla_client.database.signatures import RACY_NS, Signatures
 from rla_client.database.tree.items import day_items, find_days, find_tables, tell_unread
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from rla_client.contract.safe_names import component_problem
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.manager import exp_manager
 from rla_client.run.close import end_run
-from rla_client.run.environment import WRITER_VARIABLE
 from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.run.parameters.telling_names import overrides
@@ -33,6 +32,7 @@ from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
 from rla_client.run.resume.resume_in_place import go_on
 from rla_client.run.run import Run
+from rla_client.run.run_mode import WRITER_VARIABLE
 from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
 

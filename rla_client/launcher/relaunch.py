@@ -26,7 +26,7 @@ from rla_client.launcher.pending_streams import await_end
 from rla_client.launcher.row_comparison import Comparison, compare_rows
 from rla_client.launcher.snapshot.snapshotter import find_snapshot
 from rla_client.launcher.wanted_call import VARIABLE, Relaunch, relaunch_of
-from rla_client.run.environment import disabled, why_disabled
+from rla_client.run.run_mode import disabled, why_disabled
 
 
 def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> int:

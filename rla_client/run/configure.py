@@ -22,7 +22,7 @@ from rla_client.contract.run_index import NO_IP, RunIndex, make_info
 from rla_client.contract.safe_names import check_table_name
 from rla_client.contract.text.spelling import near
 from rla_client.run.current_logger import backup, get_current, warn
-from rla_client.run.describe import check_path
+from rla_client.run.opening_frame import check_path
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import BACKUP
 from rla_client.stream.clock import TimeStepHolder, time_step_holder

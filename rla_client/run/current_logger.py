@@ -16,10 +16,10 @@ from collections.abc import Callable
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.spool.opening import Opening
-from rla_client.run.describe import worker_opening
-from rla_client.run.environment import RUN_VARIABLE, disabled
+from rla_client.run.opening_frame import worker_opening
 from rla_client.run.rank_variables import rank
 from rla_client.run.record.run_logger import BACKUP, INFO, WARN, Logger, shown_text
+from rla_client.run.run_mode import RUN_VARIABLE, disabled
 from rla_client.stream import run_scope
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox

@@ -14,7 +14,7 @@ from pathlib import Path
 from rla_client.contract.errors import NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, PRINTED
 from rla_client.contract.process.system import on_linux, why_not_recorded
-from rla_client.run import environment, torch_store
+from rla_client.run import run_mode, torch_store
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
 from rla_client.run.item import Item
@@ -44,7 +44,7 @@ from rla_client.run.temporary_item import SeenCheckpoint, TemporaryItem
 def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
     """Open a run that stores nothing, or with `all_ranks` join that of rank 0."""
     setup, meeting = data.setup, meeting_place(data)
-    storing = environment.disabled() or rank() == 0
+    storing = run_mode.disabled() or rank() == 0
     follows = not storing and setup.resume_mode != "never" and setup.run_id is not None
     apart = "" if storing or not (all_ranks or follows) else _why_apart(setup.configured()[2], meeting)
     end_wait_s = APART_WAIT_S if torch_store.may_come() else 0.0
@@ -52,7 +52,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
         tell_rank(f"joins the run of rank 0 once torch's process group is there, and not before: {apart}")
     elif apart and all_ranks:
         tell_rank(f"cannot join the run of rank 0; its records are not kept: {apart}")
-    if not on_linux() and environment.mode() != "disabled" and rank() == 0:
+    if not on_linux() and run_mode.mode() != "disabled" and rank() == 0:
         warn(f"{why_not_recorded()}: this run is not stored")
     with entered(data):
         joins = all_ranks and not storing
@@ -64,7 +64,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
 def meeting_place(data: RunData) -> Meeting | None:
     """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
     table, config, root = data.setup.configured()
-    return None if environment.disabled() else meeting_of(root, table, next_number(root, table), config)
+    return None if run_mode.disabled() else meeting_of(root, table, next_number(root, table), config)
 
 
 def _why_apart(root: str, meeting: Meeting | None) -> str:
@@ -84,7 +84,7 @@ def _open_storing_nothing(
     """
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or rank() == 0)
-    why = environment.why_disabled() if environment.disabled() else f"rank {rank()}"
+    why = run_mode.why_disabled() if run_mode.disabled() else f"rank {rank()}"
     rank_zero = partial(checkpoints_of_rank_zero, None if rank() == 0 else meeting)
     stand_in = TemporaryItem(
         setup.get_task_table_name(),

@@ -25,8 +25,8 @@ from rla_client.contract.spool.opening import Opening, stream_opening
 from rla_client.contract.spool.segments import stream_names
 from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
 from rla_client.run.current_logger import set_current, warn
-from rla_client.run.describe import TOKEN_MARK, address_of, told_by, worker_opening
 from rla_client.run.open_stream import show_media
+from rla_client.run.opening_frame import TOKEN_MARK, address_of, told_by, worker_opening
 from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.resume.earlier_streams import is_open_here

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.run import environment
+from rla_client.run import run_mode
 from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.code_capture import capture_code
 from rla_client.run.current_logger import set_current
@@ -44,7 +44,7 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
         ArgumentError: `all_ranks`, and nothing would ever tell this rank of rank 0's run.
     """
     data.setup.configured()
-    if all_ranks and rank() > 0 and not environment.disabled():
+    if all_ranks and rank() > 0 and not run_mode.disabled():
         check_job()
     end_left()
     end_run(data, "finished", "")
@@ -60,7 +60,7 @@ def open_by_address(data: RunData, address: str, role: str = "") -> None:
     end_left()
     end_run(data, "finished", "")
     with entered(data):
-        if environment.disabled():
+        if run_mode.disabled():
             begin_storing_nothing(data, all_ranks=False)
         else:
             join_run(data, address, role)

@@ -17,15 +17,15 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG, OTHER_RESULTS
 from rla_client.contract.spool.opening import Opening
 from rla_client.run.current_logger import warn
-from rla_client.run.describe import address_of, make_opening, worker_opening
 from rla_client.run.item import Item
+from rla_client.run.opened_runs_file import RUN_FILE_VARIABLE, tell_opened
+from rla_client.run.opening_frame import address_of, make_opening, worker_opening
 from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.rank_mean import Comm
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run
 from rla_client.run.run_data import RunData
-from rla_client.run.run_list import RUN_FILE_VARIABLE, tell_opened
 from rla_client.stream.clock import TimeStepHolder
 from rla_client.stream.clock import clock as current_clock
 from rla_client.stream.outbox import Outbox

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
-from rla_client.run.describe import check_path, make_opening
 from rla_client.run.open_stream import open_stream
+from rla_client.run.opening_frame import check_path, make_opening
 from rla_client.run.rank_variables import rank
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.rank_mean import Comm

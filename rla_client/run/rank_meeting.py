@@ -32,10 +32,10 @@ from rla_client.contract.run_file import LIVE_STATES, run_file, seconds
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Opening
 from rla_client.run import torch_store
-from rla_client.run.describe import worker_opening
 from rla_client.run.item import Item
 from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
+from rla_client.run.opening_frame import worker_opening
 from rla_client.run.rank_variables import RANK_VARIABLES, rank
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.run import Run

@@ -16,10 +16,10 @@ from rla_client.contract.agent.agent_environment import shares_our_life
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.spool.opening import Continuation, Earlier, Opening
 from rla_client.contract.spool.protocol import REPLICATE_NOW, FrameKind, pack
-from rla_client.run.environment import RUN_VARIABLE, WRITER_VARIABLE
 from rla_client.run.failure import active_traceback, stop_at_work
 from rla_client.run.process_end import end_with_worker, ended, install_hooks, open_runs
 from rla_client.run.record.run_logger import ERROR, Logger
+from rla_client.run.run_mode import RUN_VARIABLE, WRITER_VARIABLE
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import text_of
 

@@ -18,8 +18,8 @@ from rla_client.contract.errors import NoSuchRunError, RlaError
 from rla_client.contract.filesystem.safe_paths import open_folder
 from rla_client.contract.layout import FOREIGN_MARK, HYPARAMETER, LOG, OTHER_RESULTS
 from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Opening
-from rla_client.run.describe import check_path, readable
-from rla_client.run.environment import mode
+from rla_client.run.opening_frame import check_path, readable
+from rla_client.run.run_mode import mode
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config

@@ -5,8 +5,8 @@ What the others log goes nowhere, unless they join its run (`rank_meeting`, `all
 
 from __future__ import annotations
 
-from rla_client.run.environment import disabled
 from rla_client.run.rank_variables import rank
+from rla_client.run.run_mode import disabled
 
 
 def writes_runs() -> bool:

@@ -47,8 +47,8 @@ from rla_client.plot.bands import curve_band
 from rla_client.plot.smoothing import group_curves, sorted_curve
 from rla_client.plot.smoothing import smooth as smoothed
 from rla_client.web.curve_answer import encode
+from rla_client.web.curve_columns import ELAPSED, ROW, read_entries, x_values
 from rla_client.web.request_arguments import asked_names, asked_range, number
-from rla_client.web.run_columns import ELAPSED, ROW, read_entries, x_values
 from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rla_client.database.change_signatures import csv_signature
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.progress_csv import TablePart, read_part
-from rla_client.database.signatures import csv_signature
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,8 +30,8 @@ from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.curves.rank_tables import merges_ranks
 from rla_client.database.curves.stream_tables import run_columns, split_role
+from rla_client.web.curve_columns import table_path, table_stat, x_values
 from rla_client.web.curves import asked_ranks
-from rla_client.web.run_columns import table_path, table_stat, x_values
 from rla_client.web.run_registry import PageRun, Site, live
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from starlette.responses import StreamingResponse
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP
+from rla_client.web.curve_columns import ELAPSED, ROW
 from rla_client.web.curves import MAX_RUNS, asked_ranks, read
 from rla_client.web.request_arguments import asked_names, asked_range
-from rla_client.web.run_columns import ELAPSED, ROW
 from rla_client.web.run_registry import Site
 
 MAX_CSV_ROWS = 1_000_000

@@ -36,8 +36,8 @@ from rla_client.database.records.row_view import FIELDS
 from rla_client.database.views import read_views
 from rla_client.web import STATIC, file_download, item_files, media, run_detail, run_list
 from rla_client.web.bundle import bundle
+from rla_client.web.curve_columns import table_stat
 from rla_client.web.curves import curves
-from rla_client.web.run_columns import table_stat
 from rla_client.web.run_registry import PageRun, Site, live, path_of
 
 MAX_BYTES = 2_000_000

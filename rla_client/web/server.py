@@ -23,8 +23,8 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.contract.process.account import user_name
 from rla_client.contract.process.screen import has_screen
+from rla_client.web.curve_columns import read_entries
 from rla_client.web.routes import make_app
-from rla_client.web.run_columns import read_entries
 from rla_client.web.run_registry import Site
 
 FIRST_PORT = 8787

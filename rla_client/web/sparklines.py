@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from rla_client.web.curve_columns import read_entries
 from rla_client.web.page_json import sent
-from rla_client.web.run_columns import read_entries
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_RUNS = 200  # of one answer; a list shows fewer at once

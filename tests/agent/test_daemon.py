@@ -28,7 +28,7 @@ from rla_client.contract.agent.places import STATE_VARIABLE, Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.job.arena_layout import ARENA_FOLDER
 from rla_client.contract.spool.protocol import FrameKind, pack
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.arena import create_arena
 from rla_client.stream.outbox import Outbox
 

@@ -31,7 +31,7 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.job.checkpoint_job import CheckpointJob
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.contract.spool.segments import segment_numbers, segment_path
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

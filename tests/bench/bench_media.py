@@ -27,7 +27,7 @@ from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import job_sender, recording_target
 from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
 from rla_client.media.recording_target import RecordingTarget, bind
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 
 FIGURE_BUDGET_MS = 5.0

@@ -30,7 +30,7 @@ import psutil
 from support.replication_lab import ITEM, Node, Sshd
 from support.waiting import wait_until
 
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
@@ -98,7 +98,7 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int], dirty_mib: int 
         node.write_config()
         config = load_config(node.config)
         began = time.monotonic()  # connecting included, as for rsync
-        session = targets.target(config, registry.folder(node.state)).open()
+        session = target_config.target(config, registry.folder(node.state)).open()
         tally = push(session, str(node.root), ItemSelection())
         push_s = time.monotonic() - began
         assert not tally.failed, tally.failed
@@ -203,7 +203,7 @@ def start(base: Path, server: Sshd, files: int) -> None:
     node = Node(base / "start", server.remote(remote_data_root=str(server.root / "start")))
     log = node.run()
     register(node.state, node.root, node.config)
-    target = targets.target(load_config(node.config), registry.folder(node.state)).name
+    target = target_config.target(load_config(node.config), registry.folder(node.state)).name
     ledger = Ledger(ledger_path(node.state))
     number = ledger.database(os.fsencode(node.root), target)
     for folder in range(files // 100):

@@ -22,7 +22,7 @@ from rla_client.contract.layout import SAMPLES
 from rla_client.database.samples.sample_index import SampleIndex
 from rla_client.database.samples.sample_query import containing, matching, ordered
 from rla_client.database.tree.chains import Link
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.run.record.log_samples import log_samples
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.outbox import Outbox

@@ -1,4 +1,4 @@
-"""One suite over every replication target: the rules of rla_agent/replicate/backend/target.py."""
+"""One suite over every replication target: the rules of rla_agent/replicate/backend/session.py."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.sharded_folders import check_whole, identity
 from support.spread_saves import FOLDER, Machine
 from support.waiting import wait_until
 
+from rla_agent.replicate.backend import session as backend_target
 from rla_agent.replicate.backend import sftp_wire
-from rla_agent.replicate.backend import target as backend_target
 from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,
@@ -30,9 +30,9 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin
+from rla_agent.replicate.backend.session import Session, SmallFile, Upload
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
-from rla_agent.replicate.backend.target import Session, SmallFile, Upload
 from rla_agent.replicate.worker.sharded_master import NO_RENAME
 
 Opened = tuple[Session, Path]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.lone import LoneStream, Side
 
-from rla_agent.outputs.data_roots import boot_time, same_root
+from rla_agent.outputs.data_root_presence import boot_time, same_root
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.segments import segment_path
 

@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant("writes not checked", "rla_agent/replicate/backend/sftp_batch.py", "            elif self._results[number] is None:\n                self._results[number] = self._calls.problem(reply, operation, self._files[number].path)", "            else:\n                assert reply", "tests/crash/test_full_master.py"),
     Mutant("host key taken as it comes", "rla_agent/replicate/backend/host_keys.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/backend/test_host_keys.py"),
     Mutant("raw names joined to paths", "rla_client/contract/safe_names.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
-    Mutant("only the oldest segment's base", "rla_agent/pipeline/base_file.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/pipeline/test_recovery.py"),
+    Mutant("only the oldest segment's base", "rla_agent/pipeline/segment_base.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/pipeline/test_recovery.py"),
     Mutant("bases without their position", "rla_agent/outputs/output_file.py", '"position": list(self.position)}', '"position": [self.position.number, 0]}', "tests/agent/pipeline/test_recovery.py tests/e2e/test_replaced_files.py"),
     Mutant("retry without asking the file", "rla_client/stream/segment_writer.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/stream/test_outbox.py"),
     Mutant("unbounded waiting", "rla_client/stream/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/stream/test_outbox.py"),

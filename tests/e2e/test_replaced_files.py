@@ -20,7 +20,7 @@ from rla_agent.outputs.json_encoder import JsonEncoder
 from rla_agent.outputs.output_file import Output, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.outputs.text_encoder import TextEncoder
-from rla_agent.pipeline.base_file import renew_base
+from rla_agent.pipeline.segment_base import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.spool.protocol import TextTarget

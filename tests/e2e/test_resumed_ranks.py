@@ -17,9 +17,9 @@ from support.ports import free_port
 from support.spooled import bare_opening
 
 from rla_client.database.imports.tensorboard import read_points
-from rla_client.run.environment import MODE_VARIABLE
 from rla_client.run.rank_meeting import Meeting, await_resumed
 from rla_client.run.rank_variables import RANK_VARIABLES
+from rla_client.run.run_mode import MODE_VARIABLE
 
 LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"

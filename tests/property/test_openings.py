@@ -19,7 +19,7 @@ from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 from rla_client.stream.segment_writer import SegmentWriter
 

@@ -17,7 +17,7 @@ from rla_agent.command.transfer.selection_options import IndexOption, SinceOptio
 from rla_agent.command.transfer.summary import end_with_summary, print_summary
 from rla_agent.replicate.transfer.follow import follow
 from rla_agent.replicate.transfer.pull import pull as pull_items
-from rla_agent.replicate.transfer.readers import Readers
+from rla_agent.replicate.transfer.reading_sessions import Readers
 from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_agent.replicate.transfer.tally import Tally
 from rla_client.config.schema import load_config

@@ -14,7 +14,7 @@ import typer
 from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ProjectOption, RootOption
-from rla_agent.replicate import ledger_schema, registry, status_text, targets
+from rla_agent.replicate import ledger_schema, registry, status_text, target_config
 from rla_agent.replicate.verify import Fault, publish_complete, repair, verify_ledger
 from rla_client.config.schema import Config, load_config
 from rla_client.contract.agent.places import find_places
@@ -71,7 +71,7 @@ def verify_database(
     Raises:
         RlaError: the ledger knows nothing of this database, or the master cannot be reached.
     """
-    target = targets.target(config, registry.folder(state))
+    target = target_config.target(config, registry.folder(state))
     nothing = f"nothing of {data_root} was sent to {status_text.shown_target(target.name)} from here"
     if not ledger_schema.ledger_path(state).exists():  # sqlite3 would make an empty one
         raise RlaError(nothing)

@@ -61,7 +61,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.target import ModeOf, Session, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import ModeOf, Session, SmallFile, Upload, check_append
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
@@ -92,7 +92,7 @@ def open_bucket(remote: RemoteSetting) -> BucketSession:
 
 
 class BucketSession(Session):
-    """A `target.Session` on a bucket, below a prefix."""
+    """A `session.Session` on a bucket, below a prefix."""
 
     append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
     defers: Final = True

@@ -2,7 +2,7 @@
 
 Nothing here knows what a file is: keys and objects. Each request is checked. One that fails is repeated by
 the library for `RETRY_S` (`bucket_login.py`); what comes out of that is the link's, the operator's or the
-caller's fault, as the errors of `target` say it. Paths are for messages.
+caller's fault, as the errors of `session` say it. Paths are for messages.
 """
 
 from __future__ import annotations

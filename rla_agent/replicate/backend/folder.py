@@ -30,7 +30,7 @@ from rla_agent.replicate.backend.one_by_one import OneByOne
 from rla_agent.replicate.backend.remote_modes import new_mode, warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent
 from rla_agent.replicate.backend.remote_stat import Kind, RemoteStat, same
-from rla_agent.replicate.backend.target import SYNC_BYTES, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import SYNC_BYTES, SmallFile, Upload, check_append
 
 _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,7 +41,7 @@ _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 class FolderSession(OneByOne):
-    """A `target.Session` on a folder of this machine."""
+    """A `session.Session` on a folder of this machine."""
 
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)

@@ -37,7 +37,7 @@ from rla_agent.replicate.backend.password import read_password
 from rla_agent.replicate.backend.remote_modes import warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import SmallFile, Upload, check_append
 
 if TYPE_CHECKING:
     from rla_client.config.schema import RemoteSetting
@@ -78,7 +78,7 @@ def open_ftp(remote: RemoteSetting) -> FtpSession:
 
 
 class FtpSession(OneByOne):
-    """A `target.Session` over one FTP connection."""
+    """A `session.Session` over one FTP connection."""
 
     def __init__(self, link: ftplib.FTP, root: str) -> None:
         self._ftp = link

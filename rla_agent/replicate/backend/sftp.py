@@ -30,17 +30,17 @@ from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
-from rla_agent.replicate.backend.sftp_batch import SmallFileBatch
-from rla_agent.replicate.backend.sftp_calls import CheckedCalls
-from rla_agent.replicate.backend.sftp_fsync import SyncChannels
-from rla_agent.replicate.backend.sftp_large_file import LargeFile
-from rla_agent.replicate.backend.target import (
+from rla_agent.replicate.backend.session import (
     ModeOf,
     Session,
     SmallFile,
     Upload,
     check_append,
 )
+from rla_agent.replicate.backend.sftp_batch import SmallFileBatch
+from rla_agent.replicate.backend.sftp_calls import CheckedCalls
+from rla_agent.replicate.backend.sftp_fsync import SyncChannels
+from rla_agent.replicate.backend.sftp_large_file import LargeFile
 
 if TYPE_CHECKING:
     import paramiko
@@ -52,7 +52,7 @@ def _pieces(start: int, length: int, most: int) -> list[tuple[int, int]]:
 
 
 class SftpSession(Session):
-    """A `target.Session` over one SFTP channel."""
+    """A `session.Session` over one SFTP channel."""
 
     def __init__(
         self, link: wire.Wire, root: bytes, transport: paramiko.Transport, *, make_root: bool

@@ -1,6 +1,6 @@
 """Requests about paths below a root on an SFTP server, each reply checked.
 
-The server's answers become the errors of `target.Session`. Without posix-rename the old file is moved aside,
+The server's answers become the errors of `session.Session`. Without posix-rename the old file is moved aside,
 the new one renamed, the old one removed; the name is missing for two round trips.
 """
 
@@ -22,7 +22,7 @@ from rla_agent.replicate.backend.master_room import ROOM_BYTES
 from rla_agent.replicate.backend.remote_modes import warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.target import SmallFile, Upload
+from rla_agent.replicate.backend.session import SmallFile, Upload
 
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
@@ -54,7 +54,7 @@ class CheckedCalls:
         return wire.request(wire.LSTAT, self.full(path))
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """State of what is there, None where nothing is; as `target.Session.stat`."""
+        """State of what is there, None where nothing is; as `session.Session.stat`."""
         reply = self.wire.call(self.lstat(path))
         if reply.status == wire.NO_SUCH_FILE:
             return None
@@ -62,7 +62,7 @@ class CheckedCalls:
         return reply.state
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """Give `old` the name `new`, also over what has it; as `target.Session.rename`."""
+        """Give `old` the name `new`, also over what has it; as `session.Session.rename`."""
         reply = self.wire.call(self.rename_request(old, new))
         if reply.status == wire.OP_UNSUPPORTED:
             self.posix_rename = False
@@ -83,7 +83,7 @@ class CheckedCalls:
         return wire.request(wire.RENAME, self.full(old), self.full(new))
 
     def remove(self, path: bytes) -> None:
-        """Remove a file, if it is there; as `target.Session.remove`."""
+        """Remove a file, if it is there; as `session.Session.remove`."""
         reply = self.wire.call(wire.request(wire.REMOVE, self.full(path)))
         if reply.status != wire.NO_SUCH_FILE:
             self.check(reply, "remove", path)

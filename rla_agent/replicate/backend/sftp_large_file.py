@@ -19,10 +19,10 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import parent
 from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.session import Upload
 from rla_agent.replicate.backend.sftp_calls import CheckedCalls
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, sync_request
 from rla_agent.replicate.backend.sftp_sync_behind import SyncBehind
-from rla_agent.replicate.backend.target import Upload
 
 _SYNC: Final = "sync"
 
@@ -41,7 +41,7 @@ class LargeFile:
         self._job = job
 
     def put(self) -> RemoteStat:
-        """Send it: what is on the server then. See `target.Session.upload`."""
+        """Send it: what is on the server then. See `session.Session.upload`."""
         calls, job = self._calls, self._job
         handle = self._open()
         behind = SyncBehind(self._channels, job, OpenFile(self._wire, handle), calls.check)

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.errors import LinkError, TargetError
+from rla_agent.replicate.backend.session import SYNC_BYTES, Upload
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, sync_request
-from rla_agent.replicate.backend.target import SYNC_BYTES, Upload
 
 SYNC_S: Final = 10.0  # a large file on a slow link is synced so often
 Check: TypeAlias = "Callable[[wire.Reply, str, bytes], None]"  # raises `TargetError` unless the reply is OK

@@ -21,9 +21,9 @@ from typing import Final
 from rla_agent.replicate.backend.errors import LoginError, NoRootError, TargetError, TransientError
 from rla_agent.replicate.backend.host_keys import host_key_problem, key_fingerprint, pin
 from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.session import Session, SmallFile
 from rla_agent.replicate.backend.ssh_connection import open_sftp, server_key
 from rla_agent.replicate.backend.ssh_login import OWN_KEY, Login
-from rla_agent.replicate.backend.target import Session, SmallFile
 from rla_client.contract.filesystem.atomic_write import write_atomic
 
 _TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards

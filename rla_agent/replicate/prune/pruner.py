@@ -30,7 +30,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger import database_number
 from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, RECORD_COLUMNS, Key, record_of
@@ -93,7 +93,7 @@ class Pruner:
     """Prunes one database at one target."""
 
     def __init__(self, state: Path, root: str, target: str) -> None:
-        """Open the ledger beside the worker; `target`: the master's name, see `targets.Target`.
+        """Open the ledger beside the worker; `target`: the master's name, see `target_config.Target`.
 
         Raises:
             PruneError: nothing of this database was sent there from here.

@@ -18,7 +18,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import TargetError, TransientError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode, make_below, tighten
 from rla_agent.replicate.transfer.local_room import NoRoomError, Room

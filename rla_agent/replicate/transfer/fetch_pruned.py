@@ -23,8 +23,8 @@ from operator import and_
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate import registry, targets
-from rla_agent.replicate.backend.target import Session, listing_or_empty
+from rla_agent.replicate import registry, target_config
+from rla_agent.replicate.backend.session import Session, listing_or_empty
 from rla_agent.replicate.transfer.fetch_file import fill
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode
 from rla_agent.replicate.transfer.local_room import NoRoomError
@@ -128,14 +128,14 @@ def settle_parts(state: Path, folder: Path, config: str | None) -> None:
         look_all(session, looks, [])
 
 
-def _home(state: Path, path: Path, config: str | None, root: str | None) -> tuple[targets.Target, str]:
+def _home(state: Path, path: Path, config: str | None, root: str | None) -> tuple[target_config.Target, str]:
     """Where a checkpoint of which no note tells is on the master, and its data root here."""
     entry = next((one for one in registry.listed(state) if _holds(one, str(path))), None)
     if entry is not None:
         config, root = entry.config, entry.data_root
     if config is None or root is None:
         raise FetchError(f"{path} is neither here nor noted as being on the master")
-    return targets.target(load_config(config), registry.folder(state)), root
+    return target_config.target(load_config(config), registry.folder(state)), root
 
 
 def _below(root: str, path: Path) -> str:
@@ -188,7 +188,7 @@ def _note_rest(session: Session, path: Path, mark: PrunedFile) -> None:
             write_note(path, note)
 
 
-def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> targets.Target:
+def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> target_config.Target:
     """The master that a note names, opened as a config here says; else where its database goes now.
 
     The master may have got another address since; the file's SHA-256 tells whether it is the right one.
@@ -197,7 +197,7 @@ def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> t
     faults, others = [*filter(None, [registry.registry_problem(state)])], []
     for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
         try:
-            found = targets.target(load_config(source), registry.folder(state))
+            found = target_config.target(load_config(source), registry.folder(state))
         except RlaError as error:
             faults.append(str(error))
             continue

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import Session, listing_or_empty, read_json
 from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import NewerHereError, fetch
@@ -85,7 +85,7 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
     """
     question = Question(**{name: str(plain.get(name, "")) for name in Question.__slots__})
     check_table_name(question.table)
-    target = targets.target(load_config(question.config), registry.folder(state))
+    target = target_config.target(load_config(question.config), registry.folder(state))
     with closing(target.open()) as session:
         return _fetch(session, question)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.file_state import copy_mode
 from rla_client.contract.filesystem.atomic_write import fsync_folder
 from rla_client.contract.filesystem.modes import PRIVATE_FILE, PRIVATE_FOLDER, folder_mode, give_mode, umask

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError
-from rla_agent.replicate.transfer.readers import Readers
+from rla_agent.replicate.transfer.reading_sessions import Readers
 from rla_agent.replicate.transfer.tally import Tally
 from rla_agent.replicate.worker.retry_backoff import backoff_s
 

@@ -1,7 +1,7 @@
 """Fetching of selected items by hand, without a daemon or a ledger.
 
 From any machine that may log in to the master. What is newer here, or of a run that this machine made,
-stays (`own_items`). Several files come at a time (`readers`), each with a place promised to it on the disk
+stays (`own_items`). Several files come at a time (`reading_sessions`), each with a place promised to it on the disk
 here (`room`): nothing is begun that does not fit, and what does not fit after all is taken away again. What
 came of an ended run is checked against its `checksums`. Sharded checkpoints are called whole at the end,
 where nothing of them failed (`arriving_sharded`).
@@ -18,13 +18,13 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, fetch
 from rla_agent.replicate.transfer.local_room import Room
 from rla_agent.replicate.transfer.own_items import OwnItems
-from rla_agent.replicate.transfer.readers import Readers
+from rla_agent.replicate.transfer.reading_sessions import Readers
 from rla_agent.replicate.transfer.remote_items import Lists, remote_files
 from rla_agent.replicate.transfer.selection import ItemSelection, item_of_file
 from rla_agent.replicate.transfer.tally import Say, Tally

@@ -20,8 +20,8 @@ from typing import Final
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX
 from rla_agent.replicate.backend.remote_stat import RemoteStat
+from rla_agent.replicate.backend.session import Session, listing_or_empty
 from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
-from rla_agent.replicate.backend.target import Session, listing_or_empty
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger_rows import Due, Key
 from rla_agent.replicate.transfer import arriving_sharded

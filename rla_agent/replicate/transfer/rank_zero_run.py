@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.backend.target import Session, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import Session, listing_or_empty, read_json
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import JOBS_FOLDER
@@ -43,7 +43,7 @@ def read_job_file(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
     name, since = str(plain.get("name")), float(plain.get("since") or 0.0)
     if not _NAME.fullmatch(name):
         raise FetchError(f"{name!r:.100} is no name of a job's file")
-    target = targets.target(load_config(str(plain.get("config"))), registry.folder(state))
+    target = target_config.target(load_config(str(plain.get("config"))), registry.folder(state))
     until = time.monotonic() + WAIT_S
     with closing(target.open()) as session:
         sweep_job_files(session, time.time())

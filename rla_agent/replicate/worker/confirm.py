@@ -4,7 +4,7 @@ What the master has lost is sent again. A server acknowledges what is in its mem
 then, files are empty, short or not there, and the ledger does not know. So every file that was sent is
 confirmed once:
 
-- *Whole files* are synced before they get their name (`target`, rule 8). *Appends* are not, for a sync waits
+- *Whole files* are synced before they get their name (`session`, rule 8). *Appends* are not, for a sync waits
   for the disk: what was appended to all logs of a database is synced together, `RESTED_S` after the last row
   or `SYNC_S` after the first one that was not. What was synced is confirmed after `CONFIRM_S` (`ledger`),
   if no session ended meanwhile.
@@ -30,7 +30,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import Key, Unconfirmed
 from rla_agent.replicate.worker import file_decision

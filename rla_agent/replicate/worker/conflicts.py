@@ -14,7 +14,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import DeniedError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.ledger_rows import Due
 from rla_agent.replicate.worker.file_decision import Append, SetMode
 from rla_agent.replicate.worker.send_job import SendJob, Sent

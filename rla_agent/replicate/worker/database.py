@@ -23,19 +23,19 @@ from rla_agent.replicate.ledger_rows import Drop, Key, Temp, Unconfirmed
 from rla_agent.replicate.worker import file_decision, retry_backoff, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.changed_files import ChangedFiles
-from rla_agent.replicate.worker.checkpoint_hold import CheckpointHold
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.due_jobs import BATCH_FILES, DueJobs
 from rla_agent.replicate.worker.file_decision import ReplaceFile
+from rla_agent.replicate.worker.hold_while_sent import CheckpointHold
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.job_results import Counters, JobResults
 from rla_agent.replicate.worker.leftovers import Leftovers
-from rla_agent.replicate.worker.link import Link, health_after
 from rla_agent.replicate.worker.read_faults import ScanError
 from rla_agent.replicate.worker.retry_backoff import Health
 from rla_agent.replicate.worker.scan import Scanner, item_name
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
+from rla_agent.replicate.worker.sender_threads import Link, health_after
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.text.terminal_text import printable

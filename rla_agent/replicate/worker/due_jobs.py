@@ -15,10 +15,10 @@ from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import CLEAN, DROPPED, Drop, Due, Key
 from rla_agent.replicate.worker import file_decision, pacing, sharded_order
 from rla_agent.replicate.worker.changed_files import ChangedFiles
-from rla_agent.replicate.worker.checkpoint_hold import CheckpointHold
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Confirmations
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode, UpToDate, Wait
+from rla_agent.replicate.worker.hold_while_sent import CheckpointHold
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.leftovers import Leftovers
 from rla_agent.replicate.worker.scan import Scanner

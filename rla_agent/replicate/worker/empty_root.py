@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rla_agent.replicate.backend.errors import DeniedError, LinkError, MissingError, TransientError
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 
 _OWN_NAMES: Final = b".rla-"
 _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 QUIET_S: Final = 60.0  # between two warnings about a target: one that comes and goes would fill the log
-outage_log = logging.getLogger("rla_agent.replicate.worker.link")  # what it says is in the agent's log, too
+#: What it says is in the agent's log, too.
+outage_log = logging.getLogger("rla_agent.replicate.worker.outages")
 
 
 class Outage:
     """Tells of a target that goes away and comes back, once each, and of another fault that holds it up."""
 
     def __init__(self, target: str) -> None:
-        """`target`: its name, see `targets.Target`."""
+        """`target`: its name, see `target_config.Target`."""
         self._name = status_text.shown_target(target)
         self._away: tuple[bool, str] | None = None  # blocked, fix: what tells faults apart
         self._quiet_until = 0.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rla_agent.replicate.backend.errors import DeniedError, MissingError
 from rla_agent.replicate.backend.remote_paths import check_remote
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.worker.send_job import Failed, FolderMode, Result, SendJob, Sent
 from rla_agent.replicate.worker.source_file import Source

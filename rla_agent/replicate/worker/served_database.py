@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from rla_agent.replicate import status, targets
-from rla_agent.replicate.prune.retention import RetainedDatabase
+from rla_agent.replicate import status, target_config
+from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase
 from rla_agent.replicate.registry import RegisteredDatabase
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.outage_log import Outage
@@ -29,7 +29,7 @@ class ServedDatabase:
     entry: RegisteredDatabase
     changed: Changed
     database: Database
-    target: targets.Target
+    target: target_config.Target
     outage: Outage
     rates: list[tuple[float, int]] = field(default_factory=list)
     busy: list[tuple[float, int]] = field(default_factory=list)

@@ -40,7 +40,7 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
-from rla_agent.replicate.backend.target import Session, SmallFile, listing_or_empty
+from rla_agent.replicate.backend.session import Session, SmallFile, listing_or_empty
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint import folder as sharded_folder

@@ -22,19 +22,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status, targets
+from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status, target_config
 from rla_agent.replicate.hints import Hint, Listener
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
-from rla_agent.replicate.prune.retention import RetainedDatabase, Retention
+from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase, Retention
 from rla_agent.replicate.registry import RegisteredDatabase
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.file_watch import FileWatch
-from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.outage_log import QUIET_S, Outage, outage_log
 from rla_agent.replicate.worker.scan import Scanner
+from rla_agent.replicate.worker.sender_threads import Link
 from rla_agent.replicate.worker.served_database import ServedDatabase, database_snapshot
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
@@ -250,7 +250,7 @@ class Worker:
         self._problems[entry.config] = why
 
     def _open(self, entry: RegisteredDatabase, changed: Changed, config: Config) -> ServedDatabase:
-        target = targets.target(config, self._private)
+        target = target_config.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
         machine = fleet.fleet_id(self._private, root)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.contract.filesystem.atomic_write import write_atomic
+from rla_client.database.change_signatures import csv_signature
 from rla_client.database.curves.progress_csv import read_columns
-from rla_client.database.signatures import csv_signature
 
 if TYPE_CHECKING:
     import numpy as np

@@ -131,7 +131,7 @@ def of_each_rank(name: str, known: Iterable[str]) -> list[str]:
 
 
 def rank_columns(path: str, names: Sequence[str], read: Read, ranks: Ranks | None) -> Columns:
-    """Columns of a run as `run_columns` gives them, but those without a role of the ranks asked for.
+    """Columns of a run as `curve_columns` gives them, but those without a role of the ranks asked for.
 
     Args:
         path: of progress.csv.

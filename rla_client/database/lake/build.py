@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import Catalogue, Signed
+from rla_client.database.change_signatures import SamplesSignatures, Signatures, signed_size
 from rla_client.database.lake.build_plan import SAMPLES_SHARE, Ended, PlannedPart, plan
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import Builder, building
@@ -34,7 +35,6 @@ from rla_client.database.lake.run_tables import (
     read_system,
 )
 from rla_client.database.lake.sample_table import read_samples
-from rla_client.database.signatures import SamplesSignatures, Signatures, signed_size
 
 if TYPE_CHECKING:
     import pyarrow as pa

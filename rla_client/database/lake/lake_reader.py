@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.catalogue import COLUMNS
+from rla_client.database.change_signatures import Signatures
 from rla_client.database.lake.manifest import LAKE, MANIFEST, MAX_RUNS, Part, read_parts, warn
 from rla_client.database.lake.part_files import parquet, read_table, schemas
-from rla_client.database.signatures import Signatures
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
+from rla_client.database.change_signatures import SamplesSignatures
 from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.curves.stream_tables import roles_of, table_of
@@ -35,7 +36,6 @@ from rla_client.database.lake.sql_query import Clock, Query
 from rla_client.database.lake.sql_views import VIEWS
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import LIVE_S
-from rla_client.database.signatures import SamplesSignatures
 from rla_client.database.tree.chains import chain_of
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.catalogue import COLUMNS, catalogue_row
+from rla_client.database.change_signatures import SamplesSignatures, Signatures
 from rla_client.database.lake.build import Progress, fill
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import building
 from rla_client.database.lake.part_files import read_table
 from rla_client.database.lake.run_tables import RunData, make_tables
-from rla_client.database.signatures import SamplesSignatures, Signatures
 
 if TYPE_CHECKING:
     import pyarrow as pa

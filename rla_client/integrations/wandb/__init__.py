@@ -42,7 +42,7 @@ from rla_client.joined_run import join
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
-from rla_client.run.environment import MODE_VARIABLE, disabled
+from rla_client.run.run_mode import MODE_VARIABLE, disabled
 from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
 

@@ -30,9 +30,9 @@ from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
 from rla_client.integrations.wandb.values import Table, UsageError, show, sort_values
 from rla_client.manager import exp_manager
 from rla_client.run.current_logger import get_current, warn
-from rla_client.run.environment import MODE_VARIABLE
 from rla_client.run.failure import EndStatus, ending
 from rla_client.run.record.scalar_rows import scalar_rows
+from rla_client.run.run_mode import MODE_VARIABLE
 from rla_client.run_handle import OpenRun
 from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder

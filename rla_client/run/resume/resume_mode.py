@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import ArgumentError, FetchError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.run.current_logger import warn
-from rla_client.run.environment import mode
 from rla_client.run.item import Item
 from rla_client.run.open_stream import opened_here
 from rla_client.run.resume.chain import Chained, chain_here, take_checkpoint
@@ -22,6 +21,7 @@ from rla_client.run.resume.fetch_run import find_elsewhere
 from rla_client.run.resume.find_run import find_here, read_run_file
 from rla_client.run.resume.resume_point import ResumePoint, is_over, over_text, prepare
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
+from rla_client.run.run_mode import mode
 
 if TYPE_CHECKING:
     from rla_client.run.configure import RunSetup

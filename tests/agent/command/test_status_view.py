@@ -26,7 +26,7 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
 from rla_client.contract.text.duration_text import duration_text
 from rla_client.contract.text.terminal_text import broken
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 
 PLACES = Places(Path("/state"), Path("/runtime"))

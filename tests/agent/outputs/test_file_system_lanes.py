@@ -19,7 +19,7 @@ from rla_agent.outputs.file_system_lanes import Lanes, disk_of
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FrameKind, pack
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 
 LOG = "log/table/run"

@@ -23,7 +23,7 @@ from rla_agent.jobs.job_queue import JobContext, JobKind, JobQueue, RetryLaterEr
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.records import Position
 from rla_agent.model.stream_states import OutputState, StreamEvent, StreamState
-from rla_agent.outputs.data_roots import root_is_away, same_root
+from rla_agent.outputs.data_root_presence import root_is_away, same_root
 from rla_agent.pipeline.data_root_watch import job_context, look_for_item
 from rla_agent.pipeline.run_liveness import follow
 from rla_agent.pipeline.run_registry import new_run_record
@@ -38,7 +38,7 @@ from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND, CheckpointJo
 from rla_client.contract.job.job_source import BlobSource
 from rla_client.contract.spool.protocol import FrameKind, pack
 from rla_client.contract.spool.segments import BLOBS_NAME
-from rla_client.run.describe import make_opening
+from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 
 LOG = "log/table/run"

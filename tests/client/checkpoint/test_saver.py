@@ -418,7 +418,7 @@ TRAINER = """
     from rla_client.checkpoint.saver import CheckpointSaver
     from rla_client.config.schema import AgentConfig
     from rla_client.contract.agent.places import find_places
-    from rla_client.run.describe import make_opening
+    from rla_client.run.opening_frame import make_opening
     from rla_client.stream.outbox import Outbox
 
     def content(step):

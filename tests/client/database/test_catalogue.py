@@ -13,9 +13,9 @@ import pytest
 
 from rla_client.database import open as open_database
 from rla_client.database.catalogue import Catalogue, state_folder
+from rla_client.database.change_signatures import RACY_NS, Signatures
 from rla_client.database.fsck import find_faults
 from rla_client.database.lake.build import build as build_lake
-from rla_client.database.signatures import RACY_NS, Signatures
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from rla_client import logger
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spool.opening import Opening
-from rla_client.run.describe import make_opening
 from rla_client.run.failure import TRACEBACK_BYTES
+from rla_client.run.opening_frame import make_opening
 from rla_client.run.run import REASON_CHARS
 
 HEAD = """

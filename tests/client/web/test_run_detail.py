@@ -12,7 +12,7 @@ import pytest
 from support.waiting import wait_until
 
 from rla_client.contract.process.locks import try_lock
-from rla_client.web.run_changes import MAX_NOTE
+from rla_client.web.page_edits import MAX_NOTE
 from rla_client.web.run_detail import MAX_DIFF_LINES, WARNINGS
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from support.spooled import stop_autostart
 from support.waiting import wait_until
 
 from rla_client.contract.agent.places import find_places
-from rla_client.database.signatures import RACY_NS
+from rla_client.database.change_signatures import RACY_NS
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,7 +13,7 @@ from support.replication_lab import ITEM, Node, Sshd, random_bytes, wait_same, w
 from support.waiting import wait_until
 
 from rla_agent.command.transfer.verify import verify_database
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
@@ -158,7 +158,7 @@ def _send_due(node: Node, session: FolderSession) -> None:
     name = ITEM.replace("000001", "000002")
     path = f"log/{name}/progress.csv".encode()
     ledger = Ledger(ledger_path(node.state))
-    target = targets.target(load_config(node.config), registry.folder(node.state)).name
+    target = target_config.target(load_config(node.config), registry.folder(node.state)).name
     number = ledger.database(os.fsencode(node.root), target)
     (found,) = [file for file in ledger.item_files(number, name) if file.path == path]
     ledger.close()

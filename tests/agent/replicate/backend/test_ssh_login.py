@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import targets
+from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.errors import BlockedError
 from rla_agent.replicate.backend.ssh_login import resolve_login
 from rla_client.config.schema import Config, RemoteSetting
@@ -47,7 +47,9 @@ def test_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as in a container that does not know the uid
     remote = RemoteSetting(ftp_server="lab", identity_file="~/k", remote_data_root="data")
-    assert targets.target(Config(remote_setting=remote), tmp_path).name == f"sftp://{os.getuid()}@lab/data"
+    assert (
+        target_config.target(Config(remote_setting=remote), tmp_path).name == f"sftp://{os.getuid()}@lab/data"
+    )
     with pytest.raises(BlockedError) as caught:
         resolve_login(remote, tmp_path)
     assert "REMOTE_SETTING.username" in caught.value.hint

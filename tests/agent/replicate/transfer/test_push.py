@@ -8,11 +8,11 @@ import pytest
 from support.faulty_link import Proxy
 from support.replication_lab import ITEM, Node, Sshd, items_only, random_bytes, tree
 
-from rla_agent.replicate import targets
+from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.errors import FullError, LinkError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Upload
+from rla_agent.replicate.backend.session import Upload
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_client.config.schema import load_config
@@ -57,7 +57,7 @@ def test_push_goes_on_where_it_stopped(tmp_path: Path, master: Sshd, proxy: Prox
     proxy.cut_after = lambda: next(budgets, -1)
 
     def sent() -> int:
-        session = targets.target(config, node.state).open()
+        session = target_config.target(config, node.state).open()
         try:
             push(session, str(node.root), ItemSelection())
         finally:

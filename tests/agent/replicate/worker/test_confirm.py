@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.target import SmallFile
+from rla_agent.replicate.backend.session import SmallFile
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import BURIED, DROPPED, GONE, PRUNED, Key
@@ -22,7 +22,7 @@ from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.file_decision import SMALL_BYTES
-from rla_agent.replicate.worker.link import Link
+from rla_agent.replicate.worker.sender_threads import Link
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 

@@ -27,9 +27,9 @@ from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Unsynced
 from rla_agent.replicate.worker.database import LONG_S, MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
 from rla_agent.replicate.worker.file_decision import LATER, SMALL_BYTES, URGENT
-from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.scan import Scanner, Scope
 from rla_agent.replicate.worker.send_job import Sent
+from rla_agent.replicate.worker.sender_threads import Link
 from rla_agent.replicate.worker.worker import Worker
 
 ROW = b"12345,67890\n"

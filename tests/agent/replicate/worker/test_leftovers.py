@@ -16,8 +16,8 @@ from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
 from rla_agent.replicate.worker.leftovers import SETTLED_S, Leftovers
-from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.sender_threads import Link
 
 
 def test_what_a_killed_worker_left_is_cleared_away_again_once_its_server_has_settled(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from support.sharded_folders import RUN, check_whole, identity, parts_path
 from support.spread_saves import FOLDER, Machine, final_of, name_of
 from support.waiting import TIME_FACTOR
 
-from rla_agent.replicate import registry, targets
+from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.ledger_rows import CLEAN, DIRTY, PRUNED
 from rla_agent.replicate.registry import register
 from rla_agent.replicate.status import replication_status
@@ -56,7 +56,9 @@ class Agent:
         log = self.node.item("log")
         name = "run.json" if 0 in ranks else f"run.part.{folder.name}.json"
         (log / name).write_text(json.dumps({"host": self.node.host, "state": "running"}))
-        self.target = targets.target(load_config(self.node.config), registry.folder(self.node.state)).name
+        self.target = target_config.target(
+            load_config(self.node.config), registry.folder(self.node.state)
+        ).name
         self.machine = Machine(self.node.root, ranks, self.target)
         self.worker: Worker | None = None
         self.open()

@@ -20,10 +20,10 @@ from rla_client.launcher.folder_lock import FolderLock
 from rla_client.launcher.thread_owner import _owner, this_thread
 from rla_client.run import current_logger
 from rla_client.run.current_logger import joined_logger
-from rla_client.run.environment import RUN_VARIABLE
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter
 from rla_client.run.record.time_tracker import SingleTimeTracker
+from rla_client.run.run_mode import RUN_VARIABLE
 
 CHILD_S = 20.0
 

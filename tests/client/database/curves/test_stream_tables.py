@@ -14,6 +14,7 @@ import pytest
 from support.written_runs import write_run
 
 from rla_client.database.catalogue import Catalogue
+from rla_client.database.change_signatures import RACY_NS, Signatures, signed_size
 from rla_client.database.curves.chart_points import chart_points
 from rla_client.database.curves.progress_csv import read_columns
 from rla_client.database.curves.stream_tables import (
@@ -25,7 +26,6 @@ from rla_client.database.curves.stream_tables import (
     with_role,
 )
 from rla_client.database.runs import Database
-from rla_client.database.signatures import RACY_NS, Signatures, signed_size
 from rla_client.mcp.tools import Tools
 from rla_client.top.source import Source
 from rla_client.web import curves as page_curves

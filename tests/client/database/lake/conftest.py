@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla_client.database.signatures.RACY_NS", 0)
+    monkeypatch.setattr("rla_client.database.change_signatures.RACY_NS", 0)
     monkeypatch.setattr("rla_client.database.catalogue.RACY_NS", 0)
     monkeypatch.setattr("rla_client.database.curves.curve_reader.LAKE_FROM", 1)
     monkeypatch.setattr("rla_client.database.catalogue.SEED_FROM", 1)

@@ -310,9 +310,10 @@ def counted(call):
             os.kill(os.getpid(), signal.SIGKILL)
         return call(*words, **options)
     return wrapper
-from rla_client.database import catalogue, signatures
+from rla_client.database import catalogue
+from rla_client.database import change_signatures
 from rla_client.database.lake.build import build
-catalogue.RACY_NS = signatures.RACY_NS = 0
+catalogue.RACY_NS = change_signatures.RACY_NS = 0
 for name in ("fsync", "replace", "unlink", "mkdir", "rename"):
     setattr(os, name, counted(getattr(os, name)))
 build(__import__("pathlib").Path(sys.argv[1]), time.time() + 1)

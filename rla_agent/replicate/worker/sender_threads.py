@@ -30,7 +30,7 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.remote_stat import same
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result

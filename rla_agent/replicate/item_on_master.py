@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from rla_agent.replicate import registry, replicated_scope, targets
+from rla_agent.replicate import registry, replicated_scope, target_config
 from rla_agent.replicate.ledger import database_number, folder_states
 from rla_agent.replicate.ledger_rows import CLEAN
 from rla_agent.replicate.ledger_schema import STEPS, ledger_path
@@ -44,7 +44,7 @@ def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigRea
             return None
         if not replicated_scope.wanted(entry, config):
             continue
-        name = targets.target(config, state / "replicate").name
+        name = target_config.target(config, state / "replicate").name
         scanner = Scanner(os.fsencode(entry.data_root), replicated_scope.scope(entry, config, host))
         if not _all_there(ledger_path(state), scanner, item, name):
             return False

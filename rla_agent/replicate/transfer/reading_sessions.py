@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 
 AHEAD: Final = 4  # jobs for each reader that are taken from the list before one of them is done
 JOIN_S: Final = 2.0

@@ -14,14 +14,14 @@ from support.faulty_link import Proxy
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, tree
 from support.waiting import wait_until
 
-from rla_agent.replicate import targets
+from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, READ_BYTES
 from rla_agent.replicate.transfer.follow import follow
 from rla_agent.replicate.transfer.pull import pull
-from rla_agent.replicate.transfer.readers import AHEAD, Readers
+from rla_agent.replicate.transfer.reading_sessions import AHEAD, Readers
 from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_agent.replicate.transfer.tally import Tally
 from rla_client.config.schema import load_config
@@ -167,7 +167,7 @@ def test_a_pull_over_ssh_that_is_cut_goes_on_where_it_stopped(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(random_bytes(size, number))
     node = Node(tmp_path / "node", master.remote(port=proxy.port, connections=4))
-    target = targets.target(load_config(node.config), node.state)
+    target = target_config.target(load_config(node.config), node.state)
     here = tmp_path / "here"
     read: list[int] = []
 

@@ -21,7 +21,7 @@ from rla_agent.replicate.prune.pruner import Pruner
 from rla_client.contract.errors import RlaError
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.targets import Target
+    from rla_agent.replicate.target_config import Target
     from rla_client.config.schema import AgentConfig
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.errors import BlockedError
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_client.config.schema import BUCKETS, LOCAL, Config
 from rla_client.contract.process.account import user_name
 

@@ -17,15 +17,15 @@ from support.waiting import wait_until
 from rla_agent.replicate.backend.errors import BlockedError, LinkError, MissingError, NoRootError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.target import Session
+from rla_agent.replicate.backend.session import Session
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Drop, Key
-from rla_agent.replicate.worker import link
+from rla_agent.replicate.worker import sender_threads
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.sender_threads import Link
 from rla_client.contract.errors import ConfigError
 
 
@@ -73,8 +73,8 @@ def test_what_calls_a_checkpoint_whole_goes_whatever_its_time(tmp_path: Path, co
 def test_looking_for_what_was_moved_keeps_no_session_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "ALIVE_S", 0.01)
-    monkeypatch.setattr(link, "IDLE_CLOSE_S", 0.3)
+    monkeypatch.setattr(sender_threads, "ALIVE_S", 0.01)
+    monkeypatch.setattr(sender_threads, "IDLE_CLOSE_S", 0.3)
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
     (tmp_path / "there").mkdir()
     looks = 0
@@ -98,7 +98,7 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number would be another file's by then, and that file's bytes would be sent."""
-    monkeypatch.setattr(link, "JOIN_S", 0.05)
+    monkeypatch.setattr(sender_threads, "JOIN_S", 0.05)
     began, release = threading.Event(), threading.Event()
 
     def open_session() -> Session:

@@ -10,8 +10,8 @@ from support.sharded_folders import identity, write_part
 from support.stamped import stamped
 
 from rla_agent.replicate.ledger_rows import DIRTY, Due, Key
-from rla_agent.replicate.worker.checkpoint_hold import IDLE_S, CheckpointHold
 from rla_agent.replicate.worker.file_decision import ReplaceFile
+from rla_agent.replicate.worker.hold_while_sent import IDLE_S, CheckpointHold
 from rla_agent.replicate.worker.send_job import SendJob
 from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
 from rla_client.contract.checkpoint.sending_hold import is_held

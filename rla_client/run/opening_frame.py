@@ -22,8 +22,8 @@ from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, PRINTED, TA
 from rla_client.contract.process.account import user_name
 from rla_client.contract.safe_names import FILE_NAMES, check_relative
 from rla_client.contract.spool.opening import LAUNCH_VARIABLE, Continuation, Opening, labelled
-from rla_client.run.environment import mode
 from rla_client.run.rank_variables import rank
+from rla_client.run.run_mode import mode
 from rla_client.run.writer_label import label_of_rank, with_machine
 
 TOKEN_MARK: Final = "#rla1."  # noqa: S105 - no password
