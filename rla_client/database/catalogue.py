@@ -5,8 +5,8 @@ it is missing, broken or of another version, and every use first refreshes it:
 
 - A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
   its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
-- A *run* whose signature (`change_signatures`) is as noted has the same row; others are read again, or come from
-  the lake, which keeps rows with their signatures.
+- A *run* whose signature (`change_signatures`) is as noted has the same row; others are read again, or come
+  from the lake, which keeps rows with their signatures.
 
 Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the newest fifty) has
 the days refreshed, and then the signatures of those rows alone. Two processes may refresh at once: SQLite
