@@ -2,9 +2,9 @@
 
 From any machine that may log in to the master. What is newer here, or of a run that this machine made,
 stays (`own_items`). Several files come at a time (`reading_sessions`), each with a place promised to it on
-the disk here (`local_room`): nothing is begun that does not fit, and what does not fit after all is taken away again. What
-came of an ended run is checked against its `checksums`. Sharded checkpoints are called whole at the end,
-where nothing of them failed (`arriving_sharded`).
+the disk here (`local_room`): nothing is begun that does not fit, and what does not fit after all is taken
+away again. What came of an ended run is checked against its `checksums`. Sharded checkpoints are called whole
+at the end, where nothing of them failed (`arriving_sharded`).
 """
 
 from __future__ import annotations
