@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rla_client.capture.hooks.state import Part
-    from rla_client.integrations.wandb.wandb_run import Run
+    from rla_client.integrations.wandb.open_run import Run
 
 _PLAIN = frozenset({float, int})
 MAX_LATE = 100_000  # values of other threads while the run is opened
@@ -231,7 +231,7 @@ class Session:
 
     @staticmethod
     def _wandb_run() -> Run | None:
-        module = sys.modules.get("rla_client.integrations.wandb.wandb_run")
+        module = sys.modules.get("rla_client.integrations.wandb.open_run")
         return None if module is None else module.current()
 
     def _begin(self) -> None:

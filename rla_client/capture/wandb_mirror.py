@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rla_client.capture.hooks.state import Part
-    from rla_client.integrations.wandb.wandb_run import Run
+    from rla_client.integrations.wandb.open_run import Run
 
 
 class OpensMirrors(Protocol):

@@ -58,7 +58,7 @@ CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
 EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
 LEFT_OUT_LOOK_S: Final = 1.0  # whether one that is absent is at a later save: a request for each of them
 MAX_NAMED: Final = 20  # ranks in a message
-LOOKED_AT: Final = 20  # absent ranks each time, in turn by the seconds waited
+LOOKED_AT: Final = 20  # absent ranks each time, in turn
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
 
 
@@ -119,6 +119,7 @@ class ShardedWriter:
         self._shared: tuple[tuple[str, ...], SharedPlan] | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        self._looks = 0  # whether absent ranks are at a later save
         self._said: dict[str, float] = {}
 
     def write(self, job: Job) -> None:
@@ -291,7 +292,8 @@ class ShardedWriter:
         if waited_s > (CLOSING_WAIT_S if self.closing else PEERS_WAIT_S):
             named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
             raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
-        first = int(waited_s) * LOOKED_AT % len(absent)
+        first = self._looks * LOOKED_AT % len(absent)
+        self._looks += look
         asked = (absent[first:] + absent[:first])[:LOOKED_AT]
         for data in self._board.notes_of(asked) if look else ():
             with suppress(RemoteProtocolError):

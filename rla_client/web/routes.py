@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
-HEAVY = frozenset({"curves", "csv", "parallel", "scatter"})  # one at a time, for the memory of the largest
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter", "values"})  # one at a time, for their memory
 LONG = frozenset(
     {
         "sparklines",

@@ -15,7 +15,7 @@ OWNERS = {
     "Stream": "pipeline/stream.py",
     "BatchReader": "pipeline/batch_reader.py",
     "FileQueue": "pipeline/file_queue.py",
-    "Intake": "pipeline/intake.py",
+    "Intake": "pipeline/unrecorded_counts.py",
     "RowWatch": "pipeline/row_watch.py",
     "RunRegistry": "pipeline/run_registry.py",
     "Volume": "pipeline/volume.py",

@@ -18,6 +18,7 @@ from rla_agent.replicate.transfer.tally import Tally
 from rla_agent.replicate.worker.scan import MAX_DEPTH
 from rla_client.contract.layout import OWN_NAMES
 from rla_client.contract.safe_names import component_problem
+from rla_client.contract.sharded_checkpoint.files import FOLDER_ENDING
 from rla_client.contract.text.terminal_text import printable
 
 
@@ -69,7 +70,8 @@ def _walk(
 
 def _kind_of_both(name: bytes, *, inside: bool) -> str:
     """What is taken of a file and a folder of one name, as in a bucket: what the name looks like."""
-    return "file" if inside and b"." in name[1:] else "folder"
+    looks_like_a_file = inside and b"." in name[1:] and not name.endswith(os.fsencode(FOLDER_ENDING))
+    return "file" if looks_like_a_file else "folder"
 
 
 def _listed(session: Lists, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:

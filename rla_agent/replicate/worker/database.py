@@ -40,6 +40,7 @@ from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.text.terminal_text import printable
 
+MOST_LOOKS: Final = 32  # at due files in a turn, where none of the first ones may go yet
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
 LONG_S: Final = 5.0  # a batch that takes longer holds up what else the last sender does
@@ -83,7 +84,9 @@ class Database:
             *(self.ledger, self.number, self.scanner, self._flight, self._leftovers, self.parts),
             mirror=self.mirror,
         )
-        self._hold = CheckpointHold(self.scanner.root, lambda folder: self.ledger.states(self.number, folder))
+        self._hold = CheckpointHold(
+            self.scanner.root, lambda folder: self.ledger.states(self.number, folder), mirror=self.mirror
+        )
         self._jobs = DueJobs(
             *(self.number, self.scanner, self.ledger, self.committed, self.changes, self.confirmations),
             *(self._flight, self._leftovers, self._going, self._hold, self.append_every_s),
@@ -142,8 +145,7 @@ class Database:
         checks = self._take_checks(number, now)
         jobs: list[SendJob] = []
         if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
-            due = self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flight.jobs))
-            jobs = self._jobs.take(due, now, self.descriptor, self._batch_bytes)
+            jobs = self._take_jobs(prios, now)
         status = self._fleet_due(now)
         dropped = self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
         drops = [
@@ -175,6 +177,17 @@ class Database:
         )
         self._given_at[number] = now
         self.link.give(number, batch)
+
+    def _take_jobs(self, prios: tuple[int, int], now: float) -> list[SendJob]:
+        """The next batch. Files that wait for others are put off, and those behind them looked at."""
+        limit = BATCH_FILES + len(self._flight.jobs)
+        self._jobs.forget_order()
+        for _ in range(MOST_LOOKS):
+            due = self.ledger.due(self.number, now, prios, limit)
+            jobs = self._jobs.take(due, now, self.descriptor, self._batch_bytes)
+            if jobs or len(due) < limit:
+                return jobs
+        return []
 
     def _is_held_up(self, now: float) -> bool:
         """Whether the last sender has been busy with one batch for long: a large file."""
@@ -299,7 +312,7 @@ class Database:
 
     def close(self) -> None:
         """Stop sending. The data root stays open as long as a sender reads in it."""
-        self._hold.end()
+        self._hold.close()
         left, root, self.descriptor = self.link.close(), self.descriptor, -1
         if root < 0:
             return

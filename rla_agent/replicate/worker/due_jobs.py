@@ -59,12 +59,17 @@ class DueJobs:
         """Nothing was sent yet."""
         self._paced: dict[Key, float] = {}
         self._appends = pacing.Appends()
+        self._waits: dict[tuple[bytes, int], bool] = {}  # sharded checkpoint and sort → waits for others
 
     def pace(self, key: Key, at: float) -> None:
         """Read a file that was sent not before `at`."""
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
         self._paced[key] = at
+
+    def forget_order(self) -> None:
+        """Look anew what files of sharded checkpoints wait for."""
+        self._waits.clear()
 
     def take(self, due: list[Due], now: float, root: int, max_bytes: int) -> list[SendJob]:
         """The next batch of what is due; `root`: descriptor of the data root."""
@@ -146,7 +151,12 @@ class DueJobs:
         """Whether a file of a sharded checkpoint may go now; what calls another save whole goes before it."""
         if self.hold.keeps_back(checkpoint) and not sharded_order.is_in_making(due.path):
             return False
-        if sharded_order.waits_for_others(self.scanner.root, checkpoint, below, self.states):
+        place = checkpoint, sharded_order.sort_of(below)
+        if place not in self._waits:
+            self._waits[place] = sharded_order.waits_for_others(
+                self.scanner.root, checkpoint, below, self.states
+            )
+        if self._waits[place]:
             return False
         mark = self._mark_of(checkpoint, due.item)
         if due.key == mark:

@@ -2,14 +2,17 @@
 
 One at a time: the others of a run that saves faster than its link sends come and go meanwhile, and the disk
 holds one checkpoint more than `max_to_keep` says. Sharded ones are sent one after the other, for the link
-would carry files of those that come and go.
+would carry files of those that come and go. Where the master drops what goes here (`mirror`), the one that
+has arrived stays, too, until the next one has: else the master would have none in between.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,74 +25,111 @@ from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.sharded_checkpoint.retention import remove_dropped_sharded
 
 IDLE_S: Final = 60.0  # a checkpoint of which nothing went for so long is let go of
+CLOSE_S: Final = 10.0  # for what is being removed when nothing is held any more
+_FILE: Final = b".pt"  # of those that retention knows; a sharded one is a folder
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A checkpoint that is held, by paths below the data root.
+
+    `last_file`: its file that is sent last, and is locked by `descriptor`.
+    """
+
+    path: bytes
+    last_file: bytes
+    sharded: bool
+    descriptor: int
+
+    def has(self, path: bytes) -> bool:
+        """Whether a file is of it."""
+        return path == self.path or path.startswith(self.path + b"/")
 
 
 class CheckpointHold:
-    """At most one checkpoint of a data root.
+    """At most one checkpoint of a data root, and with `mirror` the one that arrived last.
 
     Args:
         root: the data root.
         states: what the ledger holds of a folder's files.
+        mirror: the master drops what retention drops here.
     """
 
-    def __init__(self, root: bytes, states: sharded_order.States) -> None:
-        self._root, self._states = root, states
-        self._path = b""
-        self._sharded = False
-        self._descriptor = -1
+    def __init__(self, root: bytes, states: sharded_order.States, *, mirror: bool = False) -> None:
+        self._root, self._states, self._mirror = root, states, mirror
+        self._now: Held | None = None
+        self._arrived: Held | None = None
         self._used_at = 0.0  # when a file of it was last on its way
+        self._removing: list[threading.Thread] = []
 
     def given(self, jobs: Iterable[SendJob], now: float) -> None:
         """These are about to be sent: hold the first one's checkpoint, if none is held."""
         for job in jobs:
-            if job.due.kind != CHECKPOINT or sharded_order.is_in_making(job.due.path):
+            path = job.due.path
+            if self._now is not None or job.due.kind != CHECKPOINT or sharded_order.is_in_making(path):
                 continue
-            sharded = sharded_order.split(CHECKPOINT, job.due.path)
-            if self._descriptor < 0:
-                self._path, self._sharded = sharded[0] if sharded else job.due.path, sharded is not None
-                with suppress(OSError):  # it is about to go, or no such locks: then as without
-                    self._descriptor = hold(os.path.join(self._root, self._path))
-                    self._used_at = now
+            sharded = sharded_order.split(CHECKPOINT, path)
+            if sharded is None and not path.endswith(_FILE):
+                continue
+            held = path if sharded is None else sharded[0]
+            if self._arrived is not None and self._arrived.path == held:
+                continue  # it is sent again, and is held anyway
+            last = path if sharded is None else held + sharded_order.MARK_BELOW
+            with suppress(OSError):  # it is about to go, or no such locks: then as without
+                descriptor = hold(os.path.join(self._root, last))
+                self._now, self._used_at = Held(held, last, sharded is not None, descriptor), now
 
     def keeps_back(self, folder: bytes) -> bool:
         """Whether a sharded checkpoint is to wait for the one that is held."""
-        return self._descriptor >= 0 and self._sharded and folder != self._path
+        return self._now is not None and self._now.sharded and folder != self._now.path
 
     def sent(self, job: SendJob) -> None:
         """The master has this file: let go of the checkpoint whose last one it is."""
-        last = self._path + sharded_order.MARK_BELOW if self._sharded else self._path
-        if job.due.path == last:
-            self.end()
+        if self._now is not None and job.due.path == self._now.last_file:
+            former: Held | None = self._now
+            self._now = None
+            if self._mirror:
+                self._arrived, former = former, self._arrived
+            self._let_go(former)
 
     def look(self, jobs: Iterable[SendJob], now: float) -> None:
         """Let go of what is not on its way any more; `jobs`: what senders have."""
-        if self._descriptor < 0:
+        held = self._now
+        if held is None:
             return
-        below = self._path + b"/"
-        if any(job.due.path == self._path or job.due.path.startswith(below) for job in jobs):
+        if any(held.has(job.due.path) for job in jobs):
             self._used_at = now
-        elif now - self._used_at > IDLE_S or not self._is_due():
-            self.end()
+        elif now - self._used_at > IDLE_S or not self._is_due(held):
+            self._now = None
+            self._let_go(held)
 
-    def _is_due(self) -> bool:
+    def _is_due(self, held: Held) -> bool:
         """Whether files of it wait to be sent."""
-        folder, _, name = self._path.rpartition(b"/")
-        if not self._sharded:
-            rows = [row for known, row in self._states(folder).items() if known == name]
-        else:
-            rows = [
-                row
-                for inner in (self._path, sharded_order.own_folder(self._path))
-                for row in self._states(inner).values()
-            ]
-        return any(row[0] == DIRTY for row in rows)
+        folder, _, name = held.path.rpartition(b"/")
+        if not held.sharded:
+            row = self._states(folder).get(name)
+            return row is not None and row[0] == DIRTY
+        inner = (held.path, sharded_order.own_folder(held.path))
+        return any(row[0] == DIRTY for one in inner for row in self._states(one).values())
 
-    def end(self) -> None:
-        """Hold nothing, and remove what retention dropped meanwhile."""
-        if self._descriptor < 0:
+    def _let_go(self, held: Held | None) -> None:
+        """Remove what retention dropped meanwhile, beside the worker: a large one takes its time."""
+        if held is None:
             return
-        os.close(self._descriptor)
-        self._descriptor = -1
-        path = Path(os.fsdecode(os.path.join(self._root, self._path)))
+        os.close(held.descriptor)
+        self._removing = [thread for thread in self._removing if thread.is_alive()]
+        self._removing.append(threading.Thread(target=self._remove, args=(held,), name="drop", daemon=True))
+        self._removing[-1].start()
+
+    def _remove(self, held: Held) -> None:
+        path = Path(os.fsdecode(os.path.join(self._root, held.path)))
         with suppress(OSError):  # retention looks again at the next save
-            (remove_dropped_sharded if self._sharded else remove_dropped)(path.parent, path.name)
+            (remove_dropped_sharded if held.sharded else remove_dropped)(path.parent, path.name)
+
+    def close(self) -> None:
+        """Hold nothing; waits a moment for what is being removed."""
+        former, self._now, self._arrived = (self._now, self._arrived), None, None
+        for held in former:
+            self._let_go(held)
+        for thread in self._removing:
+            thread.join(CLOSE_S)

@@ -113,7 +113,7 @@ def remove_dropped(folder: Path, file: str) -> None:
     """Remove a file that was held while retention dropped it, and is not any more."""
     stamp = read_stamp(folder / file)
     with suppress(OSError):
-        if stamp is not None and is_dropped(folder, file):
+        if stamp is not None and is_dropped(folder, file) and not is_held(folder / file):
             (folder / file).unlink()
             remove_beside(folder, Path(file).stem, stamp)
 

@@ -2,28 +2,31 @@
 
 Where sending one takes longer than training takes for the next few, `max_to_keep` would take each away before
 it is there, and the master would get none. So retention leaves alone, but notes as dropped, what is held;
-whoever held it removes it in the end. The hold is a shared flock of the file or folder, which ends with its
-process.
+whoever held it removes it in the end. The hold is a shared flock of the file, or of `whole.json` of a sharded
+one, which ends with its process: on NFS a folder's lock is known to its own machine alone.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from rla_client.contract.process.locks import try_lock
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def hold(path: str | bytes | Path) -> int:
-    """Hold a checkpoint's file or folder; closing the descriptor that this returns ends it.
+    """Hold a checkpoint; closing the descriptor that this returns ends it.
+
+    Args:
+        path: of its file, or of `whole.json` of a sharded one.
 
     Raises:
         OSError: it is not there, it is being removed, or its file system has no locks.
     """
-    descriptor = os.open(path, _FLAGS)
+    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
     try:
         if not try_lock(descriptor, shared=True):
             raise BlockingIOError(os.fspath(path))  # noqa: TRY301 - one way out
@@ -34,11 +37,15 @@ def hold(path: str | bytes | Path) -> int:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds it; what cannot be found out counts as not held."""
-    with suppress(OSError):
-        descriptor = os.open(path, _FLAGS)
+    """Whether somebody holds a checkpoint, `path` as of `hold`; what cannot be found out is not held."""
+    for access in (os.O_RDONLY, os.O_RDWR):
         try:
-            return not try_lock(descriptor)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(path, access | _FLAGS)
+            try:
+                return not try_lock(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno != errno.EBADF:  # of NFS, for what is open to be read
+                return False
     return False

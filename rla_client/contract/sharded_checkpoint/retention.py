@@ -82,7 +82,7 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
-        if not is_held(folder / entry.file):  # else whoever holds it removes it
+        if not is_held(folder / entry.file / WHOLE_FILE):  # else whoever holds it removes it
             _remove_whole(folder, entry.file, entry.stamp)
     if ours:
         _remove_incomplete(folder, name, ours, keep)
@@ -98,7 +98,7 @@ def remove_dropped_sharded(folder: Path, final: str) -> None:
     Raises:
         OSError: it could not be removed.
     """
-    if is_dropped(folder, final, WHOLE_FILE):
+    if is_dropped(folder, final, WHOLE_FILE) and not is_held(folder / final / WHOLE_FILE):
         name, _ = parse_folder_name(final) or ("", 0)
         for entry, _ in _list_all(folder, name):
             if entry.file == final:

@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import forwarded_events, values, wandb_run
+    from rla_client.integrations.wandb import forwarded_events, open_run, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.capture import wandb_distribution
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
+from rla_client.integrations.wandb.open_run import Run
 from rla_client.integrations.wandb.run_config import parameters_of
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.unknown_names import Unknown, tell_unknown
 from rla_client.integrations.wandb.values import Error, UsageError
-from rla_client.integrations.wandb.wandb_run import Run
 from rla_client.joined_run import join
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
@@ -91,7 +91,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
     """
     del dir
-    former, place = wandb_run.current(), scopes.current()
+    former, place = open_run.current(), scopes.current()
     if place.is_anothers():
         former = None  # that of another thread, such as another trial
     beside = reinit == "create_new" and former is not None
@@ -147,7 +147,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     options |= {"synced": sync_tensorboard, "filmed": monitor_gym}
     options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
     opened = Run(name, project or table, options, handle)
-    wandb_run.current.put(opened, scopes.current())
+    open_run.current.put(opened, scopes.current())
     dict.update(opened.config, parameters)
     opened.note()
     if settings.get("x_primary") is False and not opened.disabled:
@@ -159,9 +159,9 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        forwarded_events.forward_tensorboard(lambda: bool((run := wandb_run.current()) and run.synced))
+        forwarded_events.forward_tensorboard(lambda: bool((run := open_run.current()) and run.synced))
     if monitor_gym:
-        forwarded_events.forward_films(lambda: bool((run := wandb_run.current()) and run.filmed))
+        forwarded_events.forward_films(lambda: bool((run := open_run.current()) and run.filmed))
     return opened
 
 
@@ -202,7 +202,7 @@ def _join(
         raise UsageError(str(error)) from error
     folders = opening.log_folder, opening.folder(OTHER_RESULTS)
     opened = Run(name, project, {**options, "joined": folders}, handle)
-    wandb_run.current.put(opened, scopes.current())
+    open_run.current.put(opened, scopes.current())
     atexit.register(opened.leave)
     return opened
 
@@ -212,7 +212,7 @@ def _set_mode(mode: str | None) -> None:
     if os.environ.get("WANDB_DISABLED", "").lower() in {"true", "1"}:
         mode = "disabled"
     if mode == "disabled" and not os.environ.get(MODE_VARIABLE):
-        os.environ[MODE_VARIABLE], wandb_run.disables = "disabled", True
+        os.environ[MODE_VARIABLE], open_run.disables = "disabled", True
 
 
 def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
@@ -253,14 +253,14 @@ def _config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _required() -> Run:
-    run = wandb_run.current()
+    run = open_run.current()
     if run is None:
         raise UsageError("You must call wandb.init() before this")
     return run
 
 
 def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
-    run = wandb_run.current()
+    run = open_run.current()
     if run is not None:
         run.finish(exit_code, quiet)
 
@@ -302,7 +302,7 @@ wandb_distribution.install(lambda: sys.modules.get("wandb") is sys.modules[__nam
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return wandb_run.current()
+        return open_run.current()
     if name in _NAMES:
         return _NAMES[name]
     if name in _MODULES:

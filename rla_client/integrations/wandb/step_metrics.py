@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -83,8 +84,9 @@ class StepMetrics:
         self._metrics: list[Metric] = []
         self._last: dict[str, Any] = {}
         self._now: float | None = None  # time-step of the last row that is not drawn over time
-        # with the step metric that they wait for; of threads that take from it, one gets each
-        self._waiting: deque[tuple[LoggedRow, str]] = deque()
+        # with the step metric that they wait for, and since when; of threads that take from it, one gets each
+        self._waiting: deque[tuple[LoggedRow, str, float]] = deque()
+        self._came = False  # a first value, since rows that wait were looked through
 
     def __bool__(self) -> bool:
         return bool(self._metrics)
@@ -100,6 +102,8 @@ class StepMetrics:
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Remember values: one of them may be a step metric."""
+        if self._waiting and not self._came:
+            self._came = any(self._value(name) is None for name in values)
         self._last.update(values)
 
     def summarise(self, values: Mapping[str, Any], summary: dict[str, Any]) -> None:
@@ -123,7 +127,7 @@ class StepMetrics:
         found: dict[float, LoggedRow] = {}
         for part, wanted in self._parts(row):
             if waits and wanted is not None and wanted not in _OWN and self._value(wanted) is None:
-                self._waiting.append((part, wanted))
+                self._waiting.append((part, wanted, time.monotonic()))
                 continue
             at = self._place(wanted, part.at)
             if wanted not in _TIMES:
@@ -131,11 +135,16 @@ class StepMetrics:
             same = found.setdefault(at, part)
             if same is not part:
                 same.values.update(part.values)
-        if found:
-            return [*self._released(), *((part, at) for at, part in found.items())]
-        first = self._waiting[0][0]
-        full = len(self._waiting) > MAX_WAITING or row.wall_time - first.wall_time > MAX_WAIT_S
-        return self.rest() if full else []
+        before = self.rest() if self._is_full() else list(self._released()) if self._came else []
+        return [*before, *((part, at) for at, part in found.items())]
+
+    def _is_full(self) -> bool:
+        """Whether no more rows may wait, or the first one has waited too long."""
+        try:
+            since = self._waiting[0][2]
+        except IndexError:
+            return False
+        return len(self._waiting) > MAX_WAITING or time.monotonic() - since > MAX_WAIT_S
 
     def _parts(self, row: LoggedRow) -> list[tuple[LoggedRow, str | None]]:
         """The values of a row by their step metrics, which come along."""
@@ -156,15 +165,16 @@ class StepMetrics:
         return list(self._released(all_of_them=True))
 
     def _released(self, *, all_of_them: bool = False) -> Iterator[tuple[LoggedRow, float]]:
+        self._came = False
         for _ in range(len(self._waiting)):
             try:
-                row, wanted = self._waiting.popleft()
+                row, wanted, since = self._waiting.popleft()
             except IndexError:  # another thread has it
                 return
             if all_of_them or self._value(wanted) is not None:
                 yield row, self._place(wanted, row.at)
             else:
-                self._waiting.append((row, wanted))
+                self._waiting.append((row, wanted, since))
 
     def _place(self, step_metric: str | None, at: float) -> float:
         found = self._now if step_metric in _TIMES else self._value(step_metric)

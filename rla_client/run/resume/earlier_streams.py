@@ -88,7 +88,7 @@ def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> i
 def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostart: bool) -> str:
     """Wait until streams are taken in to their ends: by an agent, or by a drain where none may be started.
 
-    It waits TAKEN_IN_S at most.
+    It waits TAKEN_IN_S at most, for a drain and whoever goes on with it together.
 
     Args:
         places: where the agent is.
@@ -102,6 +102,7 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
         StillWritingError: a writer lives.
     """
     waiting = [stream.folder for stream in streams]
+    deadline = time.monotonic() + TAKEN_IN_S
     await_ended(streams, 0.0)
     if not any(map(os.path.isdir, waiting)):
         return ""
@@ -113,7 +114,6 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
             return (
                 f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
             )
-    deadline = time.monotonic() + TAKEN_IN_S
     while any(map(os.path.isdir, waiting)):
         if time.monotonic() > deadline:
             return f"the agent has not stored what it left within {TAKEN_IN_S:g} s; see: rla-agent status"

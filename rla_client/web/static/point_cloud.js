@@ -77,6 +77,7 @@ export async function showPoints(node, query, name, view) {
   try {
     const answer = await fetchFile("file", query);
     const size = Number(answer.headers.get("content-length"));
+    if (size > MOST_BYTES) answer.body?.cancel();
     if (size > MOST_BYTES) throw new Error(`${bytesText(size)} are too many to be shown here; save it`);
     cloud = readPoints(await answer.arrayBuffer());
   } catch (error) { fill(node, h("p", { class: "dim" }, error.message)); return; }

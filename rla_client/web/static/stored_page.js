@@ -1,4 +1,4 @@
-// A page that a run stored: in a frame without an origin, which reaches neither this page, nor its token, nor a network.
+// A page that a run stored: in a frame without an origin, which reaches neither this page nor its token, and loads nothing.
 //
 // `sandbox.html` has the policy of what is written into it. Its address holds no token, and what it shows comes by a message.
 
@@ -6,13 +6,14 @@ import { fetchFile } from "./api.js";
 import { bytesText, fill, h } from "./dom.js";
 
 const MOST_BYTES = 64 << 20;
-const PLOTLY = /<script\b[^>]*\bsrc="https:\/\/cdn\.plot\.ly\/plotly-[\w.-]+\.min\.js"[^>]*>\s*<\/script>/g;
+const PLOTLY = /<script\b[^>]{0,200}\bsrc="https:\/\/cdn\.plot\.ly\/plotly-[\w.-]{1,50}\.min\.js"[^>]{0,500}>\s*<\/script>/g;
 let plotly = null;  // its script, once a page needs it
 
 /** The text of a page; of one that loads plotly's script from its network with the script of the server's machine instead. */
 async function pageText(query) {
   const answer = await fetchFile("file", query);
   const size = Number(answer.headers.get("content-length"));
+  if (size > MOST_BYTES) answer.body?.cancel();
   if (size > MOST_BYTES) throw new Error(`${bytesText(size)} are too many to be shown here; save it`);
   const text = await answer.text();
   if (!text.match(PLOTLY)) return text;

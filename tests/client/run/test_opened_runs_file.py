@@ -141,8 +141,8 @@ def test_what_is_no_file_is_one_warning(
 def test_where_it_is_not_set_nothing_is_told(tmp_path: Path) -> None:
     script = (
         "import sys; from rla_client import exp_manager\n"
-        "from rla_client.run import run_list\n"
-        "run_list.append_line = lambda *told: sys.exit(f'{told}')\n"
+        "from rla_client.run import opened_runs_file\n"
+        "opened_runs_file.append_line = lambda *told: sys.exit(f'{told}')\n"
         "exp_manager.configure('t', {}, sys.argv[1], code_root=sys.argv[1])\n"
         "exp_manager.log_files_gen()\n"
     )

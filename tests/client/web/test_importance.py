@@ -122,6 +122,7 @@ def test_the_panels_of_hyper_parameters(page_server: Serve, root: Path, page: Pa
     assert points["x"]["distr"] == 3
     for number, ys in zip(points["numbers"], points["data"][1:], strict=True):
         assert [at for at, y in enumerate(ys) if y is not None] == [number % 4]
+    view.panel("scatter net").scroll_into_view_if_needed()  # drawn once it is in sight
     assert view.shown("scatter net", 24)["data"][0] == [0, 1, 2]
     heads = page.locator("#panels table.list tbody tr")
     assert heads.count() == 3

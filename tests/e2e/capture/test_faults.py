@@ -41,7 +41,7 @@ hooks = "_rla_capture.capture.hooks."
 if "_rla_capture" in sys.modules:
     finder = importlib.import_module(hooks + "finder")
     importlib.import_module(hooks + "state").MAX_ERRORS = 1000  # no part is off before all have raised
-    for name in ("recorder", "gathered"):
+    for name in ("recorder", "seen_parameters"):
         breaks(importlib.import_module(hooks + name), lambda name: True)
     original = finder.CaptureFinder.apply
     if os.environ["HOW"] == "hooks":

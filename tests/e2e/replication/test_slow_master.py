@@ -27,10 +27,14 @@ def save_file(here: Path, step: int) -> None:
     remove_superseded(here, "checkpoint", "r", KEEP)
 
 
-def save_sharded(here: Path, step: int) -> None:
+def write_sharded(here: Path, step: int) -> None:
     for rank in range(RANKS):
         write_part(here, identity(step, attempt=step, world=RANKS), rank, step)
     publish_all(here)
+
+
+def save_sharded(here: Path, step: int) -> None:
+    write_sharded(here, step)
     remove_superseded_sharded(here, "checkpoint", RUN, KEEP)
 
 
@@ -66,3 +70,14 @@ def test_the_master_gets_a_checkpoint_though_newer_ones_take_its_place_here(
             break
     assert len(there) > 1
     wait_until(lambda: len([one for one in here.iterdir() if one.name.startswith("checkpoint_")]) == 2, 60)
+
+
+@pytest.mark.slow
+def test_files_that_wait_keep_nobody_back(master: Sshd, make_node: Callable[..., Node]) -> None:
+    """Receipts wait for the shards, and are smaller: there are more of them than are looked at in a turn."""
+    node = make_node(master.remote())
+    node.run()
+    for step in range(8):
+        write_sharded(node.item("checkpoint"), step)
+    node.start()
+    wait_until(lambda: len(list(master.root.rglob(f"checkpoint_*.dcp/{WHOLE_FILE}"))) == 8, 60)

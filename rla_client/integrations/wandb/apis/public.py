@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rla_client.integrations.wandb.open_run import Run
 from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
-from rla_client.integrations.wandb.wandb_run import Run
 
 __all__ = ["Run"]
 

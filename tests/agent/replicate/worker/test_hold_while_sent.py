@@ -57,7 +57,7 @@ def test_one_at_a_time_until_nothing_of_it_is_on_its_way(here: Path, tmp_path: P
     assert is_held(second)
     made.sent(jobs[2])
     assert not is_held(second)
-    made.end()
+    made.close()
 
 
 def test_what_retention_dropped_meanwhile_goes_in_the_end(here: Path, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_retention_dropped_meanwhile_goes_in_the_end(here: Path, tmp_path: 
     made.given([job(f"{FOLDER}/checkpoint_1.pt")], 0.0)
     stamped(here, 2, 2)
     assert remove_superseded(here, "checkpoint", "r", Retention(max_to_keep=1)) == []
-    made.end()
+    made.close()
     assert sorted(one.name for one in here.glob("*.pt")) == ["checkpoint_2.pt"]
 
 
@@ -82,12 +82,26 @@ def test_a_folder_is_held_until_the_file_that_calls_it_whole_is_there(here: Path
     made.sent(shard)
     due[f"{folder}/.rla".encode()] = {b"whole.json": (DIRTY,)}
     made.look([], 60.0)
-    assert is_held(here / "checkpoint_1.dcp")
+    assert is_held(here / "checkpoint_1.dcp" / WHOLE_FILE)
     assert made.keeps_back(f"{FOLDER}/checkpoint_2.dcp".encode())
     assert not made.keeps_back(folder.encode())
     made.sent(whole)
     assert not made.keeps_back(f"{FOLDER}/checkpoint_2.dcp".encode())
-    assert not is_held(here / "checkpoint_1.dcp")
+    assert not is_held(here / "checkpoint_1.dcp" / WHOLE_FILE)
+
+
+def test_of_a_mirror_the_one_that_arrived_stays_until_the_next_one_has(here: Path, tmp_path: Path) -> None:
+    made = CheckpointHold(os.fsencode(tmp_path), lambda _: {}, mirror=True)
+    first, second = stamped(here, 1, 1), stamped(here, 2, 2)
+    for path in (first, second):
+        made.given([job(f"{FOLDER}/.resume/{path.stem}.state"), job(f"{FOLDER}/{path.name}")], 0.0)
+        assert is_held(path)
+        made.sent(job(f"{FOLDER}/{path.name}"))
+        if path == first:
+            assert is_held(first)
+    assert (is_held(first), is_held(second)) == (False, True)
+    made.close()
+    assert not is_held(second)
 
 
 def test_what_is_gone_already_holds_nothing_up(here: Path, tmp_path: Path) -> None:
@@ -96,4 +110,4 @@ def test_what_is_gone_already_holds_nothing_up(here: Path, tmp_path: Path) -> No
     made.given([job(f"{FOLDER}/checkpoint_1.pt")], 0.0)
     made.given([job(f"{FOLDER}/{stamped(here, 2, 2).name}")], 0.0)
     assert is_held(here / "checkpoint_2.pt")
-    made.end()
+    made.close()

@@ -16,6 +16,7 @@ from rla_client.contract.checkpoint.checkpoint_retention import (
     remove_superseded,
 )
 from rla_client.contract.checkpoint.sending_hold import hold, is_held
+from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE
 from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.contract.sharded_checkpoint.retention import (
     remove_dropped_sharded,
@@ -60,7 +61,7 @@ def test_a_held_folder_goes_once_it_is_let_go(tmp_path: Path) -> None:
         publish_all(tmp_path)
 
     save(1)
-    held = hold(tmp_path / "checkpoint_1.dcp")
+    held = hold(tmp_path / "checkpoint_1.dcp" / WHOLE_FILE)
     save(2)
     remove_superseded_sharded(tmp_path, "checkpoint", RUN, KEEP)
     assert names(tmp_path) == ["checkpoint_1.dcp", "checkpoint_2.dcp"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("tensorboardX")
@@ -77,14 +79,27 @@ def test_metrics_over_time_are_at_the_step_that_is_under_way() -> None:
     assert logged(metrics, row(3, **{"batch/size": 8})) == [(3, ["batch/size"])]
 
 
-def test_a_wait_has_an_end() -> None:
+def test_a_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     metrics = StepMetrics()
     metrics.define(Metric("*", "step"))
     for number in range(MAX_WAITING):
         assert logged(metrics, row(number, a=1)) == []
     assert len(logged(metrics, row(MAX_WAITING, a=1))) == MAX_WAITING + 1
-    assert logged(metrics, row(5, 100.0, a=1)) == []
-    assert logged(metrics, row(6, 101.0 + MAX_WAIT_S, a=1)) == [(5, ["a"]), (6, ["a"])]
+    assert logged(metrics, row(5, a=1)) == []
+    now += 1 + MAX_WAIT_S
+    assert logged(metrics, row(6, a=1)) == [(5, ["a"]), (6, ["a"])]
+
+
+def test_a_wait_has_an_end_beside_rows_that_need_not_wait() -> None:
+    metrics = StepMetrics()
+    metrics.define(Metric("val/*", "val/step"))
+    found = [logged(metrics, row(at, loss=1.0, **{"val/acc": 2.0})) for at in range(MAX_WAITING + 2)]
+    assert found[MAX_WAITING - 1] == [(MAX_WAITING - 1, ["loss"])]
+    assert found[MAX_WAITING][0] == (0, ["val/acc"])
+    assert len(found[MAX_WAITING]) == MAX_WAITING + 2
+    assert sum(map(len, found)) + len(metrics.rest()) == 2 * len(found)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), "seven", None])
