@@ -20,6 +20,8 @@ const MOST_LIKELY = 2;
 const MOST_DIFFERING = 100;
 const NARROWEST = 120;  // pixels of the list
 const SHARE = 0.47;  // of the page that the list takes by itself, at most
+const FEWER = 0.42;  // the same where two panels then stand beside each other
+const TWO_PANELS = 730;  // pixels that these take with what is around them
 const LIST_WIDTH = "rla-list-width";
 
 class Runs {
@@ -365,7 +367,8 @@ class Runs {
   /** Give the list the width of whole columns (a number that is cut reads as another one), or the one that the user chose. */
   fitList(ends) {
     const chosen = Number(memory.get(LIST_WIDTH));
-    const most = Math.round(innerWidth * SHARE);
+    const beside = innerWidth - TWO_PANELS;
+    const most = Math.round(beside > innerWidth * FEWER ? Math.min(beside, innerWidth * SHARE) : innerWidth * SHARE);
     const basis = `${Math.max(chosen || (ends.findLast((end) => end <= most) ?? most), NARROWEST)}px`;
     if (this.left.style.flexBasis !== basis) this.left.style.flexBasis = basis;
   }
