@@ -19,7 +19,7 @@ from typing import Final
 from rla_agent.replicate import fleet
 from rla_agent.replicate.backend.errors import FullError
 from rla_agent.replicate.ledger import Ledger
-from rla_agent.replicate.ledger_rows import Drop, Key, Temp, Unconfirmed
+from rla_agent.replicate.ledger_rows import Drop, Due, Key, Temp, Unconfirmed
 from rla_agent.replicate.worker import file_decision, retry_backoff, sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.changed_files import ChangedFiles
@@ -182,11 +182,13 @@ class Database:
         """The next batch. Files that wait for others are put off, and those behind them looked at."""
         limit = BATCH_FILES + len(self._flight.jobs)
         self._jobs.forget_order()
+        former: list[Due] = []
         for _ in range(MOST_LOOKS):
             due = self.ledger.due(self.number, now, prios, limit)
             jobs = self._jobs.take(due, now, self.descriptor, self._batch_bytes)
-            if jobs or len(due) < limit:
+            if jobs or len(due) < limit or due == former:
                 return jobs
+            former = due
         return []
 
     def _is_held_up(self, now: float) -> bool:
