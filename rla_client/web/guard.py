@@ -40,7 +40,7 @@ SANDBOXED = {  # headers of the frame that pages of runs are shown in
     "Content-Security-Policy": (
         "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; "
         "style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:; "
-        "worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; webrtc 'block'"
+        "worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
     "X-Frame-Options": "SAMEORIGIN",
     "X-DNS-Prefetch-Control": "off",
