@@ -27,12 +27,14 @@ def hold(path: str | bytes | Path) -> int:
         OSError: it is not there, it is being removed, or its file system has no locks.
     """
     descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    locked = False
     try:
-        if not try_lock(descriptor, shared=True):
-            raise BlockingIOError(os.fspath(path))  # noqa: TRY301 - one way out
-    except BaseException:
-        os.close(descriptor)
-        raise
+        locked = try_lock(descriptor, shared=True)
+    finally:
+        if not locked:
+            os.close(descriptor)
+    if not locked:
+        raise BlockingIOError(os.fspath(path))
     return descriptor
 
 

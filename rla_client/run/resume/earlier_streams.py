@@ -108,9 +108,8 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
         return ""
     if not agent_alive(places) and not (autostart and start_for(places, [one.opening for one in streams])):
         drain_once(TAKEN_IN_S)  # the user wants no agent; nobody wants the training to begin anew
-        if any(map(os.path.isdir, waiting)) and not agent_alive(
-            places
-        ):  # else somebody else's drain is at it
+        nobody = not agent_alive(places)  # else somebody else's drain is at it
+        if nobody and any(map(os.path.isdir, waiting)):
             return (
                 f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
             )

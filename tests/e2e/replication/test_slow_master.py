@@ -64,7 +64,7 @@ def test_the_master_gets_a_checkpoint_though_newer_ones_take_its_place_here(
         save(here, step)
         names = [one for one in here.iterdir() if one.name.startswith("checkpoint_")]
         assert len(names) <= 3, "what is kept, and what is on its way"
-        time.sleep(2.5)
+        time.sleep(2.5)  # what training takes for the next one
         there = {one.as_posix() for one in master.root.rglob(pattern)}
         if len(there) > 1:
             break
