@@ -45,7 +45,8 @@ class StateReader:
     def __init__(self) -> None:
         self._signature: list[Any] = []
         self._plan: LocalPlan | None = None
-        self._items: list[tuple[Piece, Any]] = []
+        #: Of each piece: its key, whether it is a tensor, torch's index of it.
+        self._items: list[tuple[PieceKey, bool, Any]] = []
 
     def read(self, state: Mapping[str, Any]) -> LocalState:
         """The pieces of `state` on this rank, nothing of which is copied.
@@ -63,17 +64,19 @@ class StateReader:
     def _read(self, planner: Any) -> LocalState:  # noqa: ANN401 - torch's
         signature = [_signature(key, value) for key, value in planner.state_dict.items()]
         if self._plan is None or signature != self._signature:
-            self._items = [(_piece(planner, item), item.index) for item in planner.create_local_plan().items]
+            items = [(_piece(planner, item), item.index) for item in planner.create_local_plan().items]
             paths = {key: tuple(path) for key, path in planner.mappings.items()}
-            self._plan = LocalPlan(tuple(piece for piece, _ in self._items), paths)
+            self._plan = LocalPlan(tuple(piece for piece, _ in items), paths)
+            self._items = [(piece.identity, piece.kind != "bytes", index) for piece, index in items]
             self._signature = signature
-        found = {piece.identity: planner.lookup_object(index) for piece, index in self._items}
-        tensors = {piece.identity for piece, _ in self._items if piece.kind != "bytes"}
-        return LocalState(
-            self._plan,
-            {key: value.detach() for key, value in found.items() if key in tensors},
-            {key: value for key, value in found.items() if key not in tensors},
-        )
+        tensors, objects = {}, {}
+        for key, is_tensor, index in self._items:
+            value = planner.lookup_object(index)
+            if is_tensor:
+                tensors[key] = value.detach()
+            else:
+                objects[key] = value
+        return LocalState(self._plan, tensors, objects)
 
 
 def _planner(state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - torch's
@@ -85,10 +88,16 @@ def _planner(state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - torch's
 
     planner = DefaultSavePlanner()
     plain = {
-        key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()
+        key: value.state_dict() if _may_be_stateful(value) and isinstance(value, Stateful) else value
+        for key, value in state.items()
     }
     planner.set_up_planner(plain)
     return planner
+
+
+def _may_be_stateful(value: object) -> bool:
+    """A cheap look: `isinstance` of a protocol takes longer than the copy of a small tensor."""
+    return hasattr(value, "load_state_dict")
 
 
 def _signature(key: str, value: object) -> tuple[Any, ...]:
