@@ -1,4 +1,4 @@
-"""Base files: states of a stream's outputs at the start of a segment, kept beside it in the spool."""
+"""Base files, the states of a stream's outputs at the start of a segment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rla_client.contract.spool.segments import base_path, read_at, segment_numbe
 
 
 def newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
-    """A base is written once every output is durably past it: older segments are left-overs.
+    """The newest readable base.
 
-    A damaged one is as none.
+    A base is written once every output is durably past it, so older segments are leftovers.
     """
     for number in reversed(segment_numbers(stream.folder)):
         with suppress(FileNotFoundError, ValueError, RecursionError):
@@ -31,10 +31,10 @@ def newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
 
 
 def renew_base(stream: Stream, outputs: list[Output]) -> None:
-    """Have the newest base say of some outputs what they are now; where none is readable, a new one of all.
+    """Bring some outputs up to date in the newest base; where none is readable, write a new one of all.
 
     Raises:
-        OSError: it could not be made durable, or not all that a new one would say is.
+        OSError: it could not be made durable, or not all that a new one would state is durable.
     """
     number, base = newest_base(stream)
     if base is None:
