@@ -1,4 +1,4 @@
-"""Presence of data roots and their items.
+"""Presence of data roots with their items.
 
 Folders are opened without following links. An item counts as removed only where its data root is there: a
 missing root may be unmounted or moved.

@@ -1,4 +1,4 @@
-"""Fencing of streams whose run was continued elsewhere.
+"""Fencing of streams of runs that were continued elsewhere.
 
 A run killed on one machine may be resumed on another, over a shared data root; the agent of the first must
 not cut its files back then. So run.json says how new the run's newest stream is (`epoch`, when it was
