@@ -198,7 +198,7 @@ class File:
 
     @property
     def state(self) -> RemoteStat:
-        """What `Session.stat` says of it."""
+        """What `TargetSession.stat` says of it."""
         if not self.parts:
             return RemoteStat(self.whole, self.whole_mtime_s, version=self)
         return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s, version=self)

@@ -13,7 +13,7 @@ class RemoteStat:
     """State of one remote path.
 
     `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
-    `version`: what `Session.read_version` needs to know, where the target has versions.
+    `version`: what `TargetSession.read_version` needs to know, where the target has versions.
     `synced`: it was written just now, and would survive a power cut there.
     """
 
