@@ -28,7 +28,7 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.fencing import fence
 from rla_agent.pipeline.resume_fork import continue_outputs, same_stream
-from rla_agent.pipeline.segment_base import newest_base
+from rla_agent.pipeline.segment_base import newest_base, write_base
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, OutputRow, making_sense

@@ -313,7 +313,8 @@ def one_round(lab: Lab, chance: random.Random, what: What, point: Point, world: 
     if what.startswith("agent"):
         machine.kill_agent()
         held.release()
-        see_steps(ranks[0], chance.randrange(1, 4))
+        if all(lab.told("loaded")):  # else the agent is waited for, some seconds
+            see_steps(ranks[0], chance.randrange(1, 4))
         machine.start_agent()
     if victim is None:
         see_steps(ranks[0], chance.randrange(1, 6))
