@@ -201,6 +201,6 @@ def _begin_new(stream: Stream) -> None:
     stream.begin_at(stream.position, rows)
     number = stream.first_segment
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, which identifies the stream
-    stream.write_base(number)
+    write_base(stream, number)
     fsync_folder(stream.folder)
     fsync_folder(stream.folder.parent)

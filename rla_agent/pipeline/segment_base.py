@@ -1,4 +1,8 @@
-"""Base files, the states of a stream's outputs at the start of a segment."""
+"""Base files, the states of a stream's outputs at the start of a segment.
+
+The oldest segment is the only one that has the stream's opening frame and, where agent.db is lost, the only
+place to begin at. So a segment goes only when the next one and its base file are durable.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from rla_client.checkpoint.dcp_metadata import make_metadata
 from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
 from rla_client.checkpoint.shard_capture import CopyBuffer
 from rla_client.checkpoint.shard_file import write_kept, write_shard
-from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, PieceKey, Placed, SharedPlan
+from rla_client.checkpoint.shard_plan import LocalPlan, PieceKey, Placed, ShardPiece, SharedPlan
 from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, CheckpointPlace, ShardedSave
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError

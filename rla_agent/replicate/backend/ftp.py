@@ -121,7 +121,7 @@ class FtpSession(OneByOne):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`; nothing is changed for `only_less`, since the present permissions are unknown."""
+        """See `TargetSession`; changes nothing for `only_less`, as the present permissions are unknown."""
         for path, mode in () if only_less else wanted:
             self._chmod(path, mode)
         return [None] * len(wanted)
@@ -212,7 +212,7 @@ class FtpSession(OneByOne):
         return bytes(found)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`: read and stored anew, since FTP has no other way."""
+        """See `TargetSession`: read and stored anew, since FTP has no other way."""
         data = self.read(path, 0, size)
         temp = path + b".cut"
         with self._converted("cut", path):
