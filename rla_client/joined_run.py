@@ -62,7 +62,7 @@ def join(address: str, role: str = "") -> OpenRun:
             copy of the run lies where this machine would write.
     """
     from rla_client.run import join_run  # noqa: PLC0415 - not at import of the package
-    from rla_client.run.disabled_run import begin_storing_nothing  # noqa: PLC0415
+    from rla_client.run.unstored_run import begin_storing_nothing  # noqa: PLC0415
 
     if role:
         join_run.check_role(role)

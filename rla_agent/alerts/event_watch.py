@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 
 from rla_agent.alerts.alert_store import AlertStore
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.alerts.disk_watch import DiskWatch
 from rla_agent.alerts.messages import Alert, of_machine, of_metric, of_run
-from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.alerts.rule_files import RuleSet
 from rla_agent.replicate.problems import stopped
 from rla_agent.replicate.status import replication_status

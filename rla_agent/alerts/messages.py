@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rla_agent.alerts.rule import ConfiguredRule
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_client.config.alerts import MESSAGE
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.text.terminal_text import printable

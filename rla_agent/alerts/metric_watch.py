@@ -13,9 +13,9 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rla_agent.alerts.rule import ConfiguredRule
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.model.records import Batch, Mark, Record, Row
-from rla_agent.pipeline.row_watch import RowRules
+from rla_agent.pipeline.stream_rules import MetricRules
 from rla_client.config.alerts import MESSAGE
 from rla_client.contract.spool.protocol import ALERT_MARK
 
@@ -161,7 +161,7 @@ class MetricWatch:
         """A commit holds the firings."""
         self.firings.clear()
 
-    def take_over(self, former: RowRules) -> None:
+    def take_over(self, former: MetricRules) -> None:
         """Go on where other rules of the same stream stand; their firings are not stored yet."""
         self.restore(former.state())
         self.firings = former.firings

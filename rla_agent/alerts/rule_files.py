@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.alerts.metric_watch import MetricWatch
-from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.store.config_reader import WAIT_S, Changed, ConfigReader, Reading
 from rla_client.config.alerts import Alerts, Channel
 from rla_client.contract.spool.opening import Opening

@@ -35,8 +35,8 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import MARKS_FIELD, Output
 from rla_agent.pipeline.batch_reader import BatchReader
 from rla_agent.pipeline.file_queue import FileQueue
-from rla_agent.pipeline.row_watch import RowWatch
 from rla_agent.pipeline.segment_reader import read_opening
+from rla_agent.pipeline.stream_rules import StreamRules
 from rla_agent.pipeline.unrecorded_counts import Intake
 from rla_agent.store.agent_db import JobRow, OutputRow
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
@@ -135,7 +135,7 @@ class Stream:
         #: `take_replicate_now`.
         self._replicate_now = False
         #: Metric rules over its rows. `handle`, `restore`, `_take`; alerting renews it.
-        self.watch = RowWatch()
+        self.watch = StreamRules()
 
         # when it is looked at
         #: When the last message of its client came; monotonic seconds. `heard`.

@@ -18,7 +18,7 @@ from typing import Final
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import registry
 from rla_agent.replicate.hints import Announcer
-from rla_agent.replicate.item_on_master import arrived
+from rla_agent.replicate.item_arrival import arrived
 from rla_agent.replicate.registry import ListBusyError
 from rla_agent.replicate.replicator_process import ReplicatorProcess
 from rla_agent.replicate.transfer.fetch_queue import FetchQueue

@@ -57,7 +57,7 @@ def print_groups(records: list[Record], by: list[str], asked: list[str], form: t
 
 def value_rows(table: GroupTable) -> tuple[list[str], list[list[object]]]:
     """Names and rows of a table of groups for programs: means, halves of intervals, counts."""
-    from rla_client.database.compare.groups import mean_and_interval
+    from rla_client.database.compare.mean_interval import mean_and_interval
 
     rows = []
     for same in table.rows:
@@ -81,7 +81,7 @@ def _states(group: Group) -> str:
 
 
 def _mean_text(group: Group) -> str | None:
-    from rla_client.database.compare.groups import mean_and_interval
+    from rla_client.database.compare.mean_interval import mean_and_interval
 
     mean, interval = mean_and_interval(group.numbers)
     if mean is None:

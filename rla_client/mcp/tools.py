@@ -20,7 +20,8 @@ from rla_client.database.clock import clock
 from rla_client.database.compare.best_group import less_is_better, too_few_seeds
 from rla_client.database.compare.code_diff import code_differences
 from rla_client.database.compare.group_key import group_label, group_order, group_text
-from rla_client.database.compare.groups import group_name, group_runs, mean_and_interval
+from rla_client.database.compare.groups import group_name, group_runs
+from rla_client.database.compare.mean_interval import mean_and_interval
 from rla_client.database.compare.run_differences import differing_keys, run_differences
 from rla_client.database.filter.name_completion import full_metrics, full_names
 from rla_client.database.records.likely_metric import likely_of

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from rla_client.media.video import VideoRecorder
+    from rla_client.media.video_recorder import VideoRecorder
 
 
 __all__ = ["ImgRecorder", "MatplotlibRecorder", "VideoRecorder"]
@@ -271,7 +271,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - VideoRecorder
     if name != "VideoRecorder":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rla_client.media.recording_target import expect_videos  # noqa: PLC0415
-    from rla_client.media.video import VideoRecorder  # noqa: PLC0415
+    from rla_client.media.video_recorder import VideoRecorder  # noqa: PLC0415
 
     expect_videos()
     globals()[name] = VideoRecorder

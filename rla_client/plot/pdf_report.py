@@ -16,7 +16,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.atomic_write import replacing
 from rla_client.database.clock import clock
 from rla_client.database.compare.group_table import settings, tabulate_groups
-from rla_client.database.compare.groups import mean_and_interval
+from rla_client.database.compare.mean_interval import mean_and_interval
 from rla_client.database.text.paper_table import Estimate, estimate_text
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import table_text

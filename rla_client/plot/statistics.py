@@ -6,7 +6,8 @@ Statistical Precipice" (2021). Tasks with fewer runs than others are padded with
 NaN out.
 
 Intervals are percentile intervals of a stratified bootstrap: runs are drawn with replacement within each
-task. `seed` makes them repeatable.
+task. `seed` makes them repeatable. The Student interval of `rla ls --group` is in
+`rla_client/database/compare/mean_interval.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from rla_client.run import run_mode
 from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.code_capture import capture_code
 from rla_client.run.current_logger import set_current
-from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.item import ItemFolders, create_item
 from rla_client.run.item_run import new_item_run, tracked_info
 from rla_client.run.open_stream import bind_recorders, say_where
@@ -31,6 +30,7 @@ from rla_client.run.resume.restore import report_changes, restore_state, tell_re
 from rla_client.run.resume.resume_in_place import continue_at
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
+from rla_client.run.unstored_run import begin_storing_nothing
 from rla_client.run.writing_rank import writes_runs
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from rla_client.contract.layout import LOG
 from rla_client.contract.run_file import LIVE_STATES, run_file
 from rla_client.contract.text.spelling import full_name
 from rla_client.database.compare.best_group import TooFewSeeds, too_few_seeds
-from rla_client.database.compare.groups import Group, mean_and_interval
+from rla_client.database.compare.groups import Group
+from rla_client.database.compare.mean_interval import mean_and_interval
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.runs import Database, Run

@@ -16,7 +16,7 @@ OWNERS = {
     "BatchReader": "pipeline/batch_reader.py",
     "FileQueue": "pipeline/file_queue.py",
     "Intake": "pipeline/unrecorded_counts.py",
-    "RowWatch": "pipeline/row_watch.py",
+    "StreamRules": "pipeline/stream_rules.py",
     "RunRegistry": "pipeline/run_registry.py",
     "Volume": "pipeline/volume.py",
     "Widener": "pipeline/csv_widening.py",

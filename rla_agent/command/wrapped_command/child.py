@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from rla_agent.command.wrapped_command.agent_keeper import SETTLE_S
+from rla_agent.command.wrapped_command.command_launch import StopSignal
 from rla_agent.command.wrapped_command.console import READ_BYTES
-from rla_agent.command.wrapped_command.ending import StopSignal
 from rla_agent.command.wrapped_command.log_writer import LogWriter
 from rla_agent.model.process_ending import Ending
 from rla_client.contract.process.stop_signals import STOPS

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from rla_agent.command.wrapped_command.agent_keeper import AgentKeeper
 from rla_agent.command.wrapped_command.child import Child
-from rla_agent.command.wrapped_command.ending import CommandLaunch
+from rla_agent.command.wrapped_command.command_launch import CommandLaunch
 from rla_agent.command.wrapped_command.log_writer import LogWriter
-from rla_agent.command.wrapped_command.runs import await_end, place_console
+from rla_agent.command.wrapped_command.run_endings import await_end, place_console
 from rla_agent.model.process_ending import Ending
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places

@@ -83,7 +83,7 @@ def _print_table(found: GroupTable, form: Literal["plain", "latex", "markdown", 
 
 
 def _estimate(group: Group) -> Cell:
-    from rla_client.database.compare.groups import mean_and_interval
+    from rla_client.database.compare.mean_interval import mean_and_interval
     from rla_client.database.text.paper_table import Estimate
 
     some = group.states.total() > len(group.numbers)

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rla_client.database.compare.groups import SEED, Group, mean_and_error, of_one_length, t_quantile
+from rla_client.database.compare.groups import SEED, Group, of_one_length
+from rla_client.database.compare.mean_interval import mean_and_error, t_quantile
 from rla_client.database.records.row_view import ALIASES, FIELDS
 
 _LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")

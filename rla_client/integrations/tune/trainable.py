@@ -19,7 +19,6 @@ from rla_client.manager import ExpManager, current_data, exp_manager
 from rla_client.run import failure
 from rla_client.run.close import end_run
 from rla_client.run.current_logger import warn
-from rla_client.run.disabled_run import begin_storing_nothing
 from rla_client.run.open_run import open_run
 from rla_client.run.open_stream import bind_recorders
 from rla_client.run.record.excluded_sinks import Row
@@ -28,6 +27,7 @@ from rla_client.run.resume.resume_in_place import continue_at, take_back
 from rla_client.run.resume.resume_point import prepare
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.run_data import RunData
+from rla_client.run.unstored_run import begin_storing_nothing
 from rla_client.run.writing_rank import writes_runs
 from rla_client.stream import run_scope as scopes
 

@@ -16,7 +16,6 @@ from rla_client.contract.layout import CHECKPOINT, LOG, TIMESTAMP
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.current_logger import set_current
-from rla_client.run.disabled_run import meeting_place, resume_read_only
 from rla_client.run.item import ItemFolders
 from rla_client.run.item_run import open_item_run
 from rla_client.run.open_stream import bind_recorders, say_where
@@ -27,6 +26,7 @@ from rla_client.run.record.run_logger import WARN
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, take_parameters, tell_resumed
 from rla_client.run.run_data import RunData
+from rla_client.run.unstored_run import meeting_place, resume_read_only
 from rla_client.run.writing_rank import writes_runs
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts import bodies
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.alerts.messages import of_machine, of_metric, of_run, of_test
-from rla_agent.alerts.rule import ConfiguredRule
 from rla_client.config.alerts import AlertRule
 
 RUN = {

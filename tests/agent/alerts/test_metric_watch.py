@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.alerts.metric_watch import MAX_COUNTED, MAX_NAMED, MetricWatch
-from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.model.records import Batch, Mark, Record, Row, Text
 from rla_client.config.alerts import AlertRule
 

@@ -523,7 +523,7 @@ def test_images_and_videos_over_the_limits_are_refused_at_the_call(run: Any) -> 
 
 
 def test_frames_beyond_the_limit_are_left_out_and_counted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla_client.media.video.MAX_FRAMES", 2)
+    monkeypatch.setattr("rla_client.media.video_recorder.MAX_FRAMES", 2)
     with VideoRecorder("v.gif") as video:
         for _ in range(4):
             video.add(np.zeros((4, 4, 3), np.uint8))

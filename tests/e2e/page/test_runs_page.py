@@ -31,7 +31,7 @@ from support.page_runs import (
 from support.page_view import View, box_of, read_columns
 from support.waiting import wait_until
 
-from rla_client.database.compare.groups import mean_and_interval
+from rla_client.database.compare.mean_interval import mean_and_interval
 from rla_client.database.curves.band_kinds import band_kind
 from rla_client.plot.bands import curve_band
 from rla_client.plot.smoothing import group_curves, smooth

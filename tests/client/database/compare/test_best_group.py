@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rla_client.database.compare.best_group import TooFewSeeds, less_is_better, too_few_seeds
-from rla_client.database.compare.groups import Group, group_name, mean_and_interval
+from rla_client.database.compare.groups import Group, group_name
 
 
 def group(value: object, numbers: list[float], lengths: list[float | None] | None = None) -> Group:
@@ -116,10 +116,6 @@ def test_nothing_is_said_of_what_nobody_chooses(by: list[str]) -> None:
 
 def test_names_from_others_stay_on_their_line() -> None:
     assert group_name(["lr", "e\nv"], Group((0.1, "a\n\x1b[2Jb"))) == "lr=0.1, e?v=a??[2Jb"
-
-
-def test_interval_of_one_group_is_the_same() -> None:
-    assert mean_and_interval([1.0, 2.0, 3.0])[1] == pytest.approx(4.303 / 3**0.5)
 
 
 @pytest.mark.parametrize(

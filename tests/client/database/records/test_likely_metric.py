@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from rla_client.database import open as open_database
-from rla_client.database.compare.groups import mean_and_interval
 from rla_client.database.records.likely_metric import likely_metric, likely_of
 from rla_client.database.records.record import Record
 
@@ -55,19 +53,6 @@ def test_of_several_runs_most_decide_then_the_newest() -> None:
     assert likely_of(records("loss", "loss", "return", "")) == "loss"
     assert likely_of(records("loss", "return")) == "return"
     assert likely_of(records("", "")) is None
-
-
-def test_the_interval_is_students() -> None:
-    values = [1.0, 2.0, 4.0, 8.0]
-    mean, half = mean_and_interval(values)
-    assert mean == 3.75
-    assert half == pytest.approx(3.182 * statistics.stdev(values) / 2)
-    assert mean_and_interval([5.0]) == (5.0, None)
-    assert mean_and_interval([]) == (None, None)
-    assert mean_and_interval([1e300, -1e300])[1] == pytest.approx(12.706e300)
-    assert mean_and_interval([0.0, 1.0] * 50)[1] == pytest.approx(
-        1.984 * statistics.stdev([0, 1] * 50) / 10, rel=1e-3
-    )
 
 
 @pytest.mark.slow

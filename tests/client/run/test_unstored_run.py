@@ -19,7 +19,7 @@ from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.manager import ExpManager
 from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
 from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
-from rla_client.media.video import VideoRecorder
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.run.record.large_variables import print_large_memory_variable
 from rla_client.run.record.time_tracker import time_tracker
 
@@ -313,7 +313,7 @@ def test_resume_ends_the_run_that_was_open(
     with pytest.raises(ArgumentError, match=r"rank 1 cannot join .* torchrun"):
         exp_manager.log_files_gen(all_ranks=True)
     monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setattr("rla_client.run.disabled_run.RESUMED_WAIT_S", 0.2)
+    monkeypatch.setattr("rla_client.run.unstored_run.RESUMED_WAIT_S", 0.2)
     exp_manager.log_files_gen(all_ranks=True)
     joined = exp_manager.run
     assert joined is not None

@@ -1,4 +1,4 @@
-"""Exit of a wrapped command."""
+"""Launch of a wrapped command, with its end."""
 
 from __future__ import annotations
 

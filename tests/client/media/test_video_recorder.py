@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError
-from rla_client.media import video as video_module
+from rla_client.media import video_recorder as video_module
 from rla_client.media.recorders import VideoRecorder
 from rla_client.media.render import ffmpeg_path
 from rla_client.stream.clock import time_step_holder
@@ -273,7 +273,8 @@ def interrupted(call: Callable[[], object], at: int, handler: Callable[[], objec
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
         if (
-            frame.f_code.co_filename.rpartition("/")[2] in {"video.py", "write_behind.py", "pixels.py"}
+            frame.f_code.co_filename.rpartition("/")[2]
+            in {"video_recorder.py", "write_behind.py", "pixels.py"}
             and event == "line"
         ):
             count += 1

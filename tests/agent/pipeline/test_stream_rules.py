@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rla_agent.alerts.configured_rule import ConfiguredRule
 from rla_agent.alerts.metric_watch import MetricWatch
-from rla_agent.alerts.rule import ConfiguredRule
 from rla_agent.model.records import Batch, Record, Row
-from rla_agent.pipeline.row_watch import RowWatch
+from rla_agent.pipeline.stream_rules import StreamRules
 from rla_client.config.alerts import AlertRule
 
 
@@ -20,12 +20,12 @@ def nans(count: int) -> Batch:
     return Batch(1, 0, 10 * count, rows)
 
 
-def fired(watch: RowWatch) -> list[str]:
+def fired(watch: StreamRules) -> list[str]:
     return [firing.rule for firing in watch.firings]
 
 
 def test_changed_rules_go_on_where_the_former_ones_stand() -> None:
-    watch = RowWatch()
+    watch = StreamRules()
     watch.renew(rules("first"), 1, keep=False)
     watch.take(nans(1))
     watch.renew(rules("first", "second"), 2, keep=False)
@@ -39,10 +39,10 @@ def test_changed_rules_go_on_where_the_former_ones_stand() -> None:
 
 
 def test_a_stored_state_waits_for_rules_that_cannot_be_read_yet() -> None:
-    before = RowWatch()
+    before = StreamRules()
     before.renew(rules("first"), 1, keep=False)
     before.take(nans(1))
-    after = RowWatch()
+    after = StreamRules()
     after.restore(before.state())
     after.renew(None, 1, keep=True)
     after.take(nans(1))
@@ -53,14 +53,14 @@ def test_a_stored_state_waits_for_rules_that_cannot_be_read_yet() -> None:
 
 
 def test_the_state_of_rules_that_are_gone_is_dropped() -> None:
-    watch = RowWatch()
+    watch = StreamRules()
     watch.restore({"first": [0, {"a": 1}]})
     watch.renew(None, 1, keep=False)
     assert watch.state() is None
 
 
 def test_without_rules_nothing_is_watched() -> None:
-    watch = RowWatch()
+    watch = StreamRules()
     watch.renew(rules("first"), 1, keep=False)
     watch.end()
     watch.take(nans(3))

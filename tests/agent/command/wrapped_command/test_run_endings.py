@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rla_agent.command.wrapped_command.ending import CommandLaunch
-from rla_agent.command.wrapped_command.runs import ended_record
+from rla_agent.command.wrapped_command.command_launch import CommandLaunch
+from rla_agent.command.wrapped_command.run_endings import ended_record
 from rla_agent.model.process_ending import Ending
 from rla_agent.model.run_record import RunRecord
 from rla_agent.model.run_states import RunState

@@ -1,4 +1,4 @@
-"""Lifecycle of one stream's metric rules."""
+"""Metric rules of one stream."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from rla_agent.model.records import Batch
 
 
-class RowRules(Protocol):
-    """Metric rules that apply to one stream.
+class MetricRules(Protocol):
+    """Metric rules that apply to one stream; alerting implements them.
 
     Attributes:
         firings: of rules, since the last commit.
@@ -29,16 +29,16 @@ class RowRules(Protocol):
     def firings_stored(self) -> None:
         """A commit holds the firings."""
 
-    def take_over(self, former: RowRules) -> None:
+    def take_over(self, former: MetricRules) -> None:
         """Continue from the state of the former rules."""
 
 
-class RowWatch:
+class StreamRules:
     """The current rules of a stream, with the state that outlasts them."""
 
     def __init__(self) -> None:
         #: Rules that apply now; None: none do. `renew`, `end`.
-        self.rules: RowRules | None = None
+        self.rules: MetricRules | None = None
         #: Version of their rule set. `renew`.
         self.version = 0
         #: Durable state for rules that could not be read yet; None: there is none. `restore`, `renew`.
@@ -55,7 +55,7 @@ class RowWatch:
         if self.rules is not None:
             self.rules.take(batch)
 
-    def renew(self, rules: RowRules | None, version: int, *, keep: bool) -> None:
+    def renew(self, rules: MetricRules | None, version: int, *, keep: bool) -> None:
         """Replace the rules; the new ones continue from the state of the former ones.
 
         Args:

@@ -1,4 +1,4 @@
-"""Runs that a command opened.
+"""Ends of the runs that a wrapped command opened.
 
 They are found by RLA_LAUNCH, which the command inherits and the opening frame of each run carries.
 """
@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from rla_agent.command.wrapped_command.agent_keeper import RUN_FILE_WAIT_S, SETTLE_S, AgentKeeper
-from rla_agent.command.wrapped_command.ending import CommandLaunch
+from rla_agent.command.wrapped_command.command_launch import CommandLaunch
 from rla_agent.command.wrapped_command.log_writer import LogWriter
 from rla_agent.model.run_record import RunRecord
 from rla_agent.pipeline.segment_reader import read_opening
