@@ -637,7 +637,7 @@ class ExpManager(RunAttributes):
         file_root: str = "../checkpoint/",
         log_type: str = "dir",
     ) -> tuple[str, str]:
-        """See `find.log_file_finder`."""
+        """Folder of a day and the name in it of an earlier run; see `rla_client/run/resume/find_run.py`."""
         from rla_client.run.resume.find_run import log_file_finder  # noqa: PLC0415
 
         return log_file_finder(record_date, task_table_name, file_root, log_type)

@@ -5,11 +5,12 @@ so a replay after a crash overwrites with the same bytes. When a write fails, th
 `size`, the encoder goes back too, and the records are read from the spool again later. The file is opened
 from the data root without following links.
 
-Under a live stream a file that was removed, emptied or replaced is noticed: it keeps its whole records, and
-the output continues behind the last of them. While no agent runs it is not: a longer file is cut, a shorter
-one continued. An output with another file, or one that lost bytes, is `moved`: agent.db and the base file
-still tell of the old file, and after a kill would take new rows for old ones. So it takes no records until
-both know better.
+A file that somebody removed, emptied or replaced is noticed while the stream is live: the complete records of
+the new file stay, and the output continues behind them. What was done while no agent ran is not noticed: a
+longer file is cut to `size`, a shorter one is continued behind its last complete record.
+
+After such a change the output is `moved`, and takes no records: agent.db and the base file still describe the
+old file, so that recovery after a kill would take new rows for old ones. The next commit renews both.
 """
 
 from __future__ import annotations
@@ -79,16 +80,16 @@ class Output:
     #: How often the file became another one: a rewrite, a replacement, a rebuild. All of these.
     generation: int = 0
     #: Segment number → state at its start, for aligning without agent.db; of segments that are not free
-    #: yet. `enter_segment`, `forget_bases`, `restore_row`, `_start_over`.
+    #: yet. `enter_segment`, `forget_bases`, `restore_row`, `_reset_content`.
     bases: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     # how it stands
-    #: See `model.states`. `handle`.
+    #: See `rla_agent/model/stream_states.py`. `handle`.
     state: OutputState = OutputState.NEW
     #: A finished temp file that agent.db names as the content, not renamed yet; empty: none. `handle`.
     intent: str = ""
-    #: The file is another than agent.db and the base file know. `_start_over`, `_align_short`, `stored`,
-    #: `restore_row`.
+    #: The file is another than agent.db and the base file know. `_reset_content`, `_continue_short_file`,
+    #: `stored`, `restore_row`.
     moved: bool = False
     #: Why the last write failed, empty when it did not. `fail`, `may_retry`.
     error: str = ""
@@ -195,11 +196,11 @@ class Output:
         descriptor = files.descriptor(self)
         real = os.fstat(descriptor).st_size
         if self.moved and real > 0:
-            self._go_on_behind(descriptor, files)
+            self._continue_foreign_file(descriptor, files)
         elif real > self.size:
             os.ftruncate(descriptor, self.size)
         elif real < self.size:
-            self._align_short(descriptor)
+            self._continue_short_file(descriptor)
         if self.size == 0:
             self._write(files.descriptor(self), self.encoder.head())
         self.touch()
@@ -229,7 +230,7 @@ class Output:
         except OSError as error:
             self.fail(error)
 
-    def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
+    def _continue_foreign_file(self, descriptor: int, files: OpenFiles) -> None:
         """Continue behind the last complete record of a foreign file; without one the file is renamed."""
         part = whole_part(descriptor, self.encoder)
         if part.size == 0:
@@ -278,7 +279,7 @@ class Output:
                 os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
-    def _align_short(self, descriptor: int) -> None:
+    def _continue_short_file(self, descriptor: int) -> None:
         """Continue after the last complete record of a file that lost durable bytes."""
         os.ftruncate(descriptor, self.encoder.end_of_records(FileContent(descriptor, self.size)))
         part = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
@@ -330,7 +331,7 @@ class Output:
                 self.dirty = True
         except FileNotFoundError:
             self.encoder.restore(before)
-            self.begin_again(files)
+            self.begin_after_removal(files)
             return
         except OSError as error:
             self.encoder = self.new_encoder()
@@ -357,17 +358,17 @@ class Output:
         if disk.f_bavail * disk.f_frsize - size < min(KEPT_FOR_ROWS, disk.f_blocks * disk.f_frsize // 50):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def begin_again(self, files: OpenFiles) -> None:
+    def begin_after_removal(self, files: OpenFiles) -> None:
         """Begin a fresh file after the file was removed under us.
 
         It is made RETRY_S later: whoever removes the whole item removes its files first, and would fail to
         remove a folder with a new file in it.
         """
         files.close(self)
-        self._start_over()
+        self._reset_content()
         self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
-    def _start_over(self) -> None:
+    def _reset_content(self) -> None:
         """Discard the state of the file, which another one has replaced."""
         self.encoder = self.new_encoder()
         self.bases.clear()
@@ -439,7 +440,7 @@ class Output:
                 self.adopt_replacement(files)
             return files.descriptor(self) if self.state is OutputState.READY else None
         except FileNotFoundError:
-            self.begin_again(files)
+            self.begin_after_removal(files)
             return None
 
     def replaced(self, files: OpenFiles) -> bool:
@@ -466,9 +467,9 @@ class Output:
         try:
             os.close(self.open_file())
         except FileNotFoundError:
-            self.begin_again(files)
+            self.begin_after_removal(files)
             return
-        self._start_over()
+        self._reset_content()
         self.try_begin(files)
 
     def distrust(self, files: OpenFiles) -> None:
@@ -488,7 +489,7 @@ class Output:
             old = self.open_file()
         except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
             self.restore_row(committed)
-            self.begin_again(files)
+            self.begin_after_removal(files)
             return
         with closing_fd(old), closing_fd(open_below(self.root, self.item, self.folder)) as folder:
             mode = os.fstat(old).st_mode & 0o777

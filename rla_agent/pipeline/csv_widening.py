@@ -120,7 +120,7 @@ class Widener:
         except FileNotFoundError:
             output.handle(OutputEvent.REWRITE_FAILED)
             if not os.path.lexists(output.path):
-                output.begin_again(files)
+                output.begin_after_removal(files)
                 stream.touch()
             return
         except OSError as error:

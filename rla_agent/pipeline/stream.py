@@ -96,7 +96,7 @@ class Stream:
         self._reader = BatchReader(folder)
 
         # how it stands
-        #: See `model.states`. `handle`.
+        #: See `rla_agent/model/stream_states.py`. `handle`.
         self.state = StreamState.TAKING_IN
         #: Why nothing is taken in, for people; empty when something is. `handle`.
         self.parked = ""

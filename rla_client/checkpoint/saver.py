@@ -7,9 +7,9 @@ of this process when it returns:
    storages are copied into the slot, a JOB frame names them. The agent writes the `.pt`.
 2. *blob* (no agent, no such slot): the same bytes go to a file in the stream's blob folder, then the
    JOB frame. A thread fsyncs the file afterwards. An arena of the right size is made meanwhile.
-3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
-   them away, or no job may be so large): torch.save to a temp
-   name beside the final file, fsync, rename, fsync of the folder. Retention is applied here then.
+3. *direct* (the spool has no room, BACKLOG_MAX_BYTES of blobs wait in it because no agent takes them away,
+   or no job may be so large): torch.save to a temp name beside the final file, fsync, rename, fsync of
+   the folder. This process then applies retention itself.
 
 If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
 
@@ -195,10 +195,10 @@ class CheckpointSaver(SlotSender):
             UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
         with self._lock:
-            late = self._late(name, index)
-            if late is not None and late.stamp.order > self._newest_order(name, index):
+            unwritten = self._unwritten(name, index)
+            if unwritten is not None and unwritten.stamp.order > self._newest_order(name, index):
                 with suppress(NoCheckpointError):  # its file arrived just now
-                    return late.stamp.time_step, self._load_late(late, map_location)
+                    return unwritten.stamp.time_step, self._load_unwritten(unwritten, map_location)
         step, path = find_checkpoint(self._folder, name, index, autostart=self._outbox.autostart)
         return step, load_file(path, trust=trust, run=self._run, map_location=map_location)
 
@@ -217,7 +217,7 @@ class CheckpointSaver(SlotSender):
             self._prepare(needed)  # not before: making it would compete with the writing
             return taken
         slot, source = sent
-        self._note(_Pending(stamp, source, slot=slot), "arena")
+        self._note_saved(_Pending(stamp, source, slot=slot), "arena")
         return True
 
     @staticmethod
@@ -252,7 +252,7 @@ class CheckpointSaver(SlotSender):
             with suppress(OSError):
                 blob.unlink()
             return False  # the spool is full; the run's own disk may not be
-        self._note(_Pending(stamp, source, blob=blob), "blob")
+        self._note_saved(_Pending(stamp, source, blob=blob), "blob")
         sync_later(blob)
         return True
 
@@ -264,7 +264,7 @@ class CheckpointSaver(SlotSender):
         except NotWrittenError as error:
             self._problem = str(error)
             return False
-        self._note(None, "direct")
+        self._note_saved(None, "direct")
         return True
 
     def next_order(self) -> int:
@@ -290,21 +290,21 @@ class CheckpointSaver(SlotSender):
     def _send(self, job: CheckpointJob) -> bool:
         return self._outbox.job(CHECKPOINT_KIND, job.encode())
 
-    def _note(self, entry: _Pending | None, way: str) -> None:
+    def _note_saved(self, entry: _Pending | None, way: str) -> None:
         with self._lock:
             self.ways[way] += 1
             self._pending = [old for old in self._pending if not old.arrived]
             if entry is not None:
                 self._pending.append(entry)
 
-    def _late(self, name: str, index: int | None) -> _Pending | None:
+    def _unwritten(self, name: str, index: int | None) -> _Pending | None:
         """Of the own saves that have no file yet, the last one."""
-        late = [
+        unwritten = [
             entry
             for entry in self._pending
             if entry.stamp.name == name and index in {None, entry.stamp.time_step} and not entry.arrived
         ]
-        return max(late, key=lambda entry: entry.stamp.order, default=None)
+        return max(unwritten, key=lambda entry: entry.stamp.order, default=None)
 
     def _newest_order(self, name: str, index: int | None) -> int:
         """Order of the newest file; -1 where there is none, or it was not written by us."""
@@ -313,7 +313,7 @@ class CheckpointSaver(SlotSender):
         return -1 if stamp is None else stamp.order
 
     @staticmethod
-    def _load_late(entry: _Pending, map_location: object) -> object:
+    def _load_unwritten(entry: _Pending, map_location: object) -> object:
         source = entry.source
         offsets, _ = storage_offsets(source.skeleton_bytes, source.sizes)
         if entry.slot is not None:

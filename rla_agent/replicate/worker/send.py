@@ -1,11 +1,16 @@
 """Sender of files over one session.
 
-Each batch is one call of `send_all`, on a sender's thread. For each job the source is opened once, and all
-facts about it come from that descriptor. The item's folder on the master is checked before something is made
-in it: an item that we made and that is missing there was moved by somebody, and is not made again
-(`MovedError`); one that `rla rm --master` deleted is never made again (`tombstones`).
+Each batch is one call of `send_all`, on a sender's thread, in five steps:
 
-A file under the final name that is not as we left it is a conflict (`conflicts`).
+1. The folders of all files are made on the master, but of no item that is gone there: one that we made was
+   moved by somebody (`MovedError`), one that `rla rm --master` deleted stays deleted (`tombstones`).
+2. Large files are uploaded, and lost files of a whole checkpoint there put back, one by one.
+3. Appends follow, in one request where the target can (`TargetSession.together`).
+4. Permission bits are set where nothing else changed.
+5. Small files go together (`TargetSession.put_many`).
+
+An attempt opens the source once, and all facts about it come from that descriptor. A file under the final
+name that is not as we left it is a conflict: it is resolved (`conflicts`), and the job is tried once more.
 """
 
 from __future__ import annotations
@@ -107,12 +112,12 @@ class Sender:
             elif job.action.size <= SMALL_BYTES or job.twin is not None:
                 batch.append(job)
             else:
-                results.append(self._one(job, self._upload))
-        self._append_all(appends, results)
+                results.append(self._send_one(job, self._upload))
+        self._send_appends(appends, results)
         results += set_modes(self._session, modes)
-        self._small(batch, results)
+        self._send_small(batch, results)
 
-    def _append_all(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
+    def _send_appends(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
         """Append to several files; where they share a request, all fail together at its end."""
         if not jobs:
             return
@@ -120,7 +125,7 @@ class Sender:
         try:
             with self._session.together():
                 for job in jobs:
-                    results.append(self._one(job, self._append))  # noqa: PERF401 - each at once
+                    results.append(self._send_one(job, self._append))  # noqa: PERF401 - each at once
         except TargetError as error:
             if self._session.defers:
                 failed = [Failed(result.job, error) for result in results[before:]]
@@ -183,16 +188,18 @@ class Sender:
             self._items.add(job.due.item)
         return problem
 
-    def _one(self, job: SendJob, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]) -> Result:
+    def _send_one(
+        self, job: SendJob, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]
+    ) -> Result:
         try:
             with closing(SourceFile(self._root, job.due.path)) as source:
-                return self._settled(job, source, how)
+                return self._send_resolving(job, source, how)
         except LinkError:
             raise
         except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
             return Failed(job, error)
 
-    def _settled(
+    def _send_resolving(
         self,
         job: SendJob,
         source: SourceFile,
@@ -200,21 +207,21 @@ class Sender:
     ) -> Result:
         """Run `how`; on a conflict resolve it and run `how` again."""
         try:
-            return how(job, source, _left(job.due.record))
+            return how(job, source, _state_we_left(job.due.record))
         except ConflictError as error:
-            settled = resolve_conflict(self._session, self._root, job, error.found)
+            resolved = resolve_conflict(self._session, self._root, job, error.found)
         except MissingError:
-            settled = self._remake(job)
-        if isinstance(settled, Sent):
-            return settled
-        expect, kept = settled
+            resolved = self._remake_folder(job)
+        if isinstance(resolved, Sent):
+            return resolved
+        expect, kept = resolved
         if isinstance(job.action, Append) and expect is None:
             return Failed(job, MissingError("append to", job.due.path, "not there"))
         with closing(SourceFile(self._root, job.due.path)) as again:
             result = how(job, again, expect)
         return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
 
-    def _remake(self, job: SendJob) -> tuple[RemoteStat | None, bytes]:
+    def _remake_folder(self, job: SendJob) -> tuple[RemoteStat | None, bytes]:
         """Find out which folder (or the file itself) is missing there, and make what may be made."""
         self._items.discard(job.due.item)
         problem = self._item_problem(job)
@@ -305,15 +312,15 @@ class Sender:
         except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
             return Failed(job, error)
 
-    def _small(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
+    def _send_small(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
         opened: list[tuple[SendJob, SourceFile, SmallFile]] = []
-        permits: list[tuple[SendJob, int]] = []
+        modes: list[tuple[SendJob, int]] = []
         with ExitStack() as held:
             for job in jobs:
                 made: SmallFile | Result
                 try:
                     source = held.enter_context(closing(SourceFile(self._root, job.due.path)))
-                    made = self._loaded(job, source)
+                    made = self._read_small(job, source)
                 except (SourceChangedError, UnreadableError, OSError) as error:
                     made = Failed(job, error)
                 mode = made.record.local.mode if isinstance(made, Sent) else None
@@ -321,15 +328,15 @@ class Sender:
                     opened.append((job, source, made))
                 elif isinstance(made, Sent) and mode is not None:
                     known = replace(job.due, record=made.record)
-                    permits.append((replace(job, due=known, local=made.record.local), mode))
+                    modes.append((replace(job, due=known, local=made.record.local), mode))
                 else:
                     results.append(made)
             answers = self._session.put_many([file for _, _, file in opened]) if opened else []
             for (job, source, file), answer in zip(opened, answers, strict=True):
-                results.append(self._judge(job, source, file, answer))
-            results += set_modes(self._session, permits)
+                results.append(self._result_of_put(job, source, file, answer))
+            results += set_modes(self._session, modes)
 
-    def _loaded(self, job: SendJob, source: SourceFile) -> SmallFile | Result:
+    def _read_small(self, job: SendJob, source: SourceFile) -> SmallFile | Result:
         size = planned_size(job, source)
         known = same_content(job, source, size)
         if known is not None:
@@ -345,13 +352,13 @@ class Sender:
             job.temp,
             data,
             mtime_s(job, source),
-            _left(job.due.record),
+            _state_we_left(job.due.record),
             lambda: unchanged(job, source),
             twin,
             mode_of(source),
         )
 
-    def _judge(
+    def _result_of_put(
         self, job: SendJob, source: SourceFile, file: SmallFile, answer: RemoteStat | Exception
     ) -> Result:
         if isinstance(answer, RemoteStat):
@@ -364,8 +371,8 @@ class Sender:
                 return Failed(job, error)
         if not isinstance(answer, (ConflictError, MissingError)):
             return Failed(job, answer)
-        return self._one(job, self._upload)
+        return self._send_one(job, self._upload)
 
 
-def _left(record: SentRecord | None) -> RemoteStat | None:
+def _state_we_left(record: SentRecord | None) -> RemoteStat | None:
     return None if record is None else RemoteStat(record.acked, record.remote_mtime_s)

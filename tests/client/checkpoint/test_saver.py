@@ -117,13 +117,13 @@ def test_load_goes_on_when_the_agent_takes_the_blob_meanwhile(
     saver: CheckpointSaver, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def taken_now(name: str, index: int | None) -> Any:
-        found = late(name, index)
+        found = unwritten(name, index)
         work(places, folder)
         return found
 
     saver.save(content(1), time_step=1)
-    late = saver._late
-    monkeypatch.setattr(saver, "_late", taken_now)
+    unwritten = saver._unwritten
+    monkeypatch.setattr(saver, "_unwritten", taken_now)
     assert_is(saver.load()[1], 1)
 
 
