@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rla_client.contract.agent.agent_process import agent_alive, memory_apart
 from rla_client.contract.agent.places import Places
@@ -55,6 +55,20 @@ SHARES: dict[int, int] = {
     FrameKind.SAMPLES: SHARE_MEDIA,
 }
 WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those: the rest is for rows
+
+
+class _Failures(NamedTuple):
+    """Files that an agent could not keep, as far as `flush_kept` has said so.
+
+    Attributes:
+        stream: whose files.
+        since, media, others: as in `Flushed`.
+    """
+
+    stream: str = ""
+    since: float = 0.0
+    media: int = 0
+    others: int = 0
 
 
 class OutboxSettings(Protocol):
@@ -107,7 +121,7 @@ class Outbox:
     ) -> None:
         self.lock = lock or threading.RLock()
         self._forget_losses()
-        self._told = ("", 0.0, 0, 0)  # stream, agent, media, others
+        self._failures = _Failures()
         self._places = places
         self._opening = opening
         self.autostart = settings.autostart
@@ -133,19 +147,41 @@ class Outbox:
         self._told_lost = 0  # by `flush_kept`
 
     def _reset(self) -> None:
+        #: Of the stream's segments; None before it was opened.
         self._writer: SegmentWriter | None = None
-        self._next_send = self._last_put = 0.0
+        #: When the next message is due; Unix seconds.
+        self._next_send = 0.0
+        #: Time of the last fast `put`; Unix seconds.
+        self._last_put = 0.0
+        #: Frames that could not be written yet, each with `is_row`.
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
-        self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
-        self._next_try = 0.0  # monotonic
-        self._unchecked = self._no_rows = 0  # bytes since the last look; of these in other frames than rows
-        self._quota.begin("", None)
+        #: The first of them once it was tried, with the number of frames before it.
+        self._writing: tuple[tuple[bytes, int], int] | None = None
+        #: Before it nothing is opened or written that failed; monotonic seconds.
+        self._next_try = 0.0
+        #: Bytes since the last look at the quota.
+        self._unchecked = 0
+        #: Of these, bytes of other frames than rows.
+        self._no_rows = 0
+        #: So many bytes may be written before the next look.
         self._check_after = 0
-        self._full: str | None = None  # why rows are refused
-        self._short = False  # rows only, or hardly more, may be spooled
-        self._blocked = True  # take the slow way: no writer, something waits, or spool full
+        self._quota.begin("", None)
+        #: Why rows are refused; None: they are not.
+        self._full: str | None = None
+        #: Of what is no row, a frame may be too much for its share.
+        self._short = False
+        #: Whether the segment is still in the spool could not be found out, or it could not be put back.
+        self._unsure = False
+        #: The stream was closed, or let go.
         self._closed = False
+        #: `put` takes the slow way. `_update_blocked`.
+        self._blocked = True
+
+    def _update_blocked(self) -> None:
+        """Find out whether `put` takes the slow way. No calls: a signal handler cannot come between."""
+        free = self._full is None and not (self._closed or self._waiting or self._unsure)
+        self._blocked = self._writer is None or not free
 
     def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
         """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
@@ -243,7 +279,8 @@ class Outbox:
         with self.lock:
             if not self._closed:
                 self._write_or_lose()
-            self._closed = self._blocked = True
+            self._closed = True
+            self._update_blocked()
             if self._writer is not None:
                 self._writer.close()
             self._messenger.close()
@@ -346,8 +383,8 @@ class Outbox:
         return True
 
     def _keep(self, frame: bytes, is_row: int, why: str) -> None:
-        self._blocked = True
         self._waiting.append((frame, is_row))
+        self._update_blocked()
         self._waiting_bytes += len(frame)
         self._retry_later(why)
 
@@ -361,7 +398,8 @@ class Outbox:
             self._next_try = time.monotonic() + RETRY_S
             return
         try:
-            self._see_to(writer)
+            self._ensure_segment(writer)
+            self._unsure = False
             while True:
                 writer.verify()
                 # No calls from here to append(): a signal handler cannot come between.
@@ -388,7 +426,7 @@ class Outbox:
             self._retry_later(error)
             return
         self._waiting_bytes = 0
-        self._blocked = self._closed or self._full is not None or bool(self._waiting)
+        self._update_blocked()
         self._report_lost()
         self._send(time.time())
 
@@ -401,13 +439,14 @@ class Outbox:
             self._write_waiting()  # and look at the limits again
         if self._writer is not None:
             self._full = None  # the last words fit into what the limits leave free
-            self._blocked = bool(self._waiting)
+            self._unsure = False  # and nobody can try later
+            self._update_blocked()
         if self._waiting:
             missing = self._opening is None and self._opening_wait_s is not None
             why = "rank 0 opened no run to join" if missing else "the spool could not be written"
             gone = [Loss(*of_frame(frame), f"{why} before the run ended") for frame, _ in self._waiting]
             self._waiting.clear()
-            self._blocked = self._writer is None
+            self._update_blocked()
             self._warned.pop("lost", None)  # the last word about it
             self._lose(gone)
         self._next_try = 0.0
@@ -442,7 +481,8 @@ class Outbox:
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
             return True
         self._quota.begin(self._writer.name, opening.run)
-        self._blocked = bool(self._waiting)
+        self._unsure = False
+        self._update_blocked()
         self._check_quota(count=True)
         self._send(time.time())
         return True
@@ -480,6 +520,8 @@ class Outbox:
             self._told_before = before
             self._opening = opening
             self._writer = writer
+            self._unsure = False
+            self._update_blocked()
             self._quota.begin(writer.name, opening.run)
             now = time.time()
             with suppress(SpoolError):  # the agent notices the end without it, too
@@ -496,12 +538,11 @@ class Outbox:
         self._full = quota.why_full(SHARE_ROWS)
         self._short = quota.room(SHARE_TEXT) < SHORT_BYTES or quota.room(SHARE_MEDIA) < SHORT_BYTES
         self._check_after = quota.look_after
+        self._update_blocked()
         if self._full is not None:
-            self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
             self._report_lost()  # the reserve has room for it, a disk that is full to the end has not
         elif self._writer is not None:
-            self._blocked = self._closed or bool(self._waiting)
             self._report_lost()
 
     def _lose_refused(self, kind: int, frame: bytes, why: str) -> None:
@@ -542,9 +583,10 @@ class Outbox:
         if writer is None:
             return
         try:
-            self._see_to(writer)
+            self._ensure_segment(writer)
         except (PlaceError, SpoolError) as error:
-            self._blocked = True
+            self._unsure = True
+            self._update_blocked()
             self._retry_later(error)
             return
         if self._messenger.hint(writer.name, writer.number, writer.size):
@@ -553,11 +595,11 @@ class Outbox:
             self._next_send = now + REFUSED_PAUSE_S
             self._messenger.start_agent_if_none()
 
-    def _see_to(self, writer: SegmentWriter) -> None:
-        """See that what we write is still ours, and still in the spool.
+    def _ensure_segment(self, writer: SegmentWriter) -> None:
+        """Write the open segment again if it is no longer in the spool.
 
         Raises:
-            PlaceError, SpoolError: it is not, and that cannot be changed now.
+            PlaceError, SpoolError: that cannot be found out, or done, now.
         """
         if not writer.check():
             self._places.create()
@@ -585,11 +627,13 @@ class Outbox:
         with self.lock:
             every = self.lost + self.lost_others
             lost, self._told_lost = every - self._told_lost, every
-            told = self._told if self._told[:2] == (stream, flushed.since) else (stream, flushed.since, 0, 0)
-            others = max(flushed.others, told[3])
-            shown = max(flushed.media, told[2]) if media else told[2]
-            failed = others - told[3] + shown - told[2]
-            self._told = (stream, flushed.since, shown, others)
+            before = self._failures
+            if (before.stream, before.since) != (stream, flushed.since):
+                before = _Failures(stream, flushed.since)
+            others = max(flushed.others, before.others)
+            shown = max(flushed.media, before.media) if media else before.media
+            failed = others - before.others + shown - before.media
+            self._failures = _Failures(stream, flushed.since, shown, others)
         if failed:
             warn_rarely(
                 self._warned, "failed", "%d files of this run could not be kept; see: rla-agent logs", failed
@@ -641,6 +685,6 @@ class Outbox:
             self._writer.abandon()
         closed = self._closed
         self._forget_losses()
-        self._told = ("", 0.0, 0, 0)
+        self._failures = _Failures()
         self._reset()
         self._closed = closed
