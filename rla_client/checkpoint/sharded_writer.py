@@ -275,7 +275,7 @@ class ShardedWriter:
         )  # fmt: skip
         receipt = Receipt(
             whole, self._rank, own.host, decision.order, tuple(files), metadata, decision.metrics,
-            self._place.beside,
+            self._place.beside, decision.keep if self._place.beside else None,
         )  # fmt: skip
         write_atomic(here / receipt_name(self._rank), receipt.encode())
 

@@ -17,7 +17,8 @@ machine: it is moved into `.rla-parts/` and then deleted. A save that the fence 
 older than what has the name, lose it at once and are deleted then.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
-others, and `whole.json`, are on the master. This runs on a sender's thread.
+others, and `whole.json`, are on the master. What retention does not hold any more goes: the training, which
+does that else, may have ended. This runs on a sender's thread.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ from rla_client.contract.sharded_checkpoint.records import (
     Whole,
 )
 from rla_client.contract.sharded_checkpoint.removal import REPLACED_PREFIX
+from rla_client.contract.sharded_checkpoint.retention import remove_superseded_late
 from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, whole_of
 
 MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
@@ -212,11 +214,11 @@ class _Publication:
         self._session, self._look, self._run = session, look, ""
         parsed = parse_parts_name(look.parts)
         assert parsed is not None, look.parts
-        name, step, self._token = parsed
-        self._what = folder_name(name, step).removesuffix(FOLDER_ENDING)
+        self._name, step, self._token = parsed
+        self._what = folder_name(self._name, step).removesuffix(FOLDER_ENDING)
         self._above = look.item + b"/" + _MAKING
         self._making = self._above + b"/" + os.fsencode(look.parts)
-        self._final = look.item + b"/" + os.fsencode(folder_name(name, step))
+        self._final = look.item + b"/" + os.fsencode(folder_name(self._name, step))
 
     def go_on(self) -> PartFound:
         """All that can be done now.
@@ -385,6 +387,7 @@ class _Publication:
         look = self._look
         times = {path: state.mtime_s * 10**9 for path, state in there.files.items()}
         finish_on_master(look.folder, there.content, os.fsdecode(look.item), look.target, times=times)
+        remove_superseded_late(look.folder, self._name)
         return PartFound(look)
 
     def _removed(self, there: OnMaster) -> PartFound:

@@ -202,6 +202,8 @@ class Receipt:
         metrics: of rank 0: values that retention compares.
         beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
             several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
+        keep: rank 0's rules at this save, in several data roots: it may become whole there once the ranks
+            have ended. None: they are not told.
     """
 
     save: SaveIdentity
@@ -212,6 +214,7 @@ class Receipt:
     metadata: KeptFile | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     beside: tuple[int, ...] = ()
+    keep: Retention | None = None
 
     @property
     def stamp(self) -> Stamp:
@@ -254,6 +257,7 @@ class Receipt:
             metadata=None if metadata is None else KeptFile.from_fields(metadata),
             metrics=_metrics(fields.get("metrics")),
             beside=beside,
+            keep=None if fields.get("keep") is None else _retention(fields["keep"]),
         )
 
 

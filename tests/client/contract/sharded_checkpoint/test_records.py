@@ -39,8 +39,10 @@ def test_receipts_and_whole_are_read_back() -> None:
 def test_what_the_ranks_of_one_machine_have_is_read_back() -> None:
     beside = replace(receipt(), beside=(1,))
     assert Receipt.decode(beside.encode()) == beside
+    keeps = replace(beside, keep=Retention(3, 100, ("r", "max", 2)))
+    assert Receipt.decode(keeps.encode()) == keeps
     older = json.loads(receipt().encode())
-    del older["beside"]
+    del older["beside"], older["keep"]
     assert Receipt.decode(json.dumps(older).encode()) == receipt()
     part = MachinePart(identity(), (0, 1))
     assert MachinePart.decode(part.encode()) == part
