@@ -101,6 +101,10 @@ def bring_save(path: Path, found: Found, root: str, config: Path | None, *, auto
     from rla_client.stream.fetch import bring_sharded, fetch_timeout_s  # noqa: PLC0415 - rarely needed
 
     limit_s, pause_s, began = fetch_timeout_s(), FIRST_PAUSE_S, time.monotonic()
+    late = (
+        f"; it is on {found.host}, whose agent has not sent all of it in {limit_s:g} s "
+        "(there: rla-agent replicate status)"
+    )
     while not _is_here(path, found.order):
         try:
             bring_sharded(path, found.order, root, config, autostart=autostart)
@@ -109,15 +113,12 @@ def bring_save(path: Path, found: Found, root: str, config: Path | None, *, auto
             if found.pruned:
                 return str(error)
             if time.monotonic() - began + pause_s > limit_s:
-                return (
-                    f"{error}; it is on {found.host}, whose agent has not sent all of it in {limit_s:g} s "
-                    "(there: rla-agent replicate status)"
-                )
+                return f"{error}{late}"
             if pause_s == FIRST_PAUSE_S:
                 who = f"the agent of {found.host}"
                 _log.warning("%s; waiting up to %g s for %s to send it", error, limit_s, who)
-        except FetchError as error:
-            return str(error)
+        except FetchError as error:  # the last question may have taken too long, too
+            return f"{error}{late}" if pause_s > FIRST_PAUSE_S else str(error)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"
