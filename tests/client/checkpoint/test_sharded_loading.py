@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.checkpoint import sharded_loading
-from rla_client.checkpoint.sharded_loading import Found, bring_save
+from rla_client.checkpoint.sharded_loading import ChosenCheckpoint, bring_save
 from rla_client.contract.errors import FetchError, NotOnMasterError
 from rla_client.stream import fetch
 
@@ -36,5 +36,5 @@ def test_a_wait_that_a_slow_question_ends_names_the_machine_that_is_waited_for(
     monkeypatch.setattr(fetch, "bring_sharded", ask)
     monkeypatch.setattr(sharded_loading, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("RLA_FETCH_TIMEOUT_S", "1")
-    found = Found(1, tmp_path / "there", host="node-a")
+    found = ChosenCheckpoint(1, tmp_path / "there", host="node-a")
     assert bring_save(tmp_path / "checkpoint_1.dcp", found, "", None, autostart=False) == problem
