@@ -14,9 +14,9 @@ from rla_client.contract.spool.losses import Loss, merged, read_losses
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
 _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
-    "root", "table", "index", "log_folder", "host", "user", "pid", "opened", "reason", "exit_code", "signal",
-    "last_row", "closed", "time_step", "rows", "lost", "lost_others", "parent", "reopened", "ran_before_s",
-    "config", "launch",
+    "table", "index", "user", "host", "pid", "reason", "exit_code", "signal", "opened", "reopened",
+    "ran_before_s", "last_row", "closed", "time_step", "rows", "lost", "lost_others", "config", "parent",
+    "launch", "root", "log_folder",
 )  # fmt: skip
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
 _OF_A_PART = (PART, RANKS)  # further ones
@@ -161,41 +161,20 @@ class RunRecord:
         return {
             "format": RUN_FILE_FORMAT,
             "run_id": self.run,
-            "table": self.table,
-            "index": self.index,
-            "user": self.user,
-            "host": self.host,
-            "pid": self.pid,
             "state": self.state.value,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "signal": self.signal,
-            "opened": self.opened,
-            "reopened": self.reopened,
-            "ran_before_s": self.ran_before_s,
-            "last_row": self.last_row,
-            "closed": self.closed,
-            "time_step": self.time_step,
-            "rows": self.rows,
-            "lost": self.lost,
-            "lost_others": self.lost_others,
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
             "losses": [loss._asdict() for loss in self.losses],
             "damaged_bytes": self.damaged,
             "streams": list(self.streams),
             "taken": {stream: list(position) for stream, position in self.taken.items()},
-            "config": self.config,
-            "parent": self.parent,
-            "launch": self.launch,
             "versions": {"client": self.client},
             "updated": now,
-            "root": self.root,
-            "log_folder": self.log_folder,
             **self.extra,
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> RunRecord:
-        """Read what `to_plain` gave."""
+        """Read what `to_plain` gave, of an earlier release too: a field that it had not has its default."""
         return cls(
             run=plain["run_id"],
             client=plain["versions"]["client"],
@@ -208,5 +187,5 @@ class RunRecord:
                 **{name: plain.get(name, usual) for name, usual in _EXTRA.items()},
                 **{name: plain[name] for name in _OF_A_PART if name in plain},
             },
-            **{name: plain[name] for name in _AS_THEY_ARE},
+            **{name: plain[name] for name in _AS_THEY_ARE if name in plain},
         )
