@@ -174,7 +174,7 @@ class RunRecord:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> RunRecord:
-        """Read what `to_plain` gave, of an earlier release too: a field that it had not has its default."""
+        """Read what `to_plain` gave."""
         return cls(
             run=plain["run_id"],
             client=plain["versions"]["client"],
@@ -187,5 +187,6 @@ class RunRecord:
                 **{name: plain.get(name, usual) for name, usual in _EXTRA.items()},
                 **{name: plain[name] for name in _OF_A_PART if name in plain},
             },
+            # records of earlier releases lack later fields
             **{name: plain[name] for name in _AS_THEY_ARE if name in plain},
         )
