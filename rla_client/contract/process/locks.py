@@ -71,6 +71,15 @@ def lock_record(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
 
 
+def wait_for_record(descriptor: int, place: int) -> None:
+    """Take the record lock of one byte of an open file, however long another holds it, until that is closed.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+
+
 def lock_record_of_process(descriptor: int) -> None:
     """Take the record lock of a file for this process alone: no child of fork holds it.
 
