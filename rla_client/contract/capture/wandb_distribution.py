@@ -1,4 +1,4 @@
-"""What of an installed wandb is found by name, for the module that stands in its place.
+"""Names of an installed wandb, for the module that stands in its place.
 
 Accelerate, Lightning and others ask `importlib.metadata` for the installed package before they import it;
 prime-rl imports `wandb_gql`, which wandb brings along.

@@ -1,4 +1,4 @@
-"""`wandb_gql`: questions to wandb's server, a package that comes with wandb; they have no meaning here."""
+"""`wandb_gql`, which comes with wandb: questions to its server, without a meaning here."""
 
 from __future__ import annotations
 
