@@ -125,6 +125,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         prefix: stands before each tag.
         follow: is told step and tag of what is added.
         beside: takes the hyper-parameters and metrics of further `add_hparams`, with a step.
+        seen: gets each event but those of scalars.
     """
 
     clean_tag = staticmethod(_clean_tag)  # of scalars; tensorboardX's writes spaces and the like as `_`
@@ -142,6 +143,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         prefix: str = "",
         follow: Callable[[float, str], object] = lambda _, __: None,
         beside: Callable[[Mapping[str, Any], Mapping[str, Any], int | None], object] | None = None,
+        seen: Callable[[Event], object] = lambda _: None,
     ) -> None:
         self._shown = shown or dict
         self._beside = beside
@@ -150,7 +152,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._parameters = parameters
         self._tags: dict[str, tuple[str, bytes]] = {}
         self._step_field = (0, b"\x10\x00")  # a step, and the part of an event that says it
-        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix, follow)
+        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix, follow, seen)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
@@ -395,11 +397,12 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         get_step: Callable[[], float],
         prefix: str = "",
         follow: Callable[[float, str], object] = lambda _, __: None,
+        seen: Callable[[Event], object] = lambda _: None,
     ) -> None:
         # FileWriter's own __init__ would open a file and start a thread.
         self.emit = emit
         self.prefix = prefix
-        self.get_step, self.follow = get_step, follow
+        self.get_step, self.follow, self.seen = get_step, follow, seen
         self._logdir = logdir
         self._default_metadata: dict[str, Any] = {}
 
@@ -423,6 +426,7 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         event.step, event.wall_time = self.time_of(step, walltime)
         self.follow(event.step, event.summary.value[0].tag if event.summary.value else "")
         self.emit(event.SerializeToString(), event.wall_time, event.step)
+        self.seen(event)
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
         """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
