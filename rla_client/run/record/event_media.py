@@ -1,4 +1,4 @@
-"""Pictures and sounds in events of TensorBoard, kept as files of the results, too.
+"""Media files of TensorBoard's events.
 
 The page shows these, `rla show` lists them; TensorBoard reads the event.
 """
