@@ -22,6 +22,7 @@ from rla_client.stream.values import MAX_DEPTH, element_count, number_or_text, o
 StandIn: TypeAlias = Callable[[Any, int], Any]
 PlainParam: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 MAX_PARAM_ITEMS = 65536  # of an array among the hyper-parameters; a larger one is shown as its repr
+_DEVICE = ("torch", "device")  # as the command line had it: cuda:0
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -31,8 +32,8 @@ def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainPa
     Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
     text keys (`key_names`), lists, tuples, deques and sets lists (sets sorted), numpy and torch values
     numbers or lists, paths text, enums their number or text if they are one and else their name,
-    functions their name, other objects their repr without addresses, as runs are grouped by it. An object
-    that contains itself is shown as `<cycle>`.
+    functions their name, devices of torch theirs (`cuda:0`), other objects their repr without addresses, as
+    runs are grouped by it. An object that contains itself is shown as `<cycle>`.
 
     Args:
         value: a parameter, or a mapping of them.
@@ -115,7 +116,7 @@ def _param_leaf(value: object) -> PlainParam:
         return plain_of(value, ())
     if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
         return number_or_text(value)
-    return name_of(value, repr)
+    return name_of(value, str if (type(value).__module__, type(value).__name__) == _DEVICE else repr)
 
 
 def _sort_key(pair: tuple[object, PlainParam]) -> tuple[str, float, str]:
