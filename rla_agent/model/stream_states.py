@@ -20,12 +20,12 @@ A stream's rows go from the spool into the files of an item. Whether they can is
 
                      missed               removed
       TAKING_IN ---------------> ITEM_MISSED -------> ITEM_REMOVED
-       |  |  ^                      |                      ^
-       |  |  | root found           | root away            | given up (from every state)
-       |  |  |                      v                      |
-       |  |  +------------------ ROOT_AWAY ----------------+
-       |  +----- root away ---------^
-       +-------- refused --------> PARKED          fault: from every state to BROKEN
+        |  |  ^                      |                      ^
+        |  |  | root found           | root away            | given up (from every state)
+        |  |  |                      v                      |
+        |  |  +------------------ ROOT_AWAY ----------------+
+        |  +----- root away ---------^
+        +-------- refused --------> PARKED          fault: from every state to BROKEN
 
 In ROOT_AWAY, PARKED and BROKEN nothing is taken in, and the stream says why (`parked`). An access may
 miss the item there too, or in ITEM_REMOVED (a rewrite that was under way): that says nothing new.
@@ -48,11 +48,11 @@ first notes where the output continues in it). The others:
 
                 begun            too narrow            rewrite
       NEW -------------> READY -------------> WIDENING --------> REWRITING
-       ^                  |  ^                    ^  rewrite failed  |
-       |  started over    |  |  renamed           +------------------+
-       +------------------+  +-------- RENAMING <------- rewritten --+
-       |
-       | restored         suspected (a sync failed)
+        ^                  |  ^                    ^  rewrite failed  |
+        |  started over    |  |  renamed           +------------------+
+        +------------------+  +-------- RENAMING <------- rewritten --+
+        |
+        | restored         suspected (a sync failed)
       SUSPECT <---------- NEW, READY, WIDENING
 
 `dirty` is not a state: the file holds bytes that no sync has covered, whatever comes next.

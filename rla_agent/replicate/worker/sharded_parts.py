@@ -250,7 +250,7 @@ def _found(folder: int, path: bytes) -> os.stat_result | None:
     """Entries below an open folder; None where it certainly has none.
 
     Raises:
-       OSError: they cannot be read.
+        OSError: they cannot be read.
     """
     try:
         return os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -262,7 +262,7 @@ def _same_file(item: int, final: bytes, below: bytes, row: Sequence[int]) -> byt
     """Path of a row's file below the final folder; empty where it is not there.
 
     Raises:
-       OSError: it cannot be determined.
+        OSError: it cannot be determined.
     """
     new = _METADATA if below == _STAGED else below
     found = _found(item, final + b"/" + new)

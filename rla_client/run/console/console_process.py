@@ -47,7 +47,7 @@ class Worker(threading.Thread):
     """Thread that handles pieces of output, or calls functions, in order.
 
     Args:
-       take: called with each piece; it may block.
+        take: called with each piece; it may block.
     """
 
     def __init__(self, take: Callable[[Piece], None]) -> None:
