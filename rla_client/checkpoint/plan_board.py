@@ -1,8 +1,8 @@
 """Notice board of the ranks of a sharded save.
 
-Each rank describes its pieces once for each layout, and leaves a note of what it could write to each save.
+Each rank describes its pieces once for each layout, and leaves a note of its possible part in each save.
 Where all ranks share the folder of the saves, both are files there; else both are in the store of torch's
-process group. Nobody waits for a key of it: who asks gets what is there.
+process group, whose keys are read without waiting.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ TOGETHER: Final = 64  # values in one request, which the store's process answers
 
 
 class StoreGoneError(OSError):
-    """The store's process has ended: nobody tells anything there any more."""
+    """The store's process has ended, so that no further entries can come."""
 
 
 class PlanBoard(Protocol):
-    """A board; what is not there (yet) raises one of UNREADABLE; what never will be, StoreGoneError."""
+    """A board; a missing entry raises one of UNREADABLE, and one that can never come StoreGoneError."""
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
-        """Leave the description of a rank's pieces, where it is not there."""
+        """Put the description of a rank's pieces, unless it is there."""
 
     def description(self, rank: int, layout: str) -> bytes:
         """That of a rank."""
 
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Leave a rank's note to the save that has this folder of parts."""
+        """Put a rank's note to the save with this folder of parts."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """That of a rank."""
@@ -53,16 +53,16 @@ class PlanBoard(Protocol):
         """Those of the first of these ranks, of as many as are there."""
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
-        """Notes of some ranks to other saves, of each the newest one among them."""
+        """Notes of some ranks to other saves, the newest one of each."""
 
     def leave_out(self, note: PlanNote) -> None:
-        """A rank will not finish a save; `note`: as to the next call, so that nobody waits for it."""
+        """Withdraw a rank from a save; `note`: as to the next call, so that nobody waits for it."""
 
     def all_told(self, number: int) -> None:
-        """This rank has the notes of all to this call, so nobody needs those to earlier ones."""
+        """Note that this rank has all notes to this call, so that earlier ones are obsolete."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Wait until all ranks are where this one is: the board may go with this process."""
+        """Wait until all ranks have come this far, since the board may end with this process."""
 
 
 class FolderBoard:
@@ -80,7 +80,7 @@ class FolderBoard:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
         path = self._folder / PARTS_FOLDER / layout_file(plan.layout)
-        if plan.layout != self._layout or not os.path.lexists(path):  # the removal met the writing
+        if plan.layout != self._layout or not os.path.lexists(path):  # removed while it was written
             with held_folder(self._folder, PARTS_FOLDER) as above:
                 write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
             self._layout = plan.layout
@@ -91,7 +91,7 @@ class FolderBoard:
         return read_small(self._folder / PARTS_FOLDER / layout_file(layout), MAX_BYTES)
 
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Nothing to do: the saver leaves it in the folder of the save."""
+        """Does nothing: the saver puts it into the folder of the save."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """See `PlanBoard`."""
@@ -113,20 +113,20 @@ class FolderBoard:
                     yield self.note(parts, rank)
 
     def leave_out(self, note: PlanNote) -> None:
-        """Nothing to do: who cannot write here cannot say so here, and the others mostly cannot either."""
+        """Does nothing: a rank that cannot write here cannot put a note either."""
 
     def all_told(self, number: int) -> None:
-        """Nothing to do: the notes go with the folders of their saves."""
+        """Does nothing: the notes are removed with the folders of their saves."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Nothing to do: files stay."""
+        """Does nothing: files stay."""
 
 
 class StoreBoard:
     """Keys of a store of torch's.
 
     Args:
-        store: that of the process group; it is held, so that it outlives the group.
+        store: that of the process group; the reference lets it outlive the group.
         prefix: of the keys, of no other opening of a run.
     """
 
@@ -205,7 +205,7 @@ class StoreBoard:
                 time.sleep(LOOK_S)
 
     def _put(self, name: str, data: bytes, number: int) -> None:
-        """Leave chunks, then how many they are."""
+        """Put chunks, then their number."""
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         try:
             for chunk, content in enumerate(chunks):
@@ -218,7 +218,7 @@ class StoreBoard:
         self._own[name] = number, len(chunks)
 
     def _first_there(self, names: Sequence[str]) -> int:
-        """How many are there, up to the first one that is not; one at least is not."""
+        """Number of existing keys before the first missing one; at least one is missing."""
         there, missing = 0, len(names)
         while missing - there > 1:
             asked = (there + missing) // 2 if there else 1  # mostly the first one is waited for
@@ -255,7 +255,7 @@ class StoreBoard:
 
 @contextmanager
 def _answers() -> Iterator[None]:
-    """Goes around what asks the store."""
+    """Context around requests to the store."""
     try:
         yield
     except RuntimeError as error:
