@@ -1,4 +1,4 @@
-"""The parts of a run that other machines write beside the one that opened it.
+"""Parts of a run from other machines.
 
 A part is the item of the run's index below the data root of its machine, or the same folder where they share
 one. Its agent writes `run.part.<machine>.json` there: the fields of run.json, and `ranks`, the state of each

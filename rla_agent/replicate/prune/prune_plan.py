@@ -1,4 +1,4 @@
-"""Choice of the local files that go.
+"""Choice of the local files to prune.
 
 Pure. Only kinds that are read on request alone are pruned: `checkpoint`, and optionally `results` and
 `tmp_data`. Rows, parameters, code and archives always stay: the database's queries, plots and resume need

@@ -1,4 +1,4 @@
-"""Notes of files that are on the master alone.
+"""Notes of files that exist only on the master.
 
 For each file that `rla-agent prune` removed from this machine a note stays in the file's folder,
 `<folder>/.rla-pruned/<name>.json`, with its path on the master, its size, SHA-256 and time. It is written

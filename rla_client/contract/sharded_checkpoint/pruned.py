@@ -1,4 +1,4 @@
-"""Sharded checkpoints that are on the master alone.
+"""Sharded checkpoints that exist only on the master.
 
 Their files have notes, like other pruned files. `whole.json` is removed first and fetched last: so a
 checkpoint with missing files is never mistaken for a complete one.
