@@ -32,7 +32,7 @@ class PieceKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShardPiece:
     """A part of the state that one rank can write.
 
     Attributes:
@@ -68,7 +68,7 @@ class LocalPlan:
         paths: key in the flat state → keys in the nested one.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ShardPiece, ...]
     paths: Mapping[str, tuple[PathPart, ...]]
 
     @cached_property
@@ -101,15 +101,15 @@ class LocalPlan:
         return cls(pieces, paths)
 
 
-def _piece(row: Sequence[Any]) -> Piece:
+def _piece(row: Sequence[Any]) -> ShardPiece:
     key, kind, offsets, sizes, shape, dtype, length = row
-    return Piece(str(key), kind, tuple(offsets), tuple(sizes), tuple(shape), str(dtype), int(length))
+    return ShardPiece(str(key), kind, tuple(offsets), tuple(sizes), tuple(shape), str(dtype), int(length))
 
 
 class Placed(NamedTuple):
     """A piece in the file of the rank that writes it: first byte, and number of bytes."""
 
-    piece: Piece
+    piece: ShardPiece
     file: str
     offset: int
     length: int
@@ -149,13 +149,13 @@ class SharedPlan:
         return found
 
 
-def _assigned(plans: Sequence[LocalPlan]) -> list[list[Piece]]:
+def _assigned(plans: Sequence[LocalPlan]) -> list[list[ShardPiece]]:
     holders: dict[PieceKey, list[int]] = {}
     for rank, plan in enumerate(plans):
         for piece in plan.pieces:
             holders.setdefault(piece.identity, []).append(rank)
     load = [0] * len(plans)
-    taken: list[list[Piece]] = [[] for _ in plans]
+    taken: list[list[ShardPiece]] = [[] for _ in plans]
     own = [{piece.identity: piece for piece in plan.pieces} for plan in plans]
     for identity, ranks in sorted(holders.items(), key=lambda one: len(one[1]) > 1):  # no choice: first
         piece = own[ranks[0]][identity]
@@ -167,7 +167,7 @@ def _assigned(plans: Sequence[LocalPlan]) -> list[list[Piece]]:
     return taken
 
 
-def _problem(pieces: Sequence[Sequence[Piece]]) -> str:
+def _problem(pieces: Sequence[Sequence[ShardPiece]]) -> str:
     """Why the pieces do not form a complete state."""
     kinds: dict[str, tuple[bool, tuple[int, ...], str]] = {}
     volumes: dict[str, int] = {}

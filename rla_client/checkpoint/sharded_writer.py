@@ -24,8 +24,8 @@ from rla_client.checkpoint.dcp_metadata import make_metadata
 from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
 from rla_client.checkpoint.shard_capture import CopyBuffer
 from rla_client.checkpoint.shard_file import write_kept, write_shard
-from rla_client.checkpoint.shard_plan import LocalPlan, Piece, PieceKey, Placed, SharedPlan
-from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, Place, ShardedSave
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, PieceKey, Placed, SharedPlan
+from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, CheckpointPlace, ShardedSave
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
@@ -101,7 +101,7 @@ class ShardedWriter:
 
     def __init__(
         self,
-        place: Place | None,
+        place: CheckpointPlace | None,
         rank: int,
         world: int,
         board: PlanBoard | None,
@@ -362,7 +362,7 @@ class ShardedWriter:
         save.ends(problem)
 
 
-def _bytes_of(job: Job, piece: Piece) -> memoryview | bytes:
+def _bytes_of(job: Job, piece: ShardPiece) -> memoryview | bytes:
     found = job.objects.get(piece.identity) if piece.kind == "bytes" else job.buffer.bytes_of(piece.identity)
     if found is None:
         raise _GivenUpError(

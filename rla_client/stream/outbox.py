@@ -56,7 +56,7 @@ SHARES: dict[int, int] = {
 WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those for other records; the rest is for rows
 
 
-class Settings(Protocol):
+class OutboxSettings(Protocol):
     """Settings of an outbox from the `AGENT` section."""
 
     @property
@@ -97,7 +97,7 @@ class Outbox:
         self,
         places: Places,
         opening: Opening | None,
-        settings: Settings,
+        settings: OutboxSettings,
         *,
         as_worker: Callable[[], Opening | None] | None = None,
         config_path: Path | None = None,

@@ -1,7 +1,7 @@
 """Current run of each thread.
 
 A `Scope` has one run at a time, with everything of that run that functions without a run argument use: its
-clock, its logger, the target of its pictures (each a `Part`). A thread's scope is
+clock, its logger, the target of its pictures (each a `PerScope`). A thread's scope is
 
 1. that of the block of `inside` which it is in;
 2. its own: where it opened a run that is still open, the last one of several;
@@ -42,7 +42,7 @@ class Scope:
     """
 
     def __init__(self) -> None:
-        self.parts: dict[Part[Any], Any] = {}
+        self.parts: dict[PerScope[Any], Any] = {}
         self.used = False
         self.opened = self.ended = 0
         self.thread = 0
@@ -87,7 +87,7 @@ class Scope:
         return not self.is_free() and self.thread != threading.main_thread().ident
 
 
-class Part(Generic[T]):
+class PerScope(Generic[T]):
     """An object of which each scope has one, made at first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:

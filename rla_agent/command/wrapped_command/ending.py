@@ -27,7 +27,7 @@ class StopSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CommandLaunch:
     """A command that was run: its RLA_LAUNCH, process and exit, and the signal that told it to stop."""
 
     name: str

@@ -34,7 +34,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StatWithParts:
     """Result of a probe; None: no such file. `parts`: the bytes of each span, fewer where the file ends."""
 
     state: RemoteStat | None

@@ -31,7 +31,7 @@ OTHER_NAME: Final = "not named NAME_STEP.pt"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PruneRules:
     """Rules of pruning. At least one of the three limits must be set; any of them selects files.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PruneCandidate:
     """A file whose copy on the master is the same. `path`, `item`: below the data root.
 
     `others`: of the `whole.json` of a sharded checkpoint: the files that are pruned after it.
@@ -67,7 +67,7 @@ class Candidate:
     kind: str
     item: bytes
     record: SentRecord
-    others: tuple[Candidate, ...] = ()
+    others: tuple[PruneCandidate, ...] = ()
 
     @property
     def local(self) -> Local:
@@ -106,7 +106,7 @@ def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
     return stay
 
 
-def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
+def first_to_go(candidates: Iterable[PruneCandidate], rules: PruneRules) -> list[PruneCandidate]:
     """The first `MAX_AT_ONCE` of them in pruning order, without storing all of a million."""
     order = {kind: place for place, kind in enumerate(rules.kinds)}
     return heapq.nsmallest(
@@ -115,8 +115,8 @@ def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate
 
 
 def choose(
-    candidates: Iterable[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
-) -> list[Candidate]:
+    candidates: Iterable[PruneCandidate], rules: PruneRules, *, now: float, used_bytes: int, free_bytes: int
+) -> list[PruneCandidate]:
     """The files to prune, in order.
 
     `used_bytes`: bytes of all files of these kinds here, prunable or not; `now`: Unix seconds.
@@ -137,7 +137,7 @@ def choose(
 class PrunePlan:
     """The chosen files, the present bytes of these kinds here, and reason → number of files that stay."""
 
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[PruneCandidate, ...]
     used_bytes: int
     free_bytes: int
     kept: Mapping[str, int]

@@ -11,13 +11,13 @@ from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile
 from rla_agent.replicate.worker.pieces import pieces
 from rla_agent.replicate.worker.send_job import NotYetError, SendJob
-from rla_agent.replicate.worker.source_file import READ_BYTES, Source
+from rla_agent.replicate.worker.source_file import READ_BYTES, SourceFile
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest is sent in the next one
 LENIENT_TRIES: Final = 2  # a file that only grew meanwhile may be sent as it was
 
 
-def planned_size(job: SendJob, source: Source) -> int:
+def planned_size(job: SendJob, source: SourceFile) -> int:
     """Number of bytes to send of the planned version, which may have grown since.
 
     Another version would differ from the ledger or, in a temp file that has a part already, be a mixture.
@@ -35,7 +35,7 @@ def planned_size(job: SendJob, source: Source) -> int:
     return _whole_records(source, size, ends_of(job.due.key.name)) if action.cut else size
 
 
-def append_parts(job: SendJob, action: Append, source: Source, limit: int) -> list[bytes]:
+def append_parts(job: SendJob, action: Append, source: SourceFile, limit: int) -> list[bytes]:
     """Complete records, in pieces of at most `limit` bytes.
 
     Raises:
@@ -53,7 +53,7 @@ def append_parts(job: SendJob, action: Append, source: Source, limit: int) -> li
     return parts
 
 
-def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
+def _whole_records(source: SourceFile, size: int, ends_in: Ends) -> int:
     """Number of a file's first `size` bytes that are complete records."""
     done = 0
     rest = b""
@@ -70,7 +70,7 @@ def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
     return done
 
 
-def same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
+def same_content(job: SendJob, source: SourceFile, size: int) -> SentRecord | None:
     """The row for a file that is to be compared, where its first `size` bytes are those on the master."""
     record = job.due.record
     assert isinstance(job.action, ReplaceFile)
@@ -82,25 +82,25 @@ def same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
     return made if same else None  # for files of another machine only SHA-256 is known
 
 
-def begins_as_sent(source: Source, record: SentRecord, *, owned: bool) -> bool:
+def begins_as_sent(source: SourceFile, record: SentRecord, *, owned: bool) -> bool:
     """Whether a file begins with the sent bytes; of an owned one only the edges are read."""
     if source.edges(record.acked) != (record.head_crc, record.tail_crc):
         return False
     return owned or source.crc_of(record.acked) == record.crc
 
 
-def unchanged(job: SendJob, source: Source) -> bool:
+def unchanged(job: SendJob, source: SourceFile) -> bool:
     """Whether the path still leads to the opened version; checked just before the rename."""
     assert isinstance(job.action, ReplaceFile)
     grows = job.action.grows or job.due.tries >= LENIENT_TRIES
     return source.unchanged(may_grow=grows)
 
 
-def mtime_s(job: SendJob, source: Source) -> int:
+def mtime_s(job: SendJob, source: SourceFile) -> int:
     """Time of the version that is sent, in whole seconds."""
     return (job.local or source.local).mtime_ns // 10**9
 
 
-def mode_of(source: Source) -> int:
+def mode_of(source: SourceFile) -> int:
     """Permission bits that the master is to give the file."""
     return 0o600 if source.local.mode is None else source.local.mode

@@ -1,7 +1,7 @@
 """Local file that is being sent.
 
 It is opened by `safe_paths.walk_root`, so that a folder that is swapped for a link after the scan cannot lead
-outside of the data root. A `Source` hashes the bytes that are read in order.
+outside of the data root. A `SourceFile` hashes the bytes that are read in order.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Fingerprint:
     size: int
 
 
-class Source:
+class SourceFile:
     """An open file with running checksums of the bytes that were read in order."""
 
     def __init__(self, root: int, path: bytes) -> None:
@@ -122,7 +122,7 @@ class Source:
     def unchanged(self, *, may_grow: bool) -> bool:
         """Whether the path still leads to this file, unchanged since it was opened."""
         try:
-            with closing(Source(self._root, self._path)) as again:
+            with closing(SourceFile(self._root, self._path)) as again:
                 now = again.local
         except OSError:
             return False
@@ -160,5 +160,5 @@ def fingerprint_of(read: Callable[[int, int], bytes], size: int) -> Fingerprint:
 
 def fingerprint(root: int, path: bytes, size: int) -> Fingerprint:
     """Hash the first `size` bytes of a file; `size` of the result is less where the file is shorter."""
-    with closing(Source(root, path)) as source:
+    with closing(SourceFile(root, path)) as source:
         return source.fingerprint(size)
