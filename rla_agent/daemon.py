@@ -41,7 +41,7 @@ from rla_agent.pipeline.quarantine import Quarantine
 from rla_agent.pipeline.run_registry import RunRegistry
 from rla_agent.pipeline.spool_watch import SpoolWatch
 from rla_agent.pipeline.stream_cleanup import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
-from rla_agent.pipeline.volume import Hint, Volume, stop_volumes
+from rla_agent.pipeline.volume import StreamHint, Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.service import agent_lock, process_setup
 from rla_agent.service.notifier import Notifier
@@ -221,7 +221,7 @@ class Daemon:
         volume = self._route.get(name) or self._adopt(name)
         if kind == MessageKind.HINT:
             if volume is not None:
-                volume.put(Hint(name, Position(number, offset)))
+                volume.put(StreamHint(name, Position(number, offset)))
         elif kind == MessageKind.FLUSH:
             answer = partial(self._answer, peer, name)
             if volume is None:

@@ -49,7 +49,7 @@ __all__ = [
 ]
 # fmt: on
 
-_plain_run: run_scope.Part[Run | None] = run_scope.Part(
+_plain_run: run_scope.PerScope[Run | None] = run_scope.PerScope(
     lambda: None
 )  # opened by `configure`, closed by `reset`
 

@@ -30,7 +30,7 @@ from rla_client.run.checkpoint_note import note_checkpoint
 from rla_client.run.close import end_given_up, end_run, give_way
 from rla_client.run.configure import ResumeMode, RunSetup, first_named
 from rla_client.run.failure import EndStatus
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.open_run import open_by_address, open_run
 from rla_client.run.open_stream import tell_folders
 from rla_client.run.parameters.run_parameters import add_hyper_param
@@ -527,7 +527,7 @@ class ExpManager(RunAttributes):
         else:
             opens(self._data)
 
-    def _reopen(self, item: Item) -> Run:
+    def _reopen(self, item: ItemFolders) -> Run:
         return reopen(self._data, item)
 
     def flush(self, timeout: float | None = 10.0) -> bool:
@@ -627,7 +627,7 @@ class ExpManager(RunAttributes):
             return
         if item is None:
             raise NotConfiguredError("no run is loaded or open")
-        data.item = Item(os.path.abspath(root), item.table, item.index, item.opened)
+        data.item = ItemFolders(os.path.abspath(root), item.table, item.index, item.opened)
         self._setup.data_root = os.fspath(root)
 
     @staticmethod
@@ -833,7 +833,7 @@ class _Current(ExpManager):
             give_way(former)
 
 
-current_data: run_scope.Part[RunData] = run_scope.Part(lambda: RunData(RunSetup()))  # of `exp_manager`
+current_data: run_scope.PerScope[RunData] = run_scope.PerScope(lambda: RunData(RunSetup()))  # of `exp_manager`
 
 
 def open_beside(

@@ -21,7 +21,7 @@ from typing import Any
 from rla_agent.alerts.metric_watch import MetricWatch
 from rla_agent.alerts.rule_files import LOOK_AGAIN_S, RuleSet
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.agent_db import Changes, FiringRow
+from rla_agent.store.agent_db import CommitChanges, FiringRow
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening
@@ -79,7 +79,7 @@ class Alerting:
         self._renew(stream)
         self._start_dispatcher_if_due()
 
-    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
+    def add_changes(self, streams: Iterable[Stream], changes: CommitChanges) -> list[Stream]:
         """Put firings into a commit, and take up rules that changed.
 
         Returns:

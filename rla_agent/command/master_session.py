@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from rla_agent.replicate import registry, target_config
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_client.config.schema import load_config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
@@ -30,7 +30,7 @@ def session_failures() -> Iterator[None]:
 
 
 @contextmanager
-def master_session(config: Path) -> Iterator[tuple[str, Session]]:
+def master_session(config: Path) -> Iterator[tuple[str, TargetSession]]:
     """The name of the master that a configuration names, and a session with it."""
     target = target_config.target(load_config(config), registry.folder(find_places().state))
     with closing(target.open()) as session:

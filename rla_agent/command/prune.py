@@ -21,7 +21,7 @@ from rla_agent.command.group import app
 from rla_agent.command.master_session import EXIT_STAYED, session_failures
 from rla_agent.replicate import registry, replicated_scope, target_config
 from rla_agent.replicate.prune.automatic_pruning import rules_of
-from rla_agent.replicate.prune.prune_plan import MAX_AT_ONCE, PrunePlan, Rules
+from rla_agent.replicate.prune.prune_plan import MAX_AT_ONCE, PrunePlan, PruneRules
 from rla_agent.replicate.prune.pruner import Done, Pruner
 from rla_agent.replicate.status_text import shown_target, size_text
 from rla_client.config.schema import load_config
@@ -44,7 +44,7 @@ class _PrunedDatabase:
 
     root: str
     target: target_config.Target
-    rules: Rules
+    rules: PruneRules
 
 
 @app.command(
@@ -94,7 +94,7 @@ def prune(  # noqa: PLR0913 - options
         raise typer.Exit(EXIT_STAYED)
 
 
-def _rules(older_than: str, max_bytes: str, free: str, kinds: tuple[str, ...], keep: int) -> Rules | None:
+def _rules(older_than: str, max_bytes: str, free: str, kinds: tuple[str, ...], keep: int) -> PruneRules | None:
     for kind in kinds:
         if kind not in PRUNABLE:
             raise ArgumentError(f"{kind} is never pruned; kinds that are: {', '.join(PRUNABLE)}")
@@ -105,7 +105,7 @@ def _rules(older_than: str, max_bytes: str, free: str, kinds: tuple[str, ...], k
             raise ArgumentError(
                 f"{option} {text} is not above 0; to prune everything that may be pruned: --older-than 1s"
             )
-    rules = Rules(kinds, *limits, keep)
+    rules = PruneRules(kinds, *limits, keep)
     return None if rules.empty else rules
 
 
@@ -133,7 +133,7 @@ def bytes_of(text: str, option: str) -> int:
     return int(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
 
 
-def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iterator[_PrunedDatabase]:
+def _databases(state: Path, data_root: Path | None, asked: PruneRules | None) -> Iterator[_PrunedDatabase]:
     wanted = None if data_root is None else os.path.realpath(data_root)
     for entry in registry.entries(state):
         if wanted is not None and os.path.realpath(entry.data_root) != wanted:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rla_agent.store.agent_db import AgentDatabase, Changes, JobRow
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges, JobRow
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.safe_paths import held_folder, is_there
@@ -176,7 +176,7 @@ class JobQueue:
         if rows:
             self._pending[stream] = [_Pending(row, counted=False) for row in rows]
 
-    def add_changes(self, new: Iterable[JobRow], changes: Changes) -> None:
+    def add_changes(self, new: Iterable[JobRow], changes: CommitChanges) -> None:
         """Put new and done jobs into a commit."""
         self._storing = list(new)
         changes.jobs.extend(self._storing)

@@ -33,7 +33,7 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import temp_name
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.filesystem.atomic_write import NEW_FLAGS
 from rla_client.contract.filesystem.safe_paths import ItemGoneError, held_folder, open_folder
 from rla_client.contract.process.descriptors import closing_fd
@@ -139,7 +139,7 @@ class Widener:
         # 3. one transaction: the temp file is the content, and is to get the name
         row = output.rewritten_row(rewritten.columns, rewritten.size, rewritten.temp)
         try:
-            self._database.commit(Changes(outputs=[(stream.name, row)]))
+            self._database.commit(CommitChanges(outputs=[(stream.name, row)]))
         except sqlite3.OperationalError as error:
             with suppress(OSError), held_folder(output.root, output.folder) as folder:
                 (folder / rewritten.temp).unlink()

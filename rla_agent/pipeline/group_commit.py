@@ -29,7 +29,7 @@ from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.segment_base import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import temp_name
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
 
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
@@ -44,7 +44,7 @@ class Committer:
         self._files = files
         self._executor = executor  # for nothing else: a commit must not queue behind long work
 
-    def commit_streams(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
+    def commit_streams(self, dirty: list[Stream], changes: CommitChanges, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
 
         Args:

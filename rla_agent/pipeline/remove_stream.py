@@ -10,7 +10,7 @@ from pathlib import Path
 from rla_agent.model.stream_states import StreamEvent
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_folder
 
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
@@ -40,9 +40,9 @@ def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None
         sqlite3.OperationalError: agent.db cannot be written.
     """
     sweep_leftovers(stream, database)
-    database.commit(Changes(done=[(stream.name, wall)]))
+    database.commit(CommitChanges(done=[(stream.name, wall)]))
     remove_stream(stream.folder)
-    database.commit(Changes(forgotten=[stream.name]))
+    database.commit(CommitChanges(forgotten=[stream.name]))
 
 
 def discard_stream(stream: Stream) -> None:

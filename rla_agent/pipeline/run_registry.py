@@ -18,7 +18,7 @@ from rla_agent.pipeline.fencing import CONTINUED_ELSEWHERE
 from rla_agent.pipeline.run_file import EPOCH, write_run_file
 from rla_agent.pipeline.run_liveness import follow
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.spool.losses import Loss
 from rla_client.contract.spool.opening import Opening
 
@@ -31,7 +31,7 @@ class RunObserver(Protocol):
     def run_opened(self, stream: Stream) -> None:
         """A stream is taken in: its rules hold from here on."""
 
-    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
+    def add_changes(self, streams: Iterable[Stream], changes: CommitChanges) -> list[Stream]:
         """Put firings into a commit; returns the streams to clear once it has succeeded."""
 
 
@@ -95,7 +95,7 @@ class RunRegistry:
         dirty: Iterable[Stream],
         now: float,
         stall_s: float,
-        changes: Changes,
+        changes: CommitChanges,
     ) -> None:
         """Bring the records up to what the streams took in; `dirty` ones among them are to be committed.
 

@@ -53,7 +53,7 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.stream_cleanup import sweep_after, sweep_fork_copies
 from rla_agent.pipeline.stream_order import waits_behind
 from rla_agent.pipeline.writer_ends import WriterEnds
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
@@ -77,7 +77,7 @@ _log = logging.getLogger("rla_agent.pipeline.volume")
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class StreamHint:
     """A client's message: its stream goes up to `end`."""
 
     stream: str
@@ -148,7 +148,7 @@ class Volume(threading.Thread):
         self._adjust = adjust
         self._kinds = kinds
         self.through = threading.Event()  # nothing more is taken in; jobs may still run
-        self._queue: queue.SimpleQueue[Hint | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
+        self._queue: queue.SimpleQueue[StreamHint | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
             queue.SimpleQueue()
         )
         self.files = OpenFiles(settings.open_files_max)
@@ -175,9 +175,9 @@ class Volume(threading.Thread):
         """Records of the runs whose streams are here, by run id."""
         return self._registry.records
 
-    def put(self, item: Hint | Flush | Adopt | Stop) -> None:
+    def put(self, item: StreamHint | Flush | Adopt | Stop) -> None:
         """Queue something. Never blocks."""
-        if not isinstance(item, Hint) or self._queue.qsize() <= QUEUE_MAX_ITEMS:
+        if not isinstance(item, StreamHint) or self._queue.qsize() <= QUEUE_MAX_ITEMS:
             self._queue.put(item)
 
     def run(self) -> None:
@@ -257,7 +257,7 @@ class Volume(threading.Thread):
                 break
             wait = 0.0
             taken += 1
-            if isinstance(item, Hint):
+            if isinstance(item, StreamHint):
                 self._follow_hint(item)
             elif isinstance(item, Flush):
                 self._flushes.add(item)
@@ -275,7 +275,7 @@ class Volume(threading.Thread):
                 self._targets = {stream.name: stream.end() for stream in self.streams.values()}
         return bool(taken) and not self._queue.empty()
 
-    def _follow_hint(self, hint: Hint) -> None:
+    def _follow_hint(self, hint: StreamHint) -> None:
         stream = self.streams.get(hint.stream)
         if stream is None:
             return
@@ -481,7 +481,7 @@ class Volume(threading.Thread):
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
         # 2. what the transaction stores beside their positions: records of runs, firings, jobs
-        changes = Changes()
+        changes = CommitChanges()
         of_interest = self.streams.values() if everything else dirty
         for name, losses in self._jobs.take_losses().items():
             self._registry.lose(self.streams[name].opening.run, losses)

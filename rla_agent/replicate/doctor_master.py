@@ -16,7 +16,7 @@ from rla_agent.model.problem import Finding
 from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.backend.sftp import SftpSession
 from rla_agent.replicate.backend.sftp_batch import HARDLINK
 from rla_agent.replicate.backend.sftp_calls import POSIX_RENAME, STATVFS
@@ -71,7 +71,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
         if protocol == "sftp":
             login = resolve_login(remote, private, config.path)
             findings += _closed_down(login)
-            session: Session = open_sftp(login, remote.remote_data_root)
+            session: TargetSession = open_sftp(login, remote.remote_data_root)
         else:
             session = target_config.target(config, private).open()
         with closing(session):
@@ -89,7 +89,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
     return findings
 
 
-def _at_work(session: Session) -> list[Finding]:
+def _at_work(session: TargetSession) -> list[Finding]:
     findings = []
     for what in try_out(session)[1:]:
         fix = "let the server set permissions: its file system must keep them, setstat must not be denied"

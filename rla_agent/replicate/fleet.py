@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.session import Session, SmallFile, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty, read_json
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.text.terminal_text import printable
 
@@ -76,7 +76,7 @@ def machine_status(host: str, machine: str, runs: Iterable[dict[str, Any]], back
     return json.dumps(status).encode()
 
 
-def leave_status(session: Session, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
+def leave_status(session: TargetSession, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
     """Put this machine's file on the master, with permission bits: it names runs."""
     name = f"{_fleet_name(host)}-{machine}".encode()
     path = FLEET_FOLDER + b"/" + name + b".json"
@@ -86,7 +86,7 @@ def leave_status(session: Session, host: str, machine: str, content: bytes, mode
     session.put_own(SmallFile(path, temp, content, now, None, lambda: True, mode=mode, durable=False))
 
 
-def remove_old_status(session: Session, host: str) -> None:
+def remove_old_status(session: TargetSession, host: str) -> None:
     """Take away what state folders of this host that went (a batch job's, a container's) have left.
 
     One that is still at work makes its file anew.
@@ -102,7 +102,7 @@ def _fleet_name(host: str) -> str:
     return _HOST.sub("_", host)[:100] or "unnamed"
 
 
-def machines(session: Session) -> list[dict[str, Any]]:
+def machines(session: TargetSession) -> list[dict[str, Any]]:
     """The status files on the master; what is not a status is left out. `age_s` is by their times."""
     found = []
     for name, state in sorted(listing_or_empty(session, FLEET_FOLDER)):

@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES: Final = 60 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class FileHint:
     """One message, checked. Paths are bytes, absolute."""
 
     outputs: tuple[tuple[bytes, Owned], ...] = ()
@@ -34,7 +34,7 @@ class Hint:
     now: tuple[bytes, ...] = ()
 
 
-def parse_hint(message: bytes) -> Hint:
+def parse_hint(message: bytes) -> FileHint:
     """Read a message; what is not understood is left out, for it is only a hint."""
     try:
         found = json.loads(message)
@@ -45,8 +45,8 @@ def parse_hint(message: bytes) -> Hint:
         files = tuple(os.fsencode(path) for path in found.get("files", ()))
         now = tuple(os.fsencode(path) for path in found.get("now", ()))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        return Hint()
-    return Hint(outputs, files, now)
+        return FileHint()
+    return FileHint(outputs, files, now)
 
 
 class Announcer:
@@ -104,9 +104,9 @@ class Listener:
         """For select."""
         return self._socket.fileno()
 
-    def receive(self) -> list[Hint]:
+    def receive(self) -> list[FileHint]:
         """All hints that are there."""
-        found: list[Hint] = []
+        found: list[FileHint] = []
         with suppress(BlockingIOError):
             while len(found) < 1000:  # noqa: PLR2004 - then other work has its turn
                 found.append(parse_hint(self._socket.recv(MAX_MESSAGE_BYTES)))

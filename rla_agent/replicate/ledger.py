@@ -29,10 +29,10 @@ from rla_agent.replicate.ledger_rows import (
     GONE,
     PRUNED,
     RECORD_COLUMNS,
-    Attempt,
+    SendAttempt,
     Drop,
     Due,
-    ItemFile,
+    LedgerFile,
     Key,
     Temp,
     Unconfirmed,
@@ -288,7 +288,7 @@ class Ledger:
         ).fetchone()
         return None if row is None else Twin(row[0] + b"/" + row[1], RemoteStat(row[2], row[3]), sha256)
 
-    def attempt(self, due: Due, new: tuple[Attempt, ...]) -> None:
+    def attempt(self, due: Due, new: tuple[SendAttempt, ...]) -> None:
         """Note, before the first byte goes, what a try may leave on the master."""
         attempts = (*(old for old in due.attempts if old not in new), *new)[-MAX_ATTEMPTS:]
         text = json.dumps([(old.size, old.mtime_s) for old in attempts])
@@ -427,7 +427,7 @@ class Ledger:
         statement, values = burial(db, subject)
         self._write(statement, *values)
 
-    def item_files(self, db: int, item: str) -> list[ItemFile]:
+    def item_files(self, db: int, item: str) -> list[LedgerFile]:
         """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned.
 
         Of checkpoints in the making none.
@@ -439,7 +439,7 @@ class Ledger:
             f"({', '.join('?' * len(items))}) AND instr(d.path, ?) = 0",
             (db, *items, _MAKING),
         )
-        return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
+        return [LedgerFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
 
     def send_anew(self, key: Key) -> bool:
         """Whatever the master has of a file is not right. False: it is to go there no more."""

@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SendAttempt:
     """What an earlier try, whose outcome is unknown, may have left under the final name.
 
     `mtime_s` None: an append; any size from the record's up to this one may be there.
@@ -53,12 +53,12 @@ class Due:
     tries: int
     kept: int
     seen: float
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[SendAttempt, ...]
     record: SentRecord | None
 
 
 @dataclass(frozen=True, slots=True)
-class ItemFile:
+class LedgerFile:
     """A file of an item. `waiting`: not all of it is on the master."""
 
     key: Key
@@ -116,6 +116,6 @@ def record_of(row: tuple[Any, ...]) -> SentRecord | None:
 def due_of(row: tuple[Any, ...]) -> Due:
     """A row of the `due` query."""
     folder, name, path, kind, item, made, pending, tries, kept, seen, text = row[:11]
-    attempts = tuple(Attempt(*pair) for pair in json.loads(text)) if text else ()
+    attempts = tuple(SendAttempt(*pair) for pair in json.loads(text)) if text else ()
     key, record = Key(folder, name), record_of(row[11:])
     return Due(key, path + b"/" + name, kind, item, bool(made), pending, tries, kept, seen, attempts, record)

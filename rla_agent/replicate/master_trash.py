@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from rla_agent.replicate.backend.errors import MissingError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty, read_json
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS
 from rla_agent.replicate.tombstones import (
     SHARED_MODE,
@@ -47,7 +47,7 @@ Move = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class TrashEntry:
+class MasterTrashEntry:
     """One removal. `moves`: (old path, path in the trash)."""
 
     name: str
@@ -68,8 +68,8 @@ def check_item(item: str) -> str:
 
 
 def move_to_trash(
-    session: Session, items: Sequence[str], kinds: Sequence[str], about: dict[str, Any], now: float
-) -> TrashEntry:
+    session: TargetSession, items: Sequence[str], kinds: Sequence[str], about: dict[str, Any], now: float
+) -> MasterTrashEntry:
     """Move runs (`table/YYYY/MM/DD/name`) to the master's trash and leave tombstones.
 
     `about`: for the tombstones, plain data; `now`: Unix seconds.
@@ -89,7 +89,7 @@ def move_to_trash(
     leave_tombstones(session, subjects, {**about, "trash": name})
     moves = _moves(session, subjects, base)
     if not moves:
-        return TrashEntry(name, now, ())
+        return MasterTrashEntry(name, now, ())
     session.make_folders([base])
     _write_entry(session, base, now, "moving", moves)
     _carry_out(session, moves)
@@ -97,16 +97,16 @@ def move_to_trash(
     _carry_out(session, late)
     moves += late
     _write_entry(session, base, now, "done", moves)
-    return TrashEntry(name, now, tuple(moves))
+    return MasterTrashEntry(name, now, tuple(moves))
 
 
-def _refuse_live(session: Session, item: str, now: float) -> None:
+def _refuse_live(session: TargetSession, item: str, now: float) -> None:
     run = read_json(session, os.fsencode(f"{LOG}/{item}/run.json"), MAX_RUN_JSON_BYTES)
     if heard_s_ago(run, now) is not None:
         raise LiveRunError(f"{item} is being written on {run.get('host')}; stop it first")
 
 
-def _moves(session: Session, subjects: Iterable[bytes], base: bytes) -> list[Move]:
+def _moves(session: TargetSession, subjects: Iterable[bytes], base: bytes) -> list[Move]:
     """What is there of these items, and where it goes."""
     found = []
     for subject in subjects:
@@ -118,7 +118,7 @@ def _moves(session: Session, subjects: Iterable[bytes], base: bytes) -> list[Mov
     return found
 
 
-def _carry_out(session: Session, moves: Sequence[Move]) -> None:
+def _carry_out(session: TargetSession, moves: Sequence[Move]) -> None:
     session.make_folders(list(dict.fromkeys(new.rpartition(b"/")[0] for _, new in moves)))
     for old, new in moves:
         with suppress(MissingError):  # an earlier try
@@ -126,7 +126,7 @@ def _carry_out(session: Session, moves: Sequence[Move]) -> None:
     session.forget_folders()
 
 
-def _write_entry(session: Session, base: bytes, created: float, state: str, moves: Sequence[Move]) -> None:
+def _write_entry(session: TargetSession, base: bytes, created: float, state: str, moves: Sequence[Move]) -> None:
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
@@ -137,7 +137,7 @@ def _write_entry(session: Session, base: bytes, created: float, state: str, move
         raise result
 
 
-def entries(session: Session) -> list[TrashEntry]:
+def entries(session: TargetSession) -> list[MasterTrashEntry]:
     """What lies in the master's trash, oldest first; what is not an entry is left out."""
     names = sorted(name for name, state in listing_or_empty(session, TRASH) if state.kind == "folder")
     found = []
@@ -145,13 +145,13 @@ def entries(session: Session) -> list[TrashEntry]:
         plain = read_json(session, TRASH + b"/" + name + b"/entry.json", MAX_ENTRY_BYTES)
         try:
             moves = tuple((os.fsencode(old), os.fsencode(new)) for old, new in plain["moves"])
-            found.append(TrashEntry(os.fsdecode(name), float(plain["created"]), moves))
+            found.append(MasterTrashEntry(os.fsdecode(name), float(plain["created"]), moves))
         except (ValueError, KeyError, TypeError):
             continue
     return found
 
 
-def restore(session: Session, name: str) -> TrashEntry:
+def restore(session: TargetSession, name: str) -> MasterTrashEntry:
     """Move an entry back to where it was, and take its tombstones away.
 
     Raises:
@@ -179,7 +179,7 @@ def restore(session: Session, name: str) -> TrashEntry:
     return entry
 
 
-def empty(session: Session, older_than_s: float, now: float) -> int:
+def empty(session: TargetSession, older_than_s: float, now: float) -> int:
     """Delete entries for good; tombstones stay. Returns how many."""
     count = 0
     for entry in entries(session):
@@ -189,7 +189,7 @@ def empty(session: Session, older_than_s: float, now: float) -> int:
     return count
 
 
-def _delete(session: Session, path: bytes, depth: int) -> None:
+def _delete(session: TargetSession, path: bytes, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise TargetError("delete", path, f"it has nested more than {MAX_DEPTH} folders deep")
     try:

@@ -8,17 +8,17 @@ from rla_agent.replicate.registry import RegisteredDatabase
 from rla_client.config.schema import Config
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.worker.scan import Scope
+    from rla_agent.replicate.worker.scan import ScanScope
 
 
-def scope(entry: RegisteredDatabase, config: Config, host: str) -> Scope:
+def scope(entry: RegisteredDatabase, config: Config, host: str) -> ScanScope:
     """What of a database goes; `host` is this machine's name in run.json."""
     import pathspec  # noqa: PLC0415 - only where patterns are used
 
-    from rla_agent.replicate.worker.scan import Scope  # noqa: PLC0415
+    from rla_agent.replicate.worker.scan import ScanScope  # noqa: PLC0415
 
     patterns = config.agent.replicate_ignore
-    return Scope(
+    return ScanScope(
         host="" if entry.added_by == "user" else host,
         kinds=config.agent.replicate,
         ignore=pathspec.PathSpec.from_lines("gitwildmatch", patterns) if patterns else None,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.errors import BlockedError
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_client.config.schema import BUCKETS, LOCAL, Config
 from rla_client.contract.process.account import user_name
 
@@ -37,7 +37,7 @@ class Target:
     """
 
     name: str
-    open: Callable[[], Session]
+    open: Callable[[], TargetSession]
     connections: int
     rate: int
     retention: str
@@ -57,7 +57,7 @@ class Backend:
         durable_at_once: what it acknowledges is durable.
     """
 
-    open: Callable[[Config, Path], Session]
+    open: Callable[[Config, Path], TargetSession]
     one_session_only: bool = False
     warning: str = ""
     appends_cost: bool = False
@@ -98,7 +98,7 @@ def _name(remote: RemoteSetting) -> str:
     return f"{protocol}://{user}@{remote.ftp_server}{port}/{root}"
 
 
-def _open_sftp(config: Config, private: Path) -> Session:
+def _open_sftp(config: Config, private: Path) -> TargetSession:
     from rla_agent.replicate.backend.ssh_connection import open_sftp  # noqa: PLC0415
     from rla_agent.replicate.backend.ssh_login import resolve_login  # noqa: PLC0415
 
@@ -106,19 +106,19 @@ def _open_sftp(config: Config, private: Path) -> Session:
     return open_sftp(resolve_login(remote, private, config.path), remote.remote_data_root)
 
 
-def _open_ftp(config: Config, _private: Path) -> Session:
+def _open_ftp(config: Config, _private: Path) -> TargetSession:
     from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415
 
     return open_ftp(config.remote_setting)
 
 
-def _open_folder(config: Config, _private: Path) -> Session:
+def _open_folder(config: Config, _private: Path) -> TargetSession:
     from rla_agent.replicate.backend.folder import FolderSession  # noqa: PLC0415
 
     return FolderSession(config.remote_setting.remote_data_root)
 
 
-def _open_bucket(config: Config, _private: Path) -> Session:
+def _open_bucket(config: Config, _private: Path) -> TargetSession:
     from rla_agent.replicate.backend.bucket import open_bucket  # noqa: PLC0415
 
     return open_bucket(config.remote_setting)
@@ -140,7 +140,7 @@ _BACKENDS: Final = {
 """By protocol. A new backend is a line here, and its name one of `config.schema`'s."""
 
 
-def _connect(config: Config, private: Path) -> Session:
+def _connect(config: Config, private: Path) -> TargetSession:
     remote = config.remote_setting
     if not remote.remote_data_root and remote.file_transfer_protocol not in BUCKETS:
         what = "REMOTE_SETTING.remote_data_root is empty"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile, read_json
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, read_json
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial
 from rla_agent.replicate.ledger_schema import ledger_path, upgrade
 from rla_client.contract.errors import RlaError
@@ -71,12 +71,12 @@ def tombstone_path(subject: bytes) -> bytes:
     return TOMBSTONES + b"/" + hashlib.sha256(subject).hexdigest()[:_NAME_DIGITS].encode() + b".json"
 
 
-def is_buried(session: Session, subject: bytes) -> bool:
+def is_buried(session: TargetSession, subject: bytes) -> bool:
     """Whether there is a tombstone."""
     return session.stat(tombstone_path(subject)) is not None
 
 
-def place_problem(session: Session, due: Due) -> TargetError | None:
+def place_problem(session: TargetSession, due: Due) -> TargetError | None:
     """Why nothing may be sent into a file's item, None where it may.
 
     Raises:
@@ -98,7 +98,7 @@ def place_problem(session: Session, due: Due) -> TargetError | None:
     return None
 
 
-def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
+def leave_tombstones(session: TargetSession, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
     """Put tombstones of item folders and archive stems on the master; those that are there stay.
 
     `about`: who and why, plain data.
@@ -123,7 +123,7 @@ def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[st
             raise result
 
 
-def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
+def drop_tombstones(session: TargetSession, subjects: Iterable[bytes]) -> int:
     """Take tombstones away; how many there were.
 
     Raises:
@@ -136,7 +136,7 @@ def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
 
 
 def take_tombstones(
-    session: Session, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
+    session: TargetSession, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
 ) -> None:
     """Take the tombstones of `subjects` away, and of `perhaps` those that came with the trash entry `trash`.
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rla_agent.replicate.backend.errors import UnreadableError
 from rla_agent.replicate.backend.remote_modes import new_mode
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 from rla_agent.replicate.worker.source_file import (
     Fingerprint,
-    Source,
+    SourceFile,
     fingerprint_of,
     folder_copy_mode,
     local_state,
@@ -47,7 +47,7 @@ FaultKind = Literal["missing", "size", "content", "unreadable", "mode", "source"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Difference:
     """One difference that `verify` found.
 
     `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
@@ -62,8 +62,8 @@ class Fault:
 
 
 def verify_ledger(
-    session: Session, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
-) -> tuple[int, list[Fault]]:
+    session: TargetSession, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
+) -> tuple[int, list[Difference]]:
     """Compare the master with what the ledger says is on it.
 
     Args:
@@ -89,7 +89,7 @@ def verify_ledger(
     return count, faults
 
 
-def _look(session: Session, root: bytes, row: tuple[Any, ...], *, deep: bool) -> Fault | None:
+def _look(session: TargetSession, root: bytes, row: tuple[Any, ...], *, deep: bool) -> Difference | None:
     folder, name, path, size, mtime_s, crc, sha, mode, sent_at, *local = row
     full = path + b"/" + name
     found = session.stat(full)
@@ -103,7 +103,7 @@ def _look(session: Session, root: bytes, row: tuple[Any, ...], *, deep: bool) ->
         found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
     ):
         what = "mode"
-    return None if what is None else Fault(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+    return None if what is None else Difference(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
 
 
 def _is_as_it_was(db: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
@@ -134,7 +134,7 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
         last = rows[-1][:2]
 
 
-def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Fault]:
+def _open_folders(session: TargetSession, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Difference]:
     query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
     for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
         wanted = _mode_here(os.path.join(root, path), folder_copy_mode, mode)
@@ -146,7 +146,7 @@ def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: b
         else:
             opened = _more_open(found, wanted)
         if opened:
-            yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
+            yield Difference(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
 
 
 def _mode_here(path: bytes, of: Callable[[bytes], int], sent: int | None) -> int | None:
@@ -163,7 +163,7 @@ def _more_open(found: RemoteStat | None, mode: int | None) -> bool:
 
 
 def _compare(
-    session: Session, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+    session: TargetSession, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
 ) -> FaultKind | None:
     if found is None:
         return "missing"
@@ -181,7 +181,7 @@ def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[in
     """Whether the file that was sent is still here, and its content is not what went."""
     try:
         with closing_fd(open_root(root)) as held:
-            source = Source(held, path)
+            source = SourceFile(held, path)
     except OSError:
         return False  # not here, or it cannot be read: the replicator tells of that
     with closing(source), suppress(UnreadableError):
@@ -197,7 +197,7 @@ def _differs(found: Fingerprint, sums: tuple[int, bytes | None]) -> bool:
     return found.crc != sums[0] or sums[1] not in {None, found.sha256}
 
 
-def repair(db: sqlite3.Connection, faults: list[Fault]) -> int:
+def repair(db: sqlite3.Connection, faults: list[Difference]) -> int:
     """Have the replicator send faulty files again; returns how many are still here to be sent.
 
     A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
@@ -231,7 +231,7 @@ def publish_complete(data_root: Path) -> list[str]:
         OSError: one could not be published.
     """
     root, found = os.fsencode(os.path.abspath(data_root)), []
-    for folder in Scanner(root, Scope(host="", kinds=(CHECKPOINT,))).everything():
+    for folder in Scanner(root, ScanScope(host="", kinds=(CHECKPOINT,))).everything():
         if folder.item and folder.path == folder.item:
             here = os.fsdecode(folder.path)
             done = [whole.save for whole in publish_all(Path(os.fsdecode(root), here))]

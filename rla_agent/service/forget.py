@@ -22,7 +22,7 @@ from rla_agent.pipeline.remove_stream import remove_stream
 from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.service.agent_lock import AgentLock
 from rla_agent.service.lock_holder import DRAIN_HOLDER
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError, RlaError
@@ -96,7 +96,7 @@ def forget_streams(places: Places, streams: Sequence[WaitingStream]) -> None:
         with closing(AgentDatabase(places.database)) as database:
             for stream in streams:
                 remove_stream(stream.folder)
-                changes = Changes(forgotten=[stream.folder.name])
+                changes = CommitChanges(forgotten=[stream.folder.name])
                 plain = database.run(stream.opening.run)
                 if plain is not None:
                     now = time.time()

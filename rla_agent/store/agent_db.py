@@ -95,7 +95,7 @@ class FiringRow:
 
 
 @dataclass(slots=True)
-class Changes:
+class CommitChanges:
     """What one commit stores, all or nothing."""
 
     outputs: list[tuple[str, OutputRow]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class AgentDatabase:
         """See `grow_wal`."""
         grow_wal(self._db)
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: CommitChanges) -> None:
         """Store all changes durably.
 
         Raises:

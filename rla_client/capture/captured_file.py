@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rla_client.capture.hooks.state import Part
+    from rla_client.capture.hooks.state import CapturePart
 
 CAPTURED_NAME = "captured.json"
 
 
 def content(
-    parts: Iterable[Part], parameters: Mapping[str, int], saved: Mapping[str, float]
+    parts: Iterable[CapturePart], parameters: Mapping[str, int], saved: Mapping[str, float]
 ) -> dict[str, Any]:
     """The content of the file.
 

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from rla_client.capture.hooks.state import Part
+    from rla_client.capture.hooks.state import CapturePart
     from rla_client.integrations.sb3 import RLAOutputFormat
 
 
@@ -38,7 +38,7 @@ class ModelRuns:
         self._without: RLAOutputFormat | None = None  # of loggers that no model has
 
     def write(
-        self, part: Part, model: Any, values: dict[str, Any], excluded: dict[str, Any], step: int  # noqa: ANN401 - SB3's
+        self, part: CapturePart, model: Any, values: dict[str, Any], excluded: dict[str, Any], step: int  # noqa: ANN401 - SB3's
     ) -> None:  # fmt: skip
         """Write a row of a model's run, which is opened by the first."""
         output = self._without if model is None else self._formats.get(model)

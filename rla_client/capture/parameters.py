@@ -12,7 +12,7 @@ from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from rla_client.capture.hooks.seen_parameters import Source
+    from rla_client.capture.hooks.seen_parameters import ParameterSource
 
 MAX_TRACKED = 6
 MAX_TRACKED_CHARS = 60  # of a value in the run's index
@@ -21,7 +21,7 @@ MAX_SEED = 1 << 32
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 
 
-def merged(sources: Iterable[Source]) -> dict[str, Any]:
+def merged(sources: Iterable[ParameterSource]) -> dict[str, Any]:
     """Name → value; those of a higher rank, and of equal ones the later, win."""
     found: dict[str, Any] = {}
     for source in sorted(sources, key=lambda one: one.rank):
@@ -29,7 +29,7 @@ def merged(sources: Iterable[Source]) -> dict[str, Any]:
     return found
 
 
-def counted(sources: Iterable[Source]) -> dict[str, int]:
+def counted(sources: Iterable[ParameterSource]) -> dict[str, int]:
     """Origin → number of names whose value is from there."""
     winners: dict[str, str] = {}
     for source in sorted(sources, key=lambda one: one.rank):

@@ -43,7 +43,7 @@ from rla_client.stream.values import to_plain
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rla_client.capture.hooks.state import Part
+    from rla_client.capture.hooks.state import CapturePart
     from rla_client.integrations.wandb.open_run import Run
 
 _PLAIN = frozenset({float, int})
@@ -51,7 +51,7 @@ MAX_LATE = 100_000  # values of other threads while the run is opened
 MAX_SAVED = 100  # names of files that captured.json has
 
 
-class Session:
+class CaptureSession:
     """Records into one run after the other.
 
     Args:
@@ -67,7 +67,7 @@ class Session:
         self,
         state: ModuleType,
         gathered: ModuleType,
-        held: list[tuple[Part, Any]],
+        held: list[tuple[CapturePart, Any]],
         names: dict[str, str],
         metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
         *,
@@ -87,14 +87,14 @@ class Session:
         self._reported: set[str] = set()  # parts whose being off was told
         self._refused = False
         self._opening = threading.Lock()  # is held by who opens the run; nobody waits for it
-        self._late: deque[tuple[Part, str, Any, Any, float]] = deque(maxlen=MAX_LATE)  # given meanwhile
+        self._late: deque[tuple[CapturePart, str, Any, Any, float]] = deque(maxlen=MAX_LATE)  # given meanwhile
         self._counted = 0  # rows of libraries that say no step
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)
         self._beside: list[OpenRun] = []
         current_logger.copies.append(self._follow_current)
 
-    def scalar(self, part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:  # noqa: ANN401 - of any kind
+    def scalar(self, part: CapturePart, tag: str, value: Any, step: Any, walltime: float | None) -> None:  # noqa: ANN401 - of any kind
         """Add a number to the row of a step; without one, of the clock's."""
         rows = self._open_rows or self.rows()
         if rows is None:
@@ -114,7 +114,7 @@ class Session:
         if not known:  # captured.json names the source, also where the process is killed
             self.write_file()
 
-    def row(self, part: Part, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
+    def row(self, part: CapturePart, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
         """Add the numbers of a mapping, those of nested ones as `group/name`; other values are counted."""
         if self.rows() is None:
             return
@@ -132,7 +132,7 @@ class Session:
             elif not isinstance(plain, str):
                 part.skip(type(value).__name__, 0)
 
-    def saved(self, part: Part, path: str, *, copied: bool) -> None:
+    def saved(self, part: CapturePart, path: str, *, copied: bool) -> None:
         """Note a file that the program saved, and copy it to the run's checkpoints."""
         if not self._is_ours():
             return
@@ -154,7 +154,7 @@ class Session:
 
         return RLACallback()
 
-    def event(self, part: Part, event: Any) -> None:  # noqa: ANN401 - a message of some protobuf
+    def event(self, part: CapturePart, event: Any) -> None:  # noqa: ANN401 - a message of some protobuf
         """Hand on an event of TensorBoard that is no scalar; it opens no run."""
         del part
         logger = self._logger
@@ -217,7 +217,7 @@ class Session:
             raise
         return self._rows
 
-    def adopt(self, part: Part) -> None:
+    def adopt(self, part: CapturePart) -> None:
         """Take the run that a replaced wandb has opened for that of the program."""
         if self._worker or exp_manager.run is None:
             return
@@ -377,16 +377,16 @@ class Session:
 def make_session(
     state: ModuleType,
     gathered: ModuleType,
-    held: list[tuple[Part, Any]],
+    held: list[tuple[CapturePart, Any]],
     names: dict[str, str],
     metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
     *,
     worker: bool,
-) -> Session:
+) -> CaptureSession:
     """The session of this process; where the program does not use `rla_client` itself, it says nothing."""
     logging.getLogger("rla_client").addHandler(logging.NullHandler())
     logging.getLogger("rla_client").propagate = False
-    return Session(state, gathered, held, names, metrics, worker=worker)
+    return CaptureSession(state, gathered, held, names, metrics, worker=worker)
 
 
 @contextmanager

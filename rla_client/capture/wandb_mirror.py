@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from rla_client.capture.hooks.state import Part
+    from rla_client.capture.hooks.state import CapturePart
     from rla_client.integrations.wandb.open_run import Run
 
 
@@ -45,7 +45,7 @@ class WandbMirror:
         self._defined = 0
         self._finished = False
 
-    def log(self, part: Part, run: Any, data: dict[str, Any], step: int, commit: bool) -> None:  # noqa: ANN401 - wandb's
+    def log(self, part: CapturePart, run: Any, data: dict[str, Any], step: int, commit: bool) -> None:  # noqa: ANN401 - wandb's
         """Log into the mirror of a run.
 
         Args:
@@ -112,7 +112,7 @@ class WandbMirror:
         self._mirror.leave()
 
 
-def _converted(value: Any, part: Part) -> Any:  # noqa: ANN401 - of any kind
+def _converted(value: Any, part: CapturePart) -> Any:  # noqa: ANN401 - of any kind
     """A value of wandb's own types as one of ours; None for what has no place here."""
     kind = type(value)
     if isinstance(value, dict):

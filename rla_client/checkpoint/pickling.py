@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rla_client.checkpoint.numpy_marks import ARRAY, NUMPY_MARK, SCALAR
 from rla_client.checkpoint.refused_shards import refuse_shard, sharded_types
-from rla_client.checkpoint.storage_table import Captured, StorageReference, Table, is_foreign_error
+from rla_client.checkpoint.storage_table import Captured, StorageReference, StorageTable, is_foreign_error
 from rla_client.checkpoint.torch_names import torch_names
 from rla_client.contract.errors import ArgumentError
 
@@ -74,7 +74,7 @@ class _PlainPickler(pickle.Pickler):
     `dump` raises Unusual where it meets anything else.
     """
 
-    def __init__(self, file: io.BytesIO, table: Table) -> None:
+    def __init__(self, file: io.BytesIO, table: StorageTable) -> None:
         super().__init__(file, protocol=PICKLE_PROTOCOL)
         self._table = table
         names = self._names = table.names
@@ -227,7 +227,7 @@ def _has_numpy_keys(content: object) -> bool:
 class _GeneralPickler(_PlainPickler):
     """The C pickler with our reducers for tensors and arrays: takes anything that pickles."""
 
-    def __init__(self, file: io.BytesIO, table: Table) -> None:
+    def __init__(self, file: io.BytesIO, table: StorageTable) -> None:
         super().__init__(file, table)
         self._alive: list[Any] = []  # what reducers made: ids and addresses must not be used twice
         self._typed, self._is_storage = self._names.typed_storage, self._names.is_storage
@@ -321,7 +321,7 @@ def capture_generally(content: object) -> Captured:
 
 
 def _dump(pickler: type[_PlainPickler], content: object) -> Captured:
-    table = Table()
+    table = StorageTable()
     file = io.BytesIO()
     pickler(file, table).dump(content)
     return Captured(file.getvalue(), table.storages)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import capture
-from rla_client.checkpoint.shard_plan import Kind, LocalPlan, Piece, PieceKey
+from rla_client.checkpoint.shard_plan import Kind, LocalPlan, ShardPiece, PieceKey
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, zip_bytes
 from rla_client.contract.errors import ArgumentError
@@ -109,10 +109,10 @@ def _signature(key: str, value: object) -> tuple[Any, ...]:
     return key, type(value), tuple(shape), getattr(value, "dtype", None), mesh, placements
 
 
-def _piece(planner: Any, item: Any) -> Piece:  # noqa: ANN401
+def _piece(planner: Any, item: Any) -> ShardPiece:  # noqa: ANN401
     data = item.tensor_data
     if data is None:
-        return Piece(item.index.fqn, "bytes")
+        return ShardPiece(item.index.fqn, "bytes")
     torch = torch_module()
     local = planner.lookup_object(item.index)
     if type(local) not in {torch.Tensor, torch.nn.Parameter} or local.layout is not torch.strided:
@@ -124,7 +124,7 @@ def _piece(planner: Any, item: Any) -> Piece:  # noqa: ANN401
     sizes, dtype = tuple(data.chunk.sizes), local.dtype
     length = len_in_file(sizes, dtype)
     shape, offsets = tuple(data.size), tuple(data.chunk.offsets)
-    return Piece(item.index.fqn, kind, offsets, sizes, shape, str(dtype).removeprefix("torch."), length)
+    return ShardPiece(item.index.fqn, kind, offsets, sizes, shape, str(dtype).removeprefix("torch."), length)
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.checkpoint.shard_capture import records
-from rla_client.checkpoint.shard_plan import Piece, Placed
+from rla_client.checkpoint.shard_plan import ShardPiece, Placed
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TorchZip
 from rla_client.contract.filesystem.modes import file_mode
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 READ_BYTES = 1 << 20
-BytesOf = "Callable[[Piece], memoryview | bytes]"
+BytesOf = "Callable[[ShardPiece], memoryview | bytes]"
 
 
 class _Section(io.RawIOBase):
@@ -52,7 +52,7 @@ class _Section(io.RawIOBase):
 
 
 def write_shard(
-    folder: Path, name: str, placed: Sequence[Placed], bytes_of: Callable[[Piece], memoryview | bytes]
+    folder: Path, name: str, placed: Sequence[Placed], bytes_of: Callable[[ShardPiece], memoryview | bytes]
 ) -> KeptFile:
     """Write a rank's pieces where the plan says, durably.
 

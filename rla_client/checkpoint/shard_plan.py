@@ -32,7 +32,7 @@ class PieceKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShardPiece:
     """A part of the state that one rank can write.
 
     Attributes:
@@ -68,7 +68,7 @@ class LocalPlan:
         paths: key in the flat state → keys in the nested one.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ShardPiece, ...]
     paths: Mapping[str, tuple[PathPart, ...]]
 
     @cached_property
@@ -101,15 +101,15 @@ class LocalPlan:
         return cls(pieces, paths)
 
 
-def _piece(row: Sequence[Any]) -> Piece:
+def _piece(row: Sequence[Any]) -> ShardPiece:
     key, kind, offsets, sizes, shape, dtype, length = row
-    return Piece(str(key), kind, tuple(offsets), tuple(sizes), tuple(shape), str(dtype), int(length))
+    return ShardPiece(str(key), kind, tuple(offsets), tuple(sizes), tuple(shape), str(dtype), int(length))
 
 
 class Placed(NamedTuple):
     """A piece in the file of the rank that writes it: first byte, and number of bytes."""
 
-    piece: Piece
+    piece: ShardPiece
     file: str
     offset: int
     length: int
@@ -142,7 +142,7 @@ class SharedPlan:
         return json.dumps(self._runs, separators=(",", ":")).encode("ascii")
 
 
-def share_of(plan: LocalPlan, rank: int, shares: bytes) -> list[Piece]:
+def share_of(plan: LocalPlan, rank: int, shares: bytes) -> list[ShardPiece]:
     """The pieces that a rank writes, of those that it could.
 
     Args:
@@ -162,7 +162,7 @@ def share_of(plan: LocalPlan, rank: int, shares: bytes) -> list[Piece]:
         raise RemoteProtocolError(f"not the shares of these ranks: {error}") from error
 
 
-def placed(pieces: Sequence[Piece], rank: int, lengths: Mapping[str, int]) -> list[Placed]:
+def placed(pieces: Sequence[ShardPiece], rank: int, lengths: Mapping[str, int]) -> list[Placed]:
     """Where a rank's pieces lie in its file.
 
     Args:
@@ -211,7 +211,7 @@ def _assigned(plans: Sequence[LocalPlan]) -> list[list[int]]:
     return taken
 
 
-def _problem(pieces: Sequence[Sequence[Piece]]) -> str:
+def _problem(pieces: Sequence[Sequence[ShardPiece]]) -> str:
     """Why the pieces do not make a state."""
     kinds: dict[str, tuple[bool, tuple[int, ...], str]] = {}
     volumes: dict[str, int] = {}

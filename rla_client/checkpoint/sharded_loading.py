@@ -26,7 +26,7 @@ _log = logging.getLogger("rla_client")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChosenCheckpoint:
     """A whole checkpoint; of None there is none, as `problem` says.
 
     Attributes:
@@ -46,14 +46,14 @@ class Found:
     host: str = ""
 
 
-def find_whole(folder: Path, name: str, step: int | None, *, autostart: bool) -> Found:
+def find_whole(folder: Path, name: str, step: int | None, *, autostart: bool) -> ChosenCheckpoint:
     """The whole checkpoint of a time-step, or the one saved last; a pruned one is fetched."""
     found = choose_whole(folder, name, step)
     problem = bring_here(found, autostart=autostart)
-    return Found(0, None, problem) if problem else found
+    return ChosenCheckpoint(0, None, problem) if problem else found
 
 
-def choose_whole(folder: Path, name: str, step: int | None) -> Found:
+def choose_whole(folder: Path, name: str, step: int | None) -> ChosenCheckpoint:
     """The whole checkpoint of a time-step, or the one saved last; it may be on the master alone.
 
     What is ready is published first.
@@ -63,18 +63,18 @@ def choose_whole(folder: Path, name: str, step: int | None) -> Found:
     try:
         found = sharded_status(folder, name)
     except OSError as error:
-        return Found(0, None, f"{folder} cannot be read: {error}")
+        return ChosenCheckpoint(0, None, f"{folder} cannot be read: {error}")
     whole = sorted((one for one in found if one.whole), key=lambda one: one.order)
     for one in reversed(whole):
         if step in {None, one.step}:
-            return Found(one.step, one.path, "", one.order, one.pruned, os.uname().nodename)
+            return ChosenCheckpoint(one.step, one.path, "", one.order, one.pruned, os.uname().nodename)
     wanted = f"{name!r}" if step is None else f"{name!r} at time-step {step}"
     steps = ", ".join(str(one.step) for one in whole) or "none"
     text = f"no whole sharded checkpoint {wanted} in {folder}; time-steps there: {steps}"
-    return Found(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
+    return ChosenCheckpoint(0, None, "; ".join([text, *(str(one) for one in found if not one.whole)]))
 
 
-def bring_here(found: Found, *, autostart: bool) -> str:
+def bring_here(found: ChosenCheckpoint, *, autostart: bool) -> str:
     """Fetch one that is pruned; why that cannot be (all ranks are to raise, and not one alone)."""
     if found.path is not None and found.pruned:
         from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
@@ -86,7 +86,7 @@ def bring_here(found: Found, *, autostart: bool) -> str:
     return ""
 
 
-def bring_save(path: Path, found: Found, root: str, config: Path | None, *, autostart: bool) -> str:
+def bring_save(path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool) -> str:
     """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
 
     What that machine's agent still has to send is waited for, as long as a fetch may take.

@@ -20,7 +20,7 @@ FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointPlace:
     """Where the checkpoints of a run go.
 
     Attributes:
@@ -45,7 +45,7 @@ class ShardedSave:
         problem: why this rank's part is not there and will not come; empty without one.
     """
 
-    def __init__(self, name: str, step: int, place: Place | None, token: str) -> None:
+    def __init__(self, name: str, step: int, place: CheckpointPlace | None, token: str) -> None:
         self.name, self.step, self.problem = name, step, ""
         self._place, self._token = place, token
         self._ended = threading.Event()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rla_client.checkpoint.plan_board import PlanBoard
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
 from rla_client.checkpoint.shard_plan import PieceKey
-from rla_client.checkpoint.sharded_save import Place, ShardedSave, ended_save
+from rla_client.checkpoint.sharded_save import CheckpointPlace, ShardedSave, ended_save
 from rla_client.checkpoint.sharded_writer import Job, ShardedWriter
 from rla_client.contract.sharded_checkpoint.files import folder_name, save_token
 from rla_client.contract.sharded_checkpoint.records import SaveIdentity
@@ -37,7 +37,7 @@ class ShardedSaver:
 
     def __init__(
         self,
-        place: Place | None,
+        place: CheckpointPlace | None,
         rank: int,
         world: int,
         board: PlanBoard | None = None,
@@ -112,7 +112,7 @@ class ShardedSaver:
         """Write what was copied, then stop. Waits for the disk, EXIT_WAIT_S at most."""
         self.writer.close()
 
-    def _unable(self, place: Place) -> str:
+    def _unable(self, place: CheckpointPlace) -> str:
         """Why this process cannot write; empty where it can."""
         if self._pid != os.getpid():
             return "this is a forked process; the ranks themselves save"

@@ -27,14 +27,14 @@ from rla_client.checkpoint.shard_capture import CopyBuffer
 from rla_client.checkpoint.shard_file import write_kept, write_shard
 from rla_client.checkpoint.shard_plan import (
     LocalPlan,
-    Piece,
+    ShardPiece,
     PieceKey,
     Placed,
     SharedPlan,
     placed,
     share_of,
 )
-from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, Place, ShardedSave
+from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, CheckpointPlace, ShardedSave
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
@@ -94,7 +94,7 @@ class _Planned:
     """
 
     decision: PlanDecision
-    pieces: Sequence[Piece]
+    pieces: Sequence[ShardPiece]
     shared: tuple[SharedPlan, list[PlanNote]] | None = None
 
 
@@ -133,7 +133,7 @@ class ShardedWriter:
 
     def __init__(
         self,
-        place: Place | None,
+        place: CheckpointPlace | None,
         rank: int,
         world: int,
         board: PlanBoard | None,
@@ -149,7 +149,7 @@ class ShardedWriter:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._plans: dict[str, LocalPlan] = {}  # of all ranks, on rank 0
         self._shared: tuple[tuple[str, ...], SharedPlan] | None = None  # likewise
-        self._share: tuple[str, str, list[Piece]] | None = (
+        self._share: tuple[str, str, list[ShardPiece]] | None = (
             None  # of another rank: own layout, that of all, its
         )
         self._thread: threading.Thread | None = None
@@ -305,7 +305,7 @@ class ShardedWriter:
         self._await(look, [0], job)
         return found[0]
 
-    def _own_share(self, plan: LocalPlan, decision: PlanDecision) -> list[Piece]:
+    def _own_share(self, plan: LocalPlan, decision: PlanDecision) -> list[ShardPiece]:
         """What this rank writes in a save that rank 0 has decided on."""
         if self._share is None or self._share[:2] != (plan.layout, decision.layout):
             pieces = share_of(plan, self._rank, self._board.shares(decision.layout))
@@ -470,7 +470,7 @@ class ShardedWriter:
         save.ends(problem)
 
 
-def _bytes_of(job: Job, piece: Piece) -> memoryview | bytes:
+def _bytes_of(job: Job, piece: ShardPiece) -> memoryview | bytes:
     found = job.objects.get(piece.identity) if piece.kind == "bytes" else job.buffer.bytes_of(piece.identity)
     if found is None:
         raise _GivenUpError(
@@ -484,7 +484,7 @@ def _lengths(objects: Mapping[PieceKey, bytes]) -> dict[str, int]:
     return {key.key: len(data) for key, data in objects.items()}
 
 
-def _placed(pieces: Sequence[Piece], note: PlanNote) -> list[Placed]:
+def _placed(pieces: Sequence[ShardPiece], note: PlanNote) -> list[Placed]:
     try:
         return placed(pieces, note.rank, note.lengths)
     except KeyError as error:

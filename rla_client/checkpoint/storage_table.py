@@ -27,7 +27,7 @@ class StorageReference(NamedTuple):
     identity: tuple[str, Any, str, str, int]
 
 
-class Table:
+class StorageTable:
     """The storages met so far, in the order of their keys. Both picklers fill one.
 
     Attributes:

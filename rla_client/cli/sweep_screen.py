@@ -98,7 +98,7 @@ class SweepScreen:
         from rla_client.sweep import results, sweep_table
 
         if self._values is None:
-            self._values = results.Values(journal, spec.metric)
+            self._values = results.MetricValues(journal, spec.metric)
         rows, best = sweep_table.rows(self._values, time.time()), results.best_trials(self._values)[:1]
         parts = [sweep_table.summary(journal, 0)]
         parts += [clean(f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}")] if best else []

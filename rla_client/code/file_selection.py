@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rla_client.code.backup_plan import BackupPlan, BackupReport
 from rla_client.code.git import committed_by_git, tracked_by_git
-from rla_client.code.ignore_rules import Rules, entry_path, read_rules
+from rla_client.code.ignore_rules import IgnoreRules, entry_path, read_rules
 from rla_client.code.secret_files import is_secret, is_secret_path, named_secrets
 from rla_client.code.walk import ProjectWalk
 from rla_client.code.written_files import is_written, read_written
@@ -72,7 +72,7 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
     return _without_secrets(_without_results(_sources(chosen, plan, root, rules), plan, root), plan, report)
 
 
-def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[Rules]) -> dict[str, str]:
+def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[IgnoreRules]) -> dict[str, str]:
     """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
     if plan.lib_mode:
         return chosen

@@ -24,7 +24,7 @@ def entry_path(root: Path, entry: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IgnoreRules:
     """gitignore rules and the folder that anchored ones start from."""
 
     anchor: str
@@ -44,7 +44,7 @@ class Rules:
         )
 
 
-def read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Rules]:
+def read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[IgnoreRules]:
     """Rule sets in use."""
     sources: list[tuple[Path, list[str]]] = []
     if plan.ignore_file is not None:
@@ -82,12 +82,12 @@ def ignored_names(root: Path, ignore_file: Path, folder: Path, names: Iterable[s
     return [name for name in names if ignored(name)]
 
 
-def _rules(root: Path, anchor: Path, lines: list[str]) -> Rules:
+def _rules(root: Path, anchor: Path, lines: list[str]) -> IgnoreRules:
     import pathspec  # noqa: PLC0415 - 38 ms, only where there are rules
 
     above = root == anchor or anchor in root.parents
     start = os.path.join(anchor if above else root, "")
-    return Rules(start, pathspec.GitIgnoreSpec.from_lines(lines))
+    return IgnoreRules(start, pathspec.GitIgnoreSpec.from_lines(lines))
 
 
 def _lines(path: Path) -> list[str] | None:

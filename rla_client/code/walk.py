@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.code.backup_plan import BackupPlan, BackupReport
-from rla_client.code.ignore_rules import Rules
+from rla_client.code.ignore_rules import IgnoreRules
 from rla_client.code.secret_files import identity_of, is_secret, is_secret_name, is_secret_path
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 
@@ -50,7 +50,7 @@ def _own_outputs() -> set[tuple[int, int]]:
 class ProjectWalk:
     """Walks trees in a fixed order, with what is left out for good left out."""
 
-    def __init__(self, plan: BackupPlan, root: Path, rules: list[Rules], report: BackupReport) -> None:
+    def __init__(self, plan: BackupPlan, root: Path, rules: list[IgnoreRules], report: BackupReport) -> None:
         self.withheld: list[str] = []  # files and folders that may hold secrets
         self._root = str(root)
         self._rules = rules

@@ -52,7 +52,7 @@ from rla_client.contract.sharded_checkpoint.status import sharded_status
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.database.changes.live_runs import live_runs
 from rla_client.database.curves.csv_tail import quoted_lines, read_tail
-from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, CsvTable
 from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record_reader import NOTE_FILE
@@ -76,7 +76,7 @@ MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TreeFault:
     """One finding.
 
     Attributes:
@@ -98,9 +98,9 @@ class Fault:
 
 def find_faults(
     data_root: Path, now: float, table: str | None = None, *, hashes: bool = False
-) -> list[Fault]:
+) -> list[TreeFault]:
     """All faults of a database, or of one table; `hashes`: the content of shards is compared, too."""
-    found: list[Fault] = []
+    found: list[TreeFault] = []
     for name in [table] if table is not None else find_tables(data_root):
         indices: dict[str, set[str]] = {}
         for kind in DEFAULT_LOG_TYPES:
@@ -113,18 +113,18 @@ def find_faults(
     return found
 
 
-def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Iterator[Fault]:
+def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Iterator[TreeFault]:
     folder = data_root / kind / table / day
     known = {os.path.basename(path) for item in day_items(data_root, kind, table, day) for path in item.paths}
     for name in os.listdir(folder):
         where = f"{kind}/{table}/{day}/{name}"
         if name.startswith(TEMP_PREFIX):
             if _is_left(folder / name, now):
-                yield Fault("temp-file", where, "left by a crash", table, repairable=True)
+                yield TreeFault("temp-file", where, "left by a crash", table, repairable=True)
         elif name not in known and not name.startswith("."):
             is_none = kind == ARCHIVE_TESTER and archive_stem(name) is None
             hint = "no archive_tester entry" if is_none else "no run"
-            yield Fault("stray", where, hint, table, repairable=True)
+            yield TreeFault("stray", where, hint, table, repairable=True)
 
 
 def _is_left(path: str | os.PathLike[str], now: float) -> bool:
@@ -149,13 +149,13 @@ class _Run:
 
     def fault(
         self, kind: str, path: str | os.PathLike[str], text: object, *, repairable: bool = True
-    ) -> Fault:
+    ) -> TreeFault:
         """A fault of a file or folder of the run; of an error the text behind the path."""
         told = str(text).split(": ", 1)[-1] if isinstance(text, Exception) else str(text)
         where = os.path.relpath(path, self.data_root)
-        return Fault(kind, where, told, self.table, self.index, repairable)
+        return TreeFault(kind, where, told, self.table, self.index, repairable)
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[TreeFault]:
         """All of them."""
         items = run_items(self.data_root, self.table, self.index)
         if live_runs(self.data_root, items[:1], self.now):
@@ -178,7 +178,7 @@ class _Run:
             yield from self._of_sharded(folder)
             yield from self._of_finals(folder)
 
-    def _of_sharded(self, folder: Path) -> Iterator[Fault]:
+    def _of_sharded(self, folder: Path) -> Iterator[TreeFault]:
         for one in sharded_status(folder):
             if one.path.parent == folder:
                 continue
@@ -192,7 +192,7 @@ class _Run:
                 if path.is_dir() and _is_left(path, self.now):
                     yield self.fault("temp-file", path, "left by a crash")
 
-    def _of_finals(self, folder: Path) -> Iterator[Fault]:
+    def _of_finals(self, folder: Path) -> Iterator[TreeFault]:
         for name in finals_of(folder):
             path = folder / name
             if (path / OWN_FOLDER).is_dir() and note_of_whole(path) is None:  # ours, and here
@@ -204,7 +204,7 @@ class _Run:
                     more = f"; {len(problems) - 3} more" if problems[3:] else ""
                     yield self.fault("bad-shard", path, "; ".join(problems[:3]) + more, repairable=False)
 
-    def _of_archive(self, item: Item) -> Iterator[Fault]:
+    def _of_archive(self, item: Item) -> Iterator[TreeFault]:
         try:
             if read_archive(item.paths) is None:
                 yield self.fault("torn-archive", item.paths[0], "an array file without its JSON")
@@ -213,7 +213,7 @@ class _Run:
         except OSError as error:
             yield self.fault("torn-archive", item.paths[0], str(error))
 
-    def _of_folder(self, folder: str) -> Iterator[Fault]:
+    def _of_folder(self, folder: str) -> Iterator[TreeFault]:
         names = list_names(folder)
         for here, _, files in os.walk(folder):
             for name in files:
@@ -227,7 +227,7 @@ class _Run:
                 whole = good_parameters(self.data_root, self.table, self.index) is not None
                 yield self.fault("torn-params", folder, error, repairable=whole)
 
-    def _of_log(self, folder: Path) -> Iterator[Fault]:
+    def _of_log(self, folder: Path) -> Iterator[TreeFault]:
         about: dict[str, object] = {}
         for name in (RUN_FILE, NOTE_FILE):
             try:
@@ -254,7 +254,7 @@ class _Run:
         if not any((place / name).exists() for place in places for name in PARAMETER_FILES):
             yield self.fault("no-params", folder, "no hyper-parameters anywhere", repairable=False)
 
-    def _of_csv(self, path: Path, about: dict[str, object]) -> Iterator[Fault]:
+    def _of_csv(self, path: Path, about: dict[str, object]) -> Iterator[TreeFault]:
         try:
             tail = read_tail(path)
         except (DatabaseError, OSError) as error:
@@ -286,7 +286,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     Raises:
         BrokenFileError: it is not a table.
     """
-    with Table(path) as table:
+    with CsvTable(path) as table:
         if not table.has_header:
             return 0, []
         body = table.whole_rows()

@@ -21,15 +21,15 @@ from rla_client.contract.sharded_checkpoint.publish import publish
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.changes.trash import move_to_trash
 from rla_client.database.curves.csv_tail import read_tail
-from rla_client.database.curves.progress_csv import PROGRESS_FILE, Table
-from rla_client.database.fsck import PARAMETER_FILES, Fault, good_parameters, whole_rows
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, CsvTable
+from rla_client.database.fsck import PARAMETER_FILES, TreeFault, good_parameters, whole_rows
 from rla_client.database.json_files import read_json
 from rla_client.database.tree.items import Item, run_items
 
 ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: repaired only when named
 
 
-def repair(data_root: Path, fault: Fault, now: float) -> None:
+def repair(data_root: Path, fault: TreeFault, now: float) -> None:
     """Repair one fault; the caller holds `changing`.
 
     Raises:
@@ -39,13 +39,13 @@ def repair(data_root: Path, fault: Fault, now: float) -> None:
     _REPAIRS[fault.kind](data_root, fault, now)
 
 
-def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
+def _to_trash(data_root: Path, fault: TreeFault, now: float, paths: Sequence[str] = ()) -> None:
     kind = fault.where.split("/", 1)[0]
     gone = tuple(paths) or (str(data_root / fault.where),)
     move_to_trash(data_root, [Item(kind, fault.table, fault.index, gone)], now)
 
 
-def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
+def _cut_row(data_root: Path, fault: TreeFault, now: float) -> None:
     with _held_file(data_root, fault) as path:
         with open_plain(path) as file:
             data = file.read()
@@ -57,14 +57,14 @@ def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
 
 
 @contextmanager
-def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
+def _held_file(data_root: Path, fault: TreeFault) -> Iterator[Path]:
     """The file of a fault, in the very folder that the data root has now; no link leads there."""
     folder, name = os.path.split(fault.where)
     with held_folder(data_root, folder) as here:
         yield here / name
 
 
-def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
+def _keep_aside(data_root: Path, fault: TreeFault, now: float, data: bytes) -> None:
     """Put bytes that a repair takes out of a file into the trash, beside its name."""
     name = f"{fault.where}.torn"
     with _held_file(data_root, fault) as path:
@@ -72,12 +72,12 @@ def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
     _to_trash(data_root, fault, now, [str(data_root / name)])
 
 
-def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
+def _fill_rows(data_root: Path, fault: TreeFault, now: float) -> None:
     with _held_file(data_root, fault) as path:
         with open_plain(path) as file:
             data = file.read()
         width, rows = whole_rows(path)
-        with Table(path) as table:
+        with CsvTable(path) as table:
             begin = table.start
         text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
         header, torn = data[:begin], data[data.rfind(b"\n") + 1 :]
@@ -85,12 +85,12 @@ def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
         write_atomic(path, header + text.encode() + torn)
 
 
-def _publish(data_root: Path, fault: Fault, _: float) -> None:
+def _publish(data_root: Path, fault: TreeFault, _: float) -> None:
     path = data_root / fault.where
     publish(path.parent.parent, path.name)
 
 
-def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
+def _copy_parameters(data_root: Path, fault: TreeFault, now: float) -> None:
     folder = data_root / fault.where
     good = good_parameters(data_root, fault.table, fault.index)
     if good is None:
@@ -103,31 +103,31 @@ def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
         write_atomic(here / good.name, content)
 
 
-def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+def _archive_to_trash(data_root: Path, fault: TreeFault, now: float) -> None:
     items = run_items(data_root, fault.table, fault.index)
     move_to_trash(data_root, [item for item in items if item.kind == ARCHIVE_TESTER], now)
 
 
-def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+def _run_to_trash(data_root: Path, fault: TreeFault, now: float) -> None:
     move_to_trash(data_root, run_items(data_root, fault.table, fault.index), now)
 
 
-def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
+def _set_in_run_file(data_root: Path, fault: TreeFault, changes: dict[str, object]) -> None:
     with _held_file(data_root, fault) as path:
         content = (read_json(path) or {}) | changes
         write_atomic(path, json.dumps(content, indent=1).encode())
 
 
-def _end_state(data_root: Path, fault: Fault, _: float) -> None:
+def _end_state(data_root: Path, fault: TreeFault, _: float) -> None:
     _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
 
 
-def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
+def _correct_step(data_root: Path, fault: TreeFault, _: float) -> None:
     tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
     _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
 
 
-_REPAIRS: dict[str, Callable[[Path, Fault, float], None]] = {
+_REPAIRS: dict[str, Callable[[Path, TreeFault, float], None]] = {
     "torn-row": _cut_row,
     "torn-json": _to_trash,
     "torn-params": _copy_parameters,

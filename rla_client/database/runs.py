@@ -33,7 +33,7 @@ from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import Record
 from rla_client.database.results_by_name import in_order
 from rla_client.database.text.notebook_html import database_html, run_html
-from rla_client.database.tree.chains import Link, chain_of
+from rla_client.database.tree.chains import ChainLink, chain_of
 from rla_client.database.tree.data_root import archived_root, check_data_root
 from rla_client.database.tree.items import (
     Item,
@@ -350,12 +350,12 @@ class Database:
         from concurrent.futures import ThreadPoolExecutor
 
         from rla_client.database.lake.sql_query import Clock
-        from rla_client.database.lake.sql_session import Session, check_query
+        from rla_client.database.lake.sql_session import SqlSession, check_query
 
         check_query(query)
         with self._catalogue() as catalogue, ThreadPoolExecutor(1) as aside:
             now = clock()
-            opening = aside.submit(Session, self.data_root, query)
+            opening = aside.submit(SqlSession, self.data_root, query)
             signed = catalogue.refresh(int(now * 1e9), self.progress)
             session = opening.result()
             session.fill(catalogue, signed, now)
@@ -463,7 +463,7 @@ class Run:
             import pandas as pd
 
         table = f"{self.database.data_root}/{LOG}/{self.table}"
-        chain = [Link(self.index)]
+        chain = [ChainLink(self.index)]
         if self.record.parent:
             chain = chain_of(self.database.data_root, self.table, self.index)
         which = parse_ranks(ranks)
@@ -532,7 +532,7 @@ def archived_manager(item: Item) -> ExpManager:
         OSError: it cannot be opened.
     """
     from rla_client.manager import ExpManager
-    from rla_client.run.item import Item as Place
+    from rla_client.run.item import ItemFolders as Place
     from rla_client.run.resume.find_run import read_run
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)

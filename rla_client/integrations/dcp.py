@@ -28,7 +28,7 @@ from rla_client.checkpoint.dcp_reader import WholeReader
 from rla_client.checkpoint.loading import load_file
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.checkpoint.rank_group import rank_group
-from rla_client.checkpoint.sharded_loading import Found, find_whole, was_written_here
+from rla_client.checkpoint.sharded_loading import ChosenCheckpoint, find_whole, was_written_here
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import NoCheckpointError, NotConfiguredError
 from rla_client.contract.filesystem.atomic_write import fsync_folder, write_atomic
@@ -253,7 +253,7 @@ class RLAStorageReader(WholeReader):
             self.step, path = exp_manager._data.checkpoints.find_sharded(name, step)  # noqa: SLF001 - the manager is ours
         else:
             ranks = rank_group()
-            found, autostart = Found(0, None), exp_manager._data.setup.starts_agent  # noqa: SLF001 - ours
+            found, autostart = ChosenCheckpoint(0, None), exp_manager._data.setup.starts_agent  # noqa: SLF001 - ours
             if ranks.rank == 0:
                 found = find_whole(Path(folder), name, step, autostart=autostart)
             found = ranks.from_rank_zero(found)

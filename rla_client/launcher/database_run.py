@@ -14,7 +14,7 @@ from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.run_id import RunName
 from rla_client.launcher.wanted_call import Relaunch
 from rla_client.manager import ExpManager, current_data, exp_manager
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.rank_meeting import publish
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.run import Run
@@ -81,7 +81,7 @@ class _ItemRun:
                 return run
             index = RunIndex.parse(place.index)
             assert index is not None
-            item = Item(place.data_root, place.table, index, index.opened)
+            item = ItemFolders(place.data_root, place.table, index, index.opened)
             return self.manager._reopen(item)  # noqa: SLF001
 
         close = self.manager.close

@@ -25,7 +25,7 @@ from rla_client.contract.process.descriptors import open_high
 from rla_client.media import render
 from rla_client.media.job_outbox import JobOutbox
 from rla_client.media.pixel_sender import MIN_SLOT_BYTES, Pixels
-from rla_client.media.recording_place import Place
+from rla_client.media.recording_place import RecordingPlace
 from rla_client.media.recording_target import lose, pixel_sender, recording_state, warn_once
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 AGENT_START_S = 10.0  # an agent that was started with the run may still be on its way
 
 
-def can_send(place: Place) -> bool:
+def can_send(place: RecordingPlace) -> bool:
     """Whether the agent can be given the job; says once why not."""
     if place.outbox is None:
         return False
@@ -60,7 +60,7 @@ def _own_interpreter_problem() -> PlaceError | None:
     return program_problem(sys.executable) if os.path.exists(sys.executable or "") else None
 
 
-def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, Any]) -> bool:
+def send_blob(place: RecordingPlace, kind: str, chunks: Iterable[Any], fields: dict[str, Any]) -> bool:
     """Write a blob and its job frame; False, with a warning, when the spool takes none."""
     outbox = place.outbox
     folder = None if outbox is None else outbox.blobs_folder
@@ -119,12 +119,12 @@ def write_all(descriptor: int, data: Buffer, at: int) -> int:
     return at
 
 
-def job_fields(place: Place) -> dict[str, Any]:
+def job_fields(place: RecordingPlace) -> dict[str, Any]:
     """What every job says about its file."""
     return {"name": place.name, "format": place.format, "cover": place.cover}
 
 
-def make_here(place: Place, kind: str, draw: Callable[[BinaryIO], object]) -> None:
+def make_here(place: RecordingPlace, kind: str, draw: Callable[[BinaryIO], object]) -> None:
     """Make the file in this process; a failing disk is a warning, other errors are the caller's."""
     target = recording_state().target
     try:
@@ -139,7 +139,7 @@ def make_here(place: Place, kind: str, draw: Callable[[BinaryIO], object]) -> No
         lose(kind, place.name, f"{place.path} could not be written: {error.strerror or error}")
 
 
-def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float, caption: str = "") -> None:
+def record_pixels(place: RecordingPlace, kind: str, pixels: Pixels, fps: float, caption: str = "") -> None:
     """Send raw pixels to the agent, or encode them here; the caption is of an image."""
     fields: dict[str, Any] = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
     if caption:
@@ -149,14 +149,14 @@ def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float, caption: 
     encode_here(place, kind, io.BytesIO(b"".join(pixels.chunks())), fields)
 
 
-def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) -> None:
+def encode_here(place: RecordingPlace, kind: str, raw: BinaryIO, fields: dict[str, Any]) -> None:
     """Encode raw pixels in this process."""
     request = fields | {"format": place.format, "offset": 0}
     encode = render.encode_image if kind == JOB_IMAGE else render.encode_video
     make_here(place, kind, lambda file: encode(raw, file, request))
 
 
-def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
+def _send_pixels(place: RecordingPlace, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
     slots = pixel_sender(place.outbox) if pixels.total_bytes >= MIN_SLOT_BYTES else None
     if slots is None:
         return send_blob(place, kind, pixels.chunks(), fields)

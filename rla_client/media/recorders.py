@@ -26,7 +26,7 @@ from rla_client.contract.job.media_job import (
     VECTOR_FORMATS,
 )
 from rla_client.media.job_sender import can_send, make_here, record_pixels, send_blob
-from rla_client.media.recording_place import Place, find_place
+from rla_client.media.recording_place import RecordingPlace, find_place
 from rla_client.media.recording_target import makes_nothing, warn_once
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _figure_place(
     add_timestamp: bool,
     results_dir: str | os.PathLike[str] | None,
     options: dict[str, Any],
-) -> Place:
+) -> RecordingPlace:
     """Where a figure goes; savefig's `format` leaves the options."""
     return find_place(
         name,
@@ -213,7 +213,7 @@ def _figure_place(
 
 
 def _record_figure(
-    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
+    place: RecordingPlace, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
 ) -> None:
     """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do.
 
@@ -230,7 +230,7 @@ def _record_figure(
     make_here(place, JOB_FIGURE, lambda file: figure.savefig(file, format=place.format, **options))
 
 
-def _check_size(place: Place, figure: Figure, options: dict[str, Any]) -> None:
+def _check_size(place: RecordingPlace, figure: Figure, options: dict[str, Any]) -> None:
     if place.format in VECTOR_FORMATS:
         return
     import matplotlib as mpl  # noqa: PLC0415 - who has a figure has it
@@ -249,7 +249,7 @@ def _check_size(place: Place, figure: Figure, options: dict[str, Any]) -> None:
 
 
 def _send_figure(
-    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None
+    place: RecordingPlace, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None
 ) -> bool:
     from rla_client.media.figure_pickle import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
 

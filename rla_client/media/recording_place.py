@@ -17,7 +17,7 @@ from rla_client.stream.clock import time_step_holder
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordingPlace:
     """One file to be made.
 
     Attributes:
@@ -55,7 +55,7 @@ def find_place(
     add_timestamp: bool,
     results_dir: str | os.PathLike[str] | None,
     format_: str | None = None,
-) -> Place:
+) -> RecordingPlace:
     """Work out where a file goes and how it is encoded.
 
     Args:
@@ -83,7 +83,7 @@ def find_place(
     folder, outbox, above = _folder_of(results_dir)
     full = "/".join([*above, *parts])
     check_relative(full, what="name")
-    return Place(folder, full, chosen, cover or not explicit, outbox, makes_nothing(results_dir))
+    return RecordingPlace(folder, full, chosen, cover or not explicit, outbox, makes_nothing(results_dir))
 
 
 def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:

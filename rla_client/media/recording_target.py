@@ -53,7 +53,7 @@ class _State:
     slots: PixelSender | None = None
 
 
-recording_state = run_scope.Part(_State)
+recording_state = run_scope.PerScope(_State)
 _expects_videos = False  # in this process
 
 

@@ -325,7 +325,7 @@ def _has_cores() -> bool:
 
 def _video_place(
     name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
-) -> recording_place.Place:
+) -> recording_place.RecordingPlace:
     formats = FORMATS[JOB_VIDEO]
     text = recording_place.name_text(name)
     nothing = recording_target.makes_nothing(results_dir)

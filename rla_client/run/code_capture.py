@@ -9,13 +9,13 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import CODE, LOG
 from rla_client.contract.process.descriptors import standard_taken
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.run import Run
 from rla_client.run.run_data import RunData
 
 
 @standard_taken()
-def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
+def capture_code(data: RunData, run: Run, item: ItemFolders, tell: Callable[[str], None] = warn) -> None:
     """Capture code and environment; whatever goes wrong is told."""
     from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
     from rla_client.code.backup_plan import BackupPlan  # noqa: PLC0415

@@ -59,7 +59,7 @@ _DEFAULT.reminder = (
     "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
     "or exp_manager.configure(...) and exp_manager.log_files_gen()"
 )
-current_logger = run_scope.Part(lambda: _DEFAULT)
+current_logger = run_scope.PerScope(lambda: _DEFAULT)
 _one: Logger | None = _DEFAULT  # of all threads; None: each has its own
 copies: list[Callable[[Logger | None], None]] = []  # who keeps a copy of it is told of each change
 _told_workers = ""

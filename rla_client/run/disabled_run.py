@@ -17,7 +17,7 @@ from rla_client.contract.process.system import on_linux, why_not_recorded
 from rla_client.run import run_mode, torch_store
 from rla_client.run.close import entered
 from rla_client.run.current_logger import set_current, warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.parameters.run_parameters import add_hyper_param
 from rla_client.run.rank_meeting import (
     APART_WAIT_S,
@@ -162,7 +162,7 @@ def resume_read_only(
     return step
 
 
-def _load_state_of_rank_zero(data: RunData, item: Item, name: str, step: int | None) -> None:
+def _load_state_of_rank_zero(data: RunData, item: ItemFolders, name: str, step: int | None) -> None:
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415 - rarely needed
 
     folder = Path(item.folder(CHECKPOINT))
@@ -179,7 +179,7 @@ def _load_state_of_rank_zero(data: RunData, item: Item, name: str, step: int | N
         data.disabled.seen = SeenCheckpoint(folder, name, step, str(read_run_file(item).get("run_id") or ""))
 
 
-def _newest(data: RunData, item: Item, name: str) -> int | None:
+def _newest(data: RunData, item: ItemFolders, name: str) -> int | None:
     from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
 
     try:

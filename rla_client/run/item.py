@@ -20,7 +20,7 @@ SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eC
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ItemFolders:
     """Where one run's data lie. Folders end with a slash, as RLA's do."""
 
     root: str
@@ -42,7 +42,7 @@ class Item:
         return os.path.join(self.root, self.relative(ARCHIVE_TESTER)) + ".json"
 
 
-def create_item(root: str, table: str, info: str, address: str) -> Item:
+def create_item(root: str, table: str, info: str, address: str) -> ItemFolders:
     """Make the folders of a new item.
 
     Raises:
@@ -51,7 +51,7 @@ def create_item(root: str, table: str, info: str, address: str) -> Item:
     opened = datetime.now()  # noqa: DTZ005 - indices are local time, as RLA's
     while True:
         index = RunIndex.make(opened, address, info)
-        item = Item(os.path.abspath(root), table, index, opened)
+        item = ItemFolders(os.path.abspath(root), table, index, opened)
         try:
             for kind in (*FOLDER_KINDS, ARCHIVE_TESTER):
                 _check_links(item.root, item.relative(kind))

@@ -15,7 +15,7 @@ from rla_client.contract.run_index import make_info
 from rla_client.contract.spool.opening import Continuation
 from rla_client.run.code_capture import capture_code
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item, create_item
+from rla_client.run.item import ItemFolders, create_item
 from rla_client.run.open_stream import open_item, tell_folders
 from rla_client.run.parameters.parameter_changes import changed_parameters
 from rla_client.run.parameters.parameter_file import parameter_file, write_parameters
@@ -38,7 +38,7 @@ def tracked_info(setup: RunSetup) -> str:
     return make_info((name, name_of(secrets.value(name, value))) for name, value in setup.tracked)
 
 
-def new_item_run(data: RunData, item: Item, **continuing: object) -> Run:
+def new_item_run(data: RunData, item: ItemFolders, **continuing: object) -> Run:
     """Open the stream of a new item, with its parameters and its archive."""
     setup = data.setup
     name, content = parameter_file(setup.shown_parameters())
@@ -49,14 +49,14 @@ def new_item_run(data: RunData, item: Item, **continuing: object) -> Run:
     return run
 
 
-def open_item_run(data: RunData, item: Item, **continuing: object) -> Run:
+def open_item_run(data: RunData, item: ItemFolders, **continuing: object) -> Run:
     """Open the stream of an item, beside whose run further ones may be opened."""
     run = open_item(data, item, **continuing)
     run.logger.write_beside = partial(write_beside, data)
     return run
 
 
-def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | None:
+def begin_beside(data: RunData, earlier: ItemFolders | None = None) -> int | float | None:
     """Open the run that the setup describes beside that of the process.
 
     Clock, current logger, recorders and what worker processes join stay as they are: who opened it writes by
@@ -117,7 +117,7 @@ def write_beside(
         run.close("finished", "")
 
 
-def _append_to_existing_run(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
+def _append_to_existing_run(data: RunData, item: ItemFolders, *, autostart: bool) -> int | float | None:
     """Open the stream of a run that continues with all of its rows, events and files."""
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415
     from rla_client.run.resume.resume_point import prepare  # noqa: PLC0415

@@ -20,7 +20,7 @@ from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.code_capture import capture_code
 from rla_client.run.current_logger import set_current
 from rla_client.run.disabled_run import begin_storing_nothing
-from rla_client.run.item import Item, create_item
+from rla_client.run.item import ItemFolders, create_item
 from rla_client.run.item_run import new_item_run, tracked_info
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
@@ -91,7 +91,7 @@ def _open_own_run(data: RunData, *, all_ranks: bool) -> None:
     _open_new(data, item, chained)
 
 
-def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
+def _open_new(data: RunData, item: ItemFolders, chained: Chained | None) -> None:
     setup = data.setup
     run = new_item_run(data, item, **({} if chained is None else {"parent": chained.link}))
     set_current(run.logger, data.scope)

@@ -17,7 +17,7 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, LOG, OTHER_RESULTS
 from rla_client.contract.spool.opening import Opening
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.opened_runs_file import RUN_FILE_VARIABLE, tell_opened
 from rla_client.run.opening_frame import address_of, make_opening, worker_opening
 from rla_client.run.parameters.run_parameters import add_hyper_param
@@ -80,7 +80,7 @@ def show_media(logger: Logger, name: str, value: LoggedValue, step: int) -> None
     send_media_event(logger, name, value, step)
 
 
-def open_item(data: RunData, item: Item, **continuing: object) -> Run:
+def open_item(data: RunData, item: ItemFolders, **continuing: object) -> Run:
     """Open a stream for `item` and make it the open run of `data`.
 
     Args:
@@ -125,14 +125,14 @@ def open_item(data: RunData, item: Item, **continuing: object) -> Run:
     return run
 
 
-def bind_recorders(run: Run, item: Item) -> None:
+def bind_recorders(run: Run, item: ItemFolders) -> None:
     """Have recorders of figures and media write through the stream of `run`, the current one."""
     from rla_client.media.recording_target import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
 
 
-def say_where(data: RunData, run: Run, item: Item) -> None:
+def say_where(data: RunData, run: Run, item: ItemFolders) -> None:
     """Tell in the run's own log where it lies."""
     run.logger.print_text(f"rla: this run is stored in {item.folder(LOG)}\n")
     tell_folders(data, run.logger)

@@ -32,7 +32,7 @@ from rla_client.contract.run_file import LIVE_STATES, run_file, seconds
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Opening
 from rla_client.run import torch_store
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.master_meeting import RELAYED, MasterMeeting
 from rla_client.run.open_stream import process_began
 from rla_client.run.opening_frame import worker_opening
@@ -419,7 +419,7 @@ class Resumed:
         time_step: of the checkpoint; None without one.
     """
 
-    item: Item | None
+    item: ItemFolders | None
     name: str = ""
     time_step: int | None = None
 
@@ -456,7 +456,7 @@ def _resumed(opening: Opening | None, found: Mapping[str, Any], own_root: str) -
     root = opening.root
     if found.get("machine", "") != machine_name(find_places()) and not os.path.isdir(root):
         root = os.path.abspath(own_root)
-    return Resumed(Item(root, opening.table, index, index.opened), resumed[0], resumed[1])
+    return Resumed(ItemFolders(root, opening.table, index, index.opened), resumed[0], resumed[1])
 
 
 def _opening_in(found: dict[str, Any]) -> Opening | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.run.configure import RunSetup
-    from rla_client.run.item import Item
+    from rla_client.run.item import ItemFolders
     from rla_client.run.record.run_logger import Logger
     from rla_client.run.temporary_item import TemporaryItem
 
@@ -48,7 +48,7 @@ class RunData:
         self.is_held = False  # somebody has the handle of the run, and may write to it
         self.of_adapter = False  # nobody but an adapter asked for the run
         self.gave_way = 0  # when another run took its place; it ends when nobody has the handle
-        self.item: Item | None = None
+        self.item: ItemFolders | None = None
         self.run: Run | None = None
         self.ended: tuple[Logger, int] | None = None  # logger and process of the last one that was open
         self.disabled: TemporaryItem | None = None  # where files go while a run stores nothing
@@ -175,7 +175,7 @@ class RunData:
             raise NotConfiguredError("open a run first: exp_manager.log_files_gen()")
         return folder
 
-    def place(self) -> Item | None:
+    def place(self) -> ItemFolders | None:
         """The run's item; the temporary one of a run that stores nothing; None before a run is open."""
         return self.disabled.item() if self.disabled is not None else self.item
 

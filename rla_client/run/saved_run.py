@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rla_client.run.configure import RunSetup
-    from rla_client.run.item import Item
+    from rla_client.run.item import ItemFolders
     from rla_client.run.run import Run
     from rla_client.run.state.custom_values import CustomValues
     from rla_client.run.temporary_item import TemporaryItem
@@ -17,7 +17,7 @@ class SavedRun(Protocol):
     """What savers of checkpoints and of the archive need of `RunData`."""
 
     setup: RunSetup
-    item: Item | None
+    item: ItemFolders | None
     run: Run | None
     disabled: TemporaryItem | None
     custom: CustomValues

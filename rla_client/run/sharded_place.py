@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_client.checkpoint.rank_group import RankGroup
-from rla_client.checkpoint.sharded_save import Place
+from rla_client.checkpoint.sharded_save import CheckpointPlace
 from rla_client.contract.agent.machine_name import machine_name
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import FetchError, NoSuchRunError, RlaError
@@ -41,7 +41,7 @@ LOOK_S: Final = 0.2
 class Told:
     """What rank 0 tells the others: its run, its machine, the word in its folder."""
 
-    place: Place
+    place: CheckpointPlace
     opening: Opening
     machine: str
     word: str
@@ -85,7 +85,7 @@ class PlaceMeeting:
         if folder is not None and opening is not None and ranks.rank == 0:
             told = self._begin(folder, opening)
         told = ranks.from_rank_zero(told)
-        self.place: Place | None = None if told is None else told.place
+        self.place: CheckpointPlace | None = None if told is None else told.place
         if told is not None and ranks.world > 1:
             self.place = self._meet(told)
 
@@ -100,10 +100,10 @@ class PlaceMeeting:
         except (OSError, RlaError) as error:
             warn(f"sharded checkpoints cannot be kept in {folder}: {error}")
             return None
-        place = Place(folder, opening.run, opening.epoch)
+        place = CheckpointPlace(folder, opening.run, opening.epoch)
         return Told(place, opening, machine_name(find_places()), word)
 
-    def _meet(self, told: Told) -> Place:
+    def _meet(self, told: Told) -> CheckpointPlace:
         """Where this rank's saves go, and which ranks' go there, too."""
         folder, answer = (
             self._look(told)
@@ -154,7 +154,7 @@ class PlaceMeeting:
         except (NoSuchRunError, OSError, RlaError) as error:
             return shared, _Answer("", f"{where} cannot keep its part of the run: {error}")
 
-    def _fence_off(self, place: Place) -> str:
+    def _fence_off(self, place: CheckpointPlace) -> str:
         """As `_begin`, in the folder of another machine; why that cannot be."""
         if self.ranks.rank == 0:
             return ""

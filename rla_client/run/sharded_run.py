@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.plan_board import StoreBoard
 from rla_client.checkpoint.rank_group import RankGroup, rank_group
-from rla_client.checkpoint.sharded_loading import Found, bring_here, bring_save, choose_whole, load_whole
+from rla_client.checkpoint.sharded_loading import ChosenCheckpoint, bring_here, bring_save, choose_whole, load_whole
 from rla_client.checkpoint.sharded_saver import ShardedSaver
 from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError
 from rla_client.run import torch_store
@@ -57,7 +57,7 @@ class ShardedRun:
         run = "" if self.place is None else self.place.run
         return found.step, load_whole(into, path, self.ranks, run=run, trust=trust)
 
-    def find(self, folder: Path | None, name: str, step: int | None) -> tuple[Found, Path]:
+    def find(self, folder: Path | None, name: str, step: int | None) -> tuple[ChosenCheckpoint, Path]:
         """A whole checkpoint, and its folder here, where all of it is on return; all ranks call it.
 
         Args:
@@ -69,9 +69,9 @@ class ShardedRun:
             NoCheckpointError: there is none; on all ranks, as the other one.
             FetchError: a machine could not get it from the master.
         """
-        found = Found(0, None, self.problem)
+        found = ChosenCheckpoint(0, None, self.problem)
         if self.ranks.rank == 0 and not self.problem:
-            nowhere = Found(0, None, "rank 0 has no open run that is stored, so there is no checkpoint")
+            nowhere = ChosenCheckpoint(0, None, "rank 0 has no open run that is stored, so there is no checkpoint")
             found = nowhere if folder is None else choose_whole(folder, name, step)
         found = self.ranks.from_rank_zero(found)
         if found.path is None:
@@ -84,7 +84,7 @@ class ShardedRun:
             raise FetchError(problem)
         return found, path
 
-    def _bring(self, found: Found, path: Path) -> str:
+    def _bring(self, found: ChosenCheckpoint, path: Path) -> str:
         """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
         try:
             if self.place is None or not self.place.beside:

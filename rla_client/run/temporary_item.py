@@ -24,7 +24,7 @@ from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.process.descriptors import OwnFile
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item, create_item
+from rla_client.run.item import ItemFolders, create_item
 
 DISABLED_PREFIX = "rla-disabled-"
 MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
@@ -76,7 +76,7 @@ class TemporaryItem:
         self._names = table, info, address
         self._why = why
         self._rank_zero, self._autostart = rank_zero, autostart
-        self._made: tuple[int, Item] | None = None
+        self._made: tuple[int, ItemFolders] | None = None
         self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
         self._warned: set[str] = set()  # names of which something was not kept
         self._left: dict[str, int] = {}  # name → time-step of the last save, which was left to rank 0
@@ -85,7 +85,7 @@ class TemporaryItem:
         for _step, kept in self._kept.values():
             _close(kept)
 
-    def item(self) -> Item:
+    def item(self) -> ItemFolders:
         """The item, its folders made; a forked process gets one of its own.
 
         Raises:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
-class Candidate(NamedTuple):
+class SampleCandidate(NamedTuple):
     """A sample that could be kept."""
 
     group: str
@@ -26,7 +26,7 @@ class _Room:
         self.rows, self.size = rows, size
         self.kept: set[int] = set()
 
-    def take(self, numbers: Iterable[int], candidates: Sequence[Candidate], rows: float, size: float) -> bool:
+    def take(self, numbers: Iterable[int], candidates: Sequence[SampleCandidate], rows: float, size: float) -> bool:
         """Keep all of these unless so many rows or bytes would be exceeded."""
         new = [number for number in numbers if number not in self.kept]
         bytes_ = sum(candidates[number].size for number in new)
@@ -39,7 +39,7 @@ class _Room:
     taken: int = 0
 
 
-def choose(candidates: Sequence[Candidate], max_rows: int, max_bytes: int, seed: str) -> list[int]:
+def choose(candidates: Sequence[SampleCandidate], max_rows: int, max_bytes: int, seed: str) -> list[int]:
     """Numbers of the samples that stay, in order.
 
     Args:
@@ -67,7 +67,7 @@ def choose(candidates: Sequence[Candidate], max_rows: int, max_bytes: int, seed:
     return sorted(room.kept)
 
 
-def _extremes(candidates: Sequence[Candidate], kept: set[int]) -> Iterable[int]:
+def _extremes(candidates: Sequence[SampleCandidate], kept: set[int]) -> Iterable[int]:
     """Those with the least, the greatest, the second least reward, and so on."""
     numbers = [
         number

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rla_client.contract.sample_members import group_of
 from rla_client.samples.cells import plain_row
-from rla_client.samples.choice import Candidate, choose
+from rla_client.samples.choice import SampleCandidate, choose
 
 _CHOSEN_BY = ("prompt", "group", "reward")
 KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollouts come in between
@@ -99,8 +99,8 @@ class SampleLimits:
         return kept
 
 
-def _candidate(row: dict[str, Any], size: int) -> Candidate:
+def _candidate(row: dict[str, Any], size: int) -> SampleCandidate:
     reward, group = row.get("reward"), row.get("group")
     if group is None:
         group = group_of(row.get("prompt", ""))
-    return Candidate(str(group), float(reward) if isinstance(reward, int | float) else None, size)
+    return SampleCandidate(str(group), float(reward) if isinstance(reward, int | float) else None, size)

@@ -208,5 +208,5 @@ def _number(value: object) -> int | float:
     raise ArgumentError(f"a time-step is a finite number, got {got}")
 
 
-clock = run_scope.Part(TimeStepHolder)
+clock = run_scope.PerScope(TimeStepHolder)
 time_step_holder = CurrentClock()

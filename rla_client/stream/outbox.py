@@ -57,7 +57,7 @@ SHARES: dict[int, int] = {
 WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those: the rest is for rows
 
 
-class Settings(Protocol):
+class OutboxSettings(Protocol):
     """What an outbox needs of the `AGENT` section."""
 
     @property
@@ -98,7 +98,7 @@ class Outbox:
         self,
         places: Places,
         opening: Opening | None,
-        settings: Settings,
+        settings: OutboxSettings,
         *,
         as_worker: Callable[[], Opening | None] | None = None,
         config_path: Path | None = None,

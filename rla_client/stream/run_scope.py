@@ -1,7 +1,7 @@
 """The current run of each thread, to which it writes where it names none.
 
 A `Scope` is the place of one run at a time. It holds what belongs to that run and is asked for without a
-name: its clock, its logger, where its pictures go (each a `Part`). A thread's scope is
+name: its clock, its logger, where its pictures go (each a `PerScope`). A thread's scope is
 
 1. that of the block of `inside` which it is in;
 2. its own: where it opened a run that is still open, the last one of several;
@@ -42,7 +42,7 @@ class Scope:
     """
 
     def __init__(self) -> None:
-        self.parts: dict[Part[Any], Any] = {}
+        self.parts: dict[PerScope[Any], Any] = {}
         self.used = False
         self.opened = self.ended = 0
         self.thread = 0
@@ -87,7 +87,7 @@ class Scope:
         return not self.is_free() and self.thread != threading.main_thread().ident
 
 
-class Part(Generic[T]):
+class PerScope(Generic[T]):
     """Something that each scope has one of, made when it is first asked for."""
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -25,7 +25,7 @@ from rla_client.config.project import DATA_ROOT_VARIABLE
 from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import Journal, SweepError
-from rla_client.sweep.run_state import RunState
+from rla_client.sweep.run_state import SweepRun
 from rla_client.sweep.spec import Spec
 
 PARAMETERS_VARIABLE = "RLA_SWEEP_PARAMETERS"
@@ -65,7 +65,7 @@ def check_command(spec: Spec, folder: Path) -> None:
         raise SweepError(f"the command's program {program!r} is not there, or cannot be run")
 
 
-def command_of(spec: Spec, journal: Journal, run: RunState) -> tuple[str, ...]:
+def command_of(spec: Spec, journal: Journal, run: SweepRun) -> tuple[str, ...]:
     """Program and arguments of a run."""
     if spec.experiment:
         return CALLER
@@ -90,7 +90,7 @@ def command_of(spec: Spec, journal: Journal, run: RunState) -> tuple[str, ...]:
     return tuple(_filled(words, {**others, **texts}, arguments))
 
 
-def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str]:
+def environment_of(spec: Spec, journal: Journal, run: SweepRun) -> dict[str, str]:
     """The variables that a run gets beside those that are there."""
     found = {
         DATA_ROOT_VARIABLE: str(journal.data_root),
@@ -108,19 +108,19 @@ def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str
     return {**found, **spec.environment}
 
 
-def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
+def work_of(spec: Spec, journal: Journal, run: SweepRun) -> Work:
     """What an engine is told of a run that it is to start."""
     command, environment = command_of(spec, journal, run), environment_of(spec, journal, run)
     return replace(files_of(journal, run), command=command, environment=environment)
 
 
-def files_of(journal: Journal, run: RunState) -> Work:
+def files_of(journal: Journal, run: SweepRun) -> Work:
     """What an engine is told of a run that an earlier driver started: its files, by which it is found."""
     files = {kind: journal.name_of(run, kind) for kind in ("txt", "exit", "lock")}
     return Work(run.number, (), {}, journal.begun_in, files["txt"], files["exit"], files["lock"])
 
 
-def can_start(spec: Spec, run: RunState) -> bool:
+def can_start(spec: Spec, run: SweepRun) -> bool:
     """Whether a run, which another file may have planned, has all that the command names."""
     return {*_named(spec.command)} & {*spec.names} <= run.parameters.keys()
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine, tail
+from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, AttemptEnded, Engine, tail
 from rla_client.sweep.journal import Journal, SweepError, key_of
-from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
+from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, SweepRun
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec
@@ -54,8 +54,8 @@ class Driver:
         self._trials = itertools.count(1)
         self._looked = 0.0
         self._dry = False  # the sampler has no more trials
-        self._running: dict[int, RunState] = {}
-        self._waiting: deque[RunState] = deque()
+        self._running: dict[int, SweepRun] = {}
+        self._waiting: deque[SweepRun] = deque()
         self._left_out: set[int] = set()
 
     def run(self) -> None:
@@ -126,7 +126,7 @@ class Driver:
             if status is None and self._engine.adopt(files_of(self._journal, run), run.handle):
                 self._running[run.number] = run
             else:
-                self._note(run, Ended(run.number, status), gone="lost")
+                self._note(run, AttemptEnded(run.number, status), gone="lost")
 
     def _remember(self) -> None:
         """Tell a learning sampler what was tried; a trial whose seeds are not all planned gets the others."""
@@ -173,7 +173,7 @@ class Driver:
             return [(trial, parameters)]
         return [(trial, {**parameters, SEED: seed}) for seed in self._spec.seeds]
 
-    def _expect(self, runs: list[RunState]) -> None:
+    def _expect(self, runs: list[SweepRun]) -> None:
         """Queue what is to be started of planned runs; a learning sampler hears of a trial that is over."""
         for run in runs:
             if run.state == DROPPED:
@@ -183,7 +183,7 @@ class Driver:
         if self._sampler.learns and runs:
             self._tell(runs[0].trial)
 
-    def _leave_out_all_but(self, planned: list[RunState]) -> None:
+    def _leave_out_all_but(self, planned: list[SweepRun]) -> None:
         """Runs that the file no longer asks for are not started; what runs or is over stays as it is."""
         asked_for = {run.number for run in planned}
         self._left_out = self._journal.runs.keys() - asked_for
@@ -192,7 +192,7 @@ class Driver:
             if run.state in {WAITING, STOPPED}:
                 self._queue(run)
 
-    def _queue(self, run: RunState) -> None:
+    def _queue(self, run: SweepRun) -> None:
         if run.number in self._left_out or not can_start(self._spec, run):
             self._journal.tell(run, "dropped")
         else:
@@ -218,7 +218,7 @@ class Driver:
             if handle:
                 self._journal.tell(run, "placed", handle=handle)
 
-    def _take(self, ended: Ended) -> None:
+    def _take(self, ended: AttemptEnded) -> None:
         run = self._running.pop(ended.number, None)
         if run is None:
             return  # told twice
@@ -228,7 +228,7 @@ class Driver:
         if run.state in OVER and self._sampler.learns:
             self._tell(run.trial)
 
-    def _note(self, run: RunState, ended: Ended, *, gone: str) -> None:
+    def _note(self, run: SweepRun, ended: AttemptEnded, *, gone: str) -> None:
         """Write down what became of an attempt.
 
         Args:
@@ -246,7 +246,7 @@ class Driver:
             content["ended"] = when
         self._journal.tell(run, outcome, **content)
 
-    def _judge(self, run: RunState, ended: Ended, gone: str) -> tuple[str, str]:
+    def _judge(self, run: SweepRun, ended: AttemptEnded, gone: str) -> tuple[str, str]:
         """The outcome of an attempt, and its reason where it is none to wish for."""
         status = ended.status if ended.status is not None else self._journal.exit_status(run)
         # a program that was asked to end may do so in good order before its run has finished
@@ -266,12 +266,12 @@ class Driver:
             said = ended.reason or self._last_words(run)
         return "killed" if number in KILLS else "failed", f"{what}: {said}" if said else what
 
-    def _finished_in_database(self, run: RunState) -> bool | None:
+    def _finished_in_database(self, run: SweepRun) -> bool | None:
         """None: it opened no item."""
         items = self._journal.items(run)
         return results.settled(items[-1]) == FINISHED if items else None
 
-    def _last_words(self, run: RunState) -> str:
+    def _last_words(self, run: SweepRun) -> str:
         """The last line of the output that has a letter or a digit, without the frame of a box around it.
 
         If that is the hint of one of our errors, the error is before it.

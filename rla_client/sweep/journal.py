@@ -38,7 +38,7 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.number_parsing import parse_uint
 from rla_client.contract.text.spelling import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
-from rla_client.sweep.run_state import RUNNING, RunState
+from rla_client.sweep.run_state import RUNNING, SweepRun
 
 if TYPE_CHECKING:
     from rla_client.sweep.space import Parameters
@@ -72,7 +72,7 @@ class Journal:
         self.name = name
         self.folder = data_root.joinpath(*FOLDER, name)
         self._runs = f"{self.folder}/runs"
-        self.runs: dict[int, RunState] = {}
+        self.runs: dict[int, SweepRun] = {}
         self.ident = ""
         self.begun_in = ""
         self.is_new = False
@@ -118,7 +118,7 @@ class Journal:
             return
         try:
             if event.get("event") == "planned":
-                run = RunState.planned(event)
+                run = SweepRun.planned(event)
                 self.runs[run.number] = run
             elif (found := self.runs.get(parse_uint(event.get("run")))) is not None:
                 found.handle_event(event)
@@ -203,7 +203,7 @@ class Journal:
             self.folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
-    def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[RunState]:
+    def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[SweepRun]:
         """Have all these runs planned, on the disk before this returns.
 
         Those that are planned already stay what they are; a choice that is wanted twice is run twice.
@@ -215,7 +215,7 @@ class Journal:
         Returns:
             The runs in that order, known ones too.
         """
-        known: dict[str, list[RunState]] = {}
+        known: dict[str, list[SweepRun]] = {}
         for run in () if anew else reversed(self.runs.values()):
             known.setdefault(key_of(run.parameters), []).append(run)
         found, events = [], []
@@ -226,7 +226,7 @@ class Journal:
                 found.append(same.pop())
                 continue
             number += 1
-            run = RunState(number, trial, parameters)
+            run = SweepRun(number, trial, parameters)
             self.runs[run.number] = run
             events.append({"event": "planned", "run": run.number, "trial": trial, "parameters": parameters})
             found.append(run)
@@ -236,7 +236,7 @@ class Journal:
             os.fsync(self._file)
         return found
 
-    def tell(self, run: RunState, event: str, **content: object) -> None:
+    def tell(self, run: SweepRun, event: str, **content: object) -> None:
         """Note what became of a run.
 
         Raises:
@@ -280,36 +280,36 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def run_id(self, run: RunState) -> str:
+    def run_id(self, run: SweepRun) -> str:
         """The run_id by which it continues where it was killed."""
         return f"{self.name}-{self.ident}-{run.number}"
 
-    def path(self, run: RunState, kind: str) -> Path:
+    def path(self, run: SweepRun, kind: str) -> Path:
         """One of its files: txt, exit, lock or items."""
         return Path(self.name_of(run, kind))
 
-    def name_of(self, run: RunState, kind: str) -> str:
+    def name_of(self, run: SweepRun, kind: str) -> str:
         """The same as text, which a sweep of many short runs has more time for."""
         return f"{self._runs}/{run.number:04d}.{kind}"
 
-    def exit_status(self, run: RunState) -> int | None:
+    def exit_status(self, run: SweepRun) -> int | None:
         """Of its last attempt; None where it left none."""
         return exit_status(self.path(run, "exit"))
 
-    def exit_time(self, run: RunState) -> float | None:
+    def exit_time(self, run: SweepRun) -> float | None:
         """When its last attempt left its exit status, Unix seconds; None where it left none."""
         try:
             return self.path(run, "exit").stat().st_mtime
         except OSError:
             return None
 
-    def has_ended(self, run: RunState) -> bool:
+    def has_ended(self, run: SweepRun) -> bool:
         """Whether a run that is noted down as running has ended since, as far as its files tell."""
         if self.exit_status(run) is not None:
             return True
         return run.engine == "local" and not is_held(self.name_of(run, "lock"))
 
-    def is_queued(self, run: RunState) -> bool:
+    def is_queued(self, run: SweepRun) -> bool:
         """Whether a run that is noted down as running waits in the queue of Slurm.
 
         Which job it has is not noted where that was submitted late, or by a driver that was killed: then
@@ -327,7 +327,7 @@ class Journal:
             return not told.startswith(f"job {run.handle} ")
         return not told or written < run.started - CLOCKS_S
 
-    def items(self, run: RunState) -> list[Mapping[str, Any]]:
+    def items(self, run: SweepRun) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""
         return items_of(self.path(run, "items"))
 

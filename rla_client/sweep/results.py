@@ -23,8 +23,8 @@ from rla_client.database.records.record_reader import read_record
 from rla_client.database.runs import Database, Run
 from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.journal import Journal
-from rla_client.sweep.run_state import FINISHED, OVER, RunState
-from rla_client.sweep.spec import Metric
+from rla_client.sweep.run_state import FINISHED, OVER, SweepRun
+from rla_client.sweep.spec import TrialMetric
 
 SETTLE_S = 60.0  # for rows of an ended run to be in their files
 ELSEWHERE_S = 5.0  # for those of a run whose agent is another machine's, or is just being told of its end
@@ -66,7 +66,7 @@ def last_number(values: Mapping[str, object], metric: str) -> float | None:
         return None
 
 
-def value(item: Mapping[str, Any], metric: Metric) -> float | None:
+def value(item: Mapping[str, Any], metric: TrialMetric) -> float | None:
     """What a run is judged by; None where it has no such number, NaN where its training diverged."""
     if metric.of == "last":
         return last_number(last_values(item), metric.name)
@@ -102,22 +102,22 @@ def trial_value(values: Sequence[float | None]) -> tuple[float | None, float | N
     return mean_and_interval([one for one in values if one is not None])
 
 
-def trials_of(runs: Mapping[int, RunState]) -> dict[int, list[RunState]]:
+def trials_of(runs: Mapping[int, SweepRun]) -> dict[int, list[SweepRun]]:
     """The runs of each trial."""
-    found: dict[int, list[RunState]] = {}
+    found: dict[int, list[SweepRun]] = {}
     for run in runs.values():
         found.setdefault(run.trial, []).append(run)
     return found
 
 
-class Values:
+class MetricValues:
     """The metric of each run as far as it is known; that of an ended run is read once."""
 
-    def __init__(self, journal: Journal, metric: Metric | None) -> None:
+    def __init__(self, journal: Journal, metric: TrialMetric | None) -> None:
         self.journal, self.metric = journal, metric
         self._final: dict[tuple[int, int], float] = {}
 
-    def of(self, run: RunState) -> float | None:
+    def of(self, run: SweepRun) -> float | None:
         """The value so far; None without one."""
         if self.metric is None or not run.attempts:
             return None
@@ -134,12 +134,12 @@ class Values:
             self._final[key] = read
         return read
 
-    def of_finished(self, runs: Iterable[RunState]) -> list[tuple[RunState, float]]:
+    def of_finished(self, runs: Iterable[SweepRun]) -> list[tuple[SweepRun, float]]:
         """Those that have finished with a value, and this."""
         return [(run, value) for run in runs if run.state == FINISHED and (value := self.of(run)) is not None]
 
 
-def best_trials(values: Values) -> list[dict[str, Any]]:
+def best_trials(values: MetricValues) -> list[dict[str, Any]]:
     """The best trials by the mean of their finished runs, the best first, with what these have in common."""
     metric = values.metric
     if metric is None:
@@ -161,7 +161,7 @@ def best_trials(values: Values) -> list[dict[str, Any]]:
     return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
-def undecided(values: Values) -> tuple[int, int, TooFewSeeds] | None:
+def undecided(values: MetricValues) -> tuple[int, int, TooFewSeeds] | None:
     """The best two trials, where their seeds are too few to tell them apart."""
     if values.metric is None:
         return None
@@ -184,7 +184,7 @@ def with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[
     return {**row, **{named_column(name, "parameters", row): value for name, value in parameters.items()}}
 
 
-def no_metric(journal: Journal, metric: Metric | None, *, wait: bool = False) -> str | None:
+def no_metric(journal: Journal, metric: TrialMetric | None, *, wait: bool = False) -> str | None:
     """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
 
     Args:

@@ -45,7 +45,7 @@ MAX_REASON_CHARS = 500
 
 
 @dataclass(slots=True)
-class RunState:
+class SweepRun:
     """One run: a trial's parameters with one seed."""
 
     number: int  # from 1, in the order in which runs were planned
@@ -93,7 +93,7 @@ class RunState:
         self.state = after
 
     @classmethod
-    def planned(cls, event: Mapping[str, Any]) -> RunState:
+    def planned(cls, event: Mapping[str, Any]) -> SweepRun:
         """The run that a `planned` event names.
 
         Raises:
@@ -111,7 +111,7 @@ class RunState:
         return max((now if self.state == RUNNING else self.ended or self.started) - self.started, 0.0)
 
 
-def counts(runs: Mapping[int, RunState]) -> dict[str, int]:
+def counts(runs: Mapping[int, SweepRun]) -> dict[str, int]:
     """How many are in each state, in the order in which they are shown."""
     found = dict.fromkeys(STATES, 0)
     for run in runs.values():

@@ -23,7 +23,7 @@ MAX_DIMENSIONS = 200  # each is a level of recursion of the grid
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class Choices:
     """One of some values; a constant is the only one of them."""
 
     values: tuple[Value, ...]
@@ -64,7 +64,7 @@ class Range:
         return isinstance(value, int | float) and self.low <= value <= self.high
 
 
-Kind: TypeAlias = "Values | Range"
+Kind: TypeAlias = "Choices | Range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Space:
         for choice in listed:
             for name, value in choice.items():
                 given.setdefault(name, []).append(value)
-        kinds: dict[str, Kind] = {name: Values(tuple(values)) for name, values in given.items()}
+        kinds: dict[str, Kind] = {name: Choices(tuple(values)) for name, values in given.items()}
         for one in dimensions:
             one.check({**kinds, **{other.name: other.kind for other in dimensions}})
         placed: dict[str, Dimension] = {}
@@ -168,7 +168,7 @@ class Space:
         if not one.applies(chosen):
             yield from self._combine(chosen, place + 1)
             return
-        assert isinstance(one.kind, Values)
+        assert isinstance(one.kind, Choices)
         for value in one.kind.values:
             yield from self._combine({**chosen, one.name: value}, place + 1)
 

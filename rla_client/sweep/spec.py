@@ -22,7 +22,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class TrialMetric:
     """What a trial is judged by: the last value of a metric, or its best or mean over the run."""
 
     name: str
@@ -48,7 +48,7 @@ class Spec:
     listed: tuple[Parameters, ...] = ()  # the trials of method list
     trials: int | None = None  # how many, of methods random and optuna
     seeds: tuple[int, ...] | None = None  # each trial runs once with each; None: no such dimension
-    metric: Metric | None = None  # what a trial is judged by
+    metric: TrialMetric | None = None  # what a trial is judged by
     retries: int = 0  # how often a run that failed is started again
     resources: Resources = field(default_factory=Resources)
     environment: Mapping[str, str] = field(default_factory=dict)  # variables for the runs

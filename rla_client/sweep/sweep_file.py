@@ -30,8 +30,8 @@ from rla_client.config.rules import Choice, Number, Rule, Text, WrongValueError
 from rla_client.config.section_reader import SectionReader
 from rla_client.config.yaml_nodes import is_empty, node_of_file, shape
 from rla_client.contract.errors import ConfigError
-from rla_client.sweep.space import METHODS, Dimension, Kind, Parameters, Range, Space, Value, Values
-from rla_client.sweep.spec import SEED, Metric, Resources, Spec
+from rla_client.sweep.space import METHODS, Dimension, Kind, Parameters, Range, Space, Value, Choices
+from rla_client.sweep.spec import SEED, TrialMetric, Resources, Spec
 from rla_client.sweep.spec_values import check_text, command_words, plain_value, seed_list, size_bytes
 
 if TYPE_CHECKING:
@@ -152,16 +152,16 @@ class _Reader(SectionReader):
     def _section(self, node: yaml.Node | None, name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
         return self._values(self._entries(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
 
-    def _metric(self, node: yaml.Node | None) -> Metric | None:
+    def _metric(self, node: yaml.Node | None) -> TrialMetric | None:
         if node is None or is_empty(node):
             return None
         if shape(node) == "scalar":
-            return Metric(str(node.value))
+            return TrialMetric(str(node.value))
         found = self._section(node, "metric", _METRIC)
         if "name" not in found:
             self.faults.append((node, ".metric.name", "is missing"))
             return None
-        return Metric(**found)
+        return TrialMetric(**found)
 
     def _environment(self, node: yaml.Node | None) -> dict[str, str]:
         found = {}
@@ -227,7 +227,7 @@ class _Reader(SectionReader):
                 self.faults.append((one, below, str(error)))
         if len({(type(one), one) for one in values}) < len(values):
             self.faults.append((node, below, "names a value twice"))
-        return Values(tuple(values)) if len(self.faults) == before else None
+        return Choices(tuple(values)) if len(self.faults) == before else None
 
     def _range(self, word: str, node: yaml.Node, below: str) -> Kind | None:
         log, whole = _RANGES[word]
@@ -252,7 +252,7 @@ class _Reader(SectionReader):
         found = {}
         for name, one in self._entries(node, f"{below}.when").items():
             kind = self._listed_values(one, f"{below}.when.{name}")
-            if isinstance(kind, Values):
+            if isinstance(kind, Choices):
                 found[name] = kind.values
         return found
 

@@ -10,7 +10,7 @@ from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import table_text
 from rla_client.sweep.journal import Journal
-from rla_client.sweep.results import Values, named_column, with_parameters
+from rla_client.sweep.results import MetricValues, named_column, with_parameters
 from rla_client.sweep.run_state import (
     DROPPED,
     FAILED,
@@ -19,7 +19,7 @@ from rla_client.sweep.run_state import (
     RUNNING,
     STOPPED,
     WAITING,
-    RunState,
+    SweepRun,
     counts,
 )
 
@@ -46,12 +46,12 @@ def summary(journal: Journal, driver: int | None) -> str:
     return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
 
 
-def rows(values: Values, now: float) -> list[dict[str, Any]]:
+def rows(values: MetricValues, now: float) -> list[dict[str, Any]]:
     """One row for each run: those that run first, then what went wrong, waits and is done."""
     journal, metric = values.journal, values.metric
     found = []
 
-    def place(run: RunState) -> tuple[int, float]:
+    def place(run: SweepRun) -> tuple[int, float]:
         return SHOWN_FIRST.index(run.state), -run.ended if run.state in OVER else run.number
 
     for run in sorted(journal.runs.values(), key=place):

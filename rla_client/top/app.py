@@ -27,7 +27,7 @@ from rla_client.database.run_parts import parts_of
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import cut
 from rla_client.top.braille import draw
-from rla_client.top.source import Source
+from rla_client.top.source import RunsOnScreen
 
 EVERY_S = 2.0
 MAX_CURVES = 8
@@ -71,7 +71,7 @@ class TopApp(App[None]):
         *(Binding(str(place), f"tab('{tab}')", tab, show=False) for place, tab in enumerate(TABS, 1)),
     ]
 
-    def __init__(self, source: Source, where: str | None = None) -> None:
+    def __init__(self, source: RunsOnScreen, where: str | None = None) -> None:
         super().__init__()
         self._source = source
         self._where = where

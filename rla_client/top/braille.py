@@ -13,7 +13,7 @@ _EMPTY = 0x2800
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class DrawingBounds:
     """A drawing: values of the lowest and highest dot, and x at the left and right."""
 
     cells: list[list[tuple[str, int]]]  # rows from the top: the character, the number of its curve or -1
@@ -23,7 +23,7 @@ class Frame:
     last: float
 
 
-def draw(curves: Sequence[Points], columns: int, rows: int) -> Frame | None:
+def draw(curves: Sequence[Points], columns: int, rows: int) -> DrawingBounds | None:
     """Curves in a frame of `columns` x `rows` cells; None where no point is finite.
 
     Consecutive points are joined by a line. Where curves share a cell, it belongs to the later one.
@@ -49,7 +49,7 @@ def draw(curves: Sequence[Points], columns: int, rows: int) -> Frame | None:
         [(chr(_EMPTY + dot) if dot else " ", who) for dot, who in zip(line, owners, strict=True)]
         for line, owners in zip(dots, owner, strict=True)
     ]
-    return Frame(cells, low, high, first, last)
+    return DrawingBounds(cells, low, high, first, last)
 
 
 def _part(value: float, low: float, high: float, count: int) -> int:

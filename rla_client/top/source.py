@@ -32,7 +32,7 @@ Look = Callable[[str | None], list[Record]]  # the runs that pass a filter
 
 
 @dataclass(slots=True)
-class Source:
+class RunsOnScreen:
     """A database, and what was read of it last: a file that did not change is not read again."""
 
     data_root: Path

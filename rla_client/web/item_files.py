@@ -27,7 +27,7 @@ MAX_LISTED = 5000  # files named in an answer
 MAX_DEPTH = 20  # folders inside one another
 
 
-class Found(NamedTuple):
+class PlainFile(NamedTuple):
     """A plain file: its path below the item, bytes, and modification time (Unix seconds)."""
 
     path: str
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 class Listing:
     """Files below an item, by path."""
 
-    files: list[Found] = field(default_factory=list)
+    files: list[PlainFile] = field(default_factory=list)
     cut: bool = False  # there are more
     passed: int = 0  # links, pipes and names that no address can hold, which are left out
 
@@ -135,7 +135,7 @@ def _list(descriptor: int, below: str, folders: list[str], found: Listing) -> No
             elif stat.S_ISDIR(state.st_mode) and path.count("/") < MAX_DEPTH:
                 folders.append(path)
             elif stat.S_ISREG(state.st_mode):
-                found.files.append(Found(path, state.st_size, state.st_mtime))
+                found.files.append(PlainFile(path, state.st_size, state.st_mtime))
             else:
                 found.passed += 1
 

@@ -29,7 +29,7 @@ from rla_agent.replicate import registry
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 from rla_client.config.schema import RemoteSetting
 
 ROUNDS = 3
@@ -52,7 +52,7 @@ def library(server: S3Server, bucket: str, files: list[Path]) -> float:
     return time.monotonic() - began
 
 
-def _sent(worker: Worker) -> int:
+def _sent(worker: Replicator) -> int:
     return sum(served.database.counters.sent_files for served in worker._served.values())
 
 
@@ -76,7 +76,7 @@ def bulk(base: Path, server: S3Server, title: str, sizes: list[int]) -> None:
         node.remote["remote_data_root"] = "worker"
         node.write_config()
         registry.add(node.state, node.root, node.config)
-        worker = Worker(node.state, node.host)
+        worker = Replicator(node.state, node.host)
         began = time.monotonic()
         while _sent(worker) <= len(sizes):
             worker._wait(0.0 if worker.turn(time.monotonic()) else 0.05)

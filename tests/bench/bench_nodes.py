@@ -41,7 +41,7 @@ from support.replication_lab import Node, Sshd
 
 from rla_agent.replicate import registry
 from rla_agent.replicate.backend.sftp_wire import Wire
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -253,7 +253,7 @@ class Living:
     """A node that lives in this process."""
 
     def __init__(self, node: Node, row_s: float, first_s: float) -> None:
-        self._worker = Worker(node.state, node.host)
+        self._worker = Replicator(node.state, node.host)
         path = _progress(node)
         flags = os.O_WRONLY | os.O_APPEND
         self._files = [os.open(path.with_name(name), flags) for name in ("progress.csv", "log.txt")]

@@ -37,7 +37,7 @@ from rla_agent.replicate.ledger_schema import ledger_path
 from rla_agent.replicate.registry import register
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 from rla_client.config.schema import load_config
 
 ROUNDS = 3
@@ -129,7 +129,7 @@ def bulk(base: Path, server: Sshd, title: str, sizes: list[int], dirty_mib: int 
 def ours_through_worker(node: Node, target: Path, files: int) -> float:
     """The real worker in this process: look, ledger, two connections; until the last rename."""
     registry.add(node.state, node.root, node.config)
-    worker = Worker(node.state, node.host)
+    worker = Replicator(node.state, node.host)
     began = time.monotonic()
     while True:
         more = worker.turn(time.monotonic())

@@ -21,7 +21,7 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.layout import SAMPLES
 from rla_client.database.samples.sample_index import SampleIndex
 from rla_client.database.samples.sample_query import containing, matching, ordered
-from rla_client.database.tree.chains import Link
+from rla_client.database.tree.chains import ChainLink
 from rla_client.run.opening_frame import make_opening
 from rla_client.run.record.log_samples import log_samples
 from rla_client.run.record.run_logger import Logger
@@ -92,7 +92,7 @@ def readers(folder: Path) -> None:
             rows = [{**row, "completion": str(row["completion"])[:500]} for row in rows_of(step)]
             file.write(encoder.encode([Record(0, Samples("train", step, 1.0, 0, rows))])[0])
             count += len(rows)
-    index = SampleIndex(folder, "t", [Link(RUN)])
+    index = SampleIndex(folder, "t", [ChainLink(RUN)])
     for name, work in (
         ("index", index.refresh),
         ("filter", lambda: matching(index, "reward < 0.5 and finish == 'stop'")),

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rla_client.checkpoint.sharded_save import Place
+from rla_client.checkpoint.sharded_save import CheckpointPlace
 from rla_client.checkpoint.sharded_saver import ShardedSaver
 
 
@@ -55,7 +55,7 @@ class Rank:
 
     def new_saver(self, epoch: int) -> ShardedSaver:
         """One that has not saved yet."""
-        return ShardedSaver(Place(self.root, "b" * 32, epoch), self.rank, self.ranks)
+        return ShardedSaver(CheckpointPlace(self.root, "b" * 32, epoch), self.rank, self.ranks)
 
     def measure(self, what: str, call: Callable[[], Any]) -> Any:
         """What the call gives; all ranks begin it together."""

@@ -29,13 +29,13 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin
-from rla_agent.replicate.backend.session import Session, SmallFile, Upload
+from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, Twin
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, Upload
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
 from rla_agent.replicate.worker.sharded_master import NO_RENAME
 
-Opened = tuple[Session, Path]
+Opened = tuple[TargetSession, Path]
 COME_AND_GO = """
 import pathlib, sys
 while True:
@@ -94,7 +94,7 @@ def open_bucket_target(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 @pytest.fixture(params=["sftp", "sftp-plain", "folder", "ftp", "bucket"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """A session and its root."""
-    session: Session
+    session: TargetSession
     root = tmp_path / "root"
     root.mkdir()
     if request.param == "bucket":
@@ -113,14 +113,14 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 
 
 @pytest.fixture
-def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
+def open_ftp_target() -> Iterator[Callable[[Path], TargetSession]]:
     from support.ftp_server import FtpServer
 
     from rla_agent.replicate.backend.ftp import FtpSession
 
     servers = []
 
-    def start(root: Path) -> Session:
+    def start(root: Path) -> TargetSession:
         server = FtpServer(root)
         servers.append(server)
         return FtpSession(server.connect(), "")
@@ -295,7 +295,7 @@ def test_much_is_looked_at_together(target: Opened) -> None:
         Probe(b"d/sub", ((0, 1),)),
         Probe(b"d/empty"),
     ]
-    found = [one for one in session.probe(wanted) if isinstance(one, Found)]
+    found = [one for one in session.probe(wanted) if isinstance(one, StatWithParts)]
     assert [one.parts for one in found] == [
         (b"123456",),
         (b"3456", b""),
@@ -531,7 +531,7 @@ def test_a_twin_that_is_not_as_it_was_left_is_not_linked(target: Opened) -> None
     assert names == {"grown", "touched", "link", "new0", "new1", "new2", "new3", "theirs"}
 
 
-def _state(session: Session) -> RemoteStat:
+def _state(session: TargetSession) -> RemoteStat:
     found = session.stat(b"new0")
     assert found is not None
     return found

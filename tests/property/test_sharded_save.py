@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402 - after the check that it is there
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
-from rla_client.checkpoint.sharded_save import Place  # noqa: E402
+from rla_client.checkpoint.sharded_save import CheckpointPlace  # noqa: E402
 from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.sharded_checkpoint.fence import raise_fence  # noqa: E402
@@ -35,7 +35,7 @@ def state(value: int) -> dict[str, Any]:
 
 
 def make_saver(folder: Path, epoch: int) -> ShardedSaver:
-    saver = ShardedSaver(Place(folder, RUN, epoch), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(folder, RUN, epoch), 0, 1)
     saver.writer.retention = Retention(max_to_keep=1)
     return saver
 

@@ -27,7 +27,7 @@ from rla_agent.pipeline.data_root_watch import root_is_back
 from rla_agent.pipeline.group_commit import Committer
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
 from rla_client.stream.segment_writer import SegmentWriter
 
@@ -190,7 +190,7 @@ class Side:
 
     def commit(self) -> bool:
         """One commit."""
-        return self.committer.commit_streams([self.stream], Changes(), self.faults)
+        return self.committer.commit_streams([self.stream], CommitChanges(), self.faults)
 
     def durable_sizes(self) -> dict[str, int]:
         """Committed size of each output's file."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile
+from rla_agent.replicate.backend.session import TargetSession, SmallFile
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook, look_all
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER
@@ -50,7 +50,7 @@ class Machine:
             write_part(self.folder, save, rank, order, beside=self.ranks, keep=keep)
         publish(self.folder, name_of(save))
 
-    def send(self, session: Session, save: SaveIdentity, at: int = SENT_AT) -> None:
+    def send(self, session: TargetSession, save: SaveIdentity, at: int = SENT_AT) -> None:
         """As its agent does: the receipts last; `at`: time of the files there."""
         here = parts_path(self.folder, save)
         paths = [path for path in here.rglob("*") if path.is_file() and not is_only_of_the_making(path.name)]
@@ -65,7 +65,7 @@ class Machine:
             assert isinstance(result, RemoteStat), result
 
     def look(
-        self, session: Session, save: SaveIdentity, *, replaces: bool = True, stands_by: bool = False
+        self, session: TargetSession, save: SaveIdentity, *, replaces: bool = True, stands_by: bool = False
     ) -> PartFound:
         results: list[PartFound] = []
         look = PartLook(self.folder, os.fsencode(FOLDER), name_of(save), self.target, replaces, stands_by)

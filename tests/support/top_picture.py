@@ -40,10 +40,10 @@ async def take(root: Path, target: Path) -> None:
     """Mark the runs, and save the screen."""
     from rla_client.database.runs import Database
     from rla_client.top.app import TopApp
-    from rla_client.top.source import Source
+    from rla_client.top.source import RunsOnScreen
 
     database = Database(root)
-    app = TopApp(Source(root, lambda where: database.records(where=where)))
+    app = TopApp(RunsOnScreen(root, lambda where: database.records(where=where)))
     async with app.run_test(size=SIZE) as pilot:
         while "perf/return" not in str(app.query_one("#curves-body").render()):
             await pilot.pause(0.05)

@@ -15,7 +15,7 @@ from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ItemsArgument, KindOption, RootOption, read_items
 from rla_agent.replicate.ledger_rows import PRUNED
 from rla_agent.replicate.ledger_schema import STEPS, ledger_path
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 from rla_agent.store.sqlite import connect_readonly
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
@@ -43,7 +43,7 @@ def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) 
 
 def _files_not_on_master(items: list[str], data_root: Path, kinds: tuple[str, ...]) -> dict[str, int]:
     root = os.fsencode(os.path.realpath(data_root))
-    scanner = Scanner(root, Scope(host="", kinds=kinds))
+    scanner = Scanner(root, ScanScope(host="", kinds=kinds))
     found = {"replicated": False, "files": 0, "bytes": 0, "pruned": 0}
     try:
         with closing(connect_readonly(ledger_path(find_places().state), STEPS)) as db:

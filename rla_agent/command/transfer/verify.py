@@ -15,7 +15,7 @@ from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ProjectOption, RootOption
 from rla_agent.replicate import ledger_schema, registry, status_text, target_config
-from rla_agent.replicate.verify import Fault, publish_complete, repair, verify_ledger
+from rla_agent.replicate.verify import Difference, publish_complete, repair, verify_ledger
 from rla_client.config.schema import Config, load_config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError
@@ -65,7 +65,7 @@ def verify_database(
     sizes: bool = False,
     sample: float = 1.0,
     fix: bool = False,
-) -> tuple[int, list[Fault]]:
+) -> tuple[int, list[Difference]]:
     """Compare one database with its master; see `verify_ledger`.
 
     Raises:

@@ -27,7 +27,7 @@ class StopSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CommandLaunch:
     """One command that was run: its RLA_LAUNCH, process and end; and what told it to stop."""
 
     name: str

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rla_agent.command.wrapped_command.agent_keeper import AgentKeeper
 from rla_agent.command.wrapped_command.child import Child
-from rla_agent.command.wrapped_command.ending import Launch
+from rla_agent.command.wrapped_command.ending import CommandLaunch
 from rla_agent.command.wrapped_command.log_writer import LogWriter
 from rla_agent.command.wrapped_command.runs import await_end, place_console
 from rla_agent.model.process_ending import Ending
@@ -82,7 +82,7 @@ def run_command(  # noqa: PLR0913 - those of the command line
             place_console(places, launch, keeper)
 
         ending = child.wait(look)
-        ended = Launch(launch, child.pid, ending, child.told)
+        ended = CommandLaunch(launch, child.pid, ending, child.told)
         await_end(places, keeping, ended, keeper, time.monotonic() + drain_s)
     keeping.stop()
     if notes is not None:

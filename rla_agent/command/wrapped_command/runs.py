@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from rla_agent.command.wrapped_command.agent_keeper import RUN_FILE_WAIT_S, SETTLE_S, AgentKeeper
-from rla_agent.command.wrapped_command.ending import Launch
+from rla_agent.command.wrapped_command.ending import CommandLaunch
 from rla_agent.command.wrapped_command.log_writer import LogWriter
 from rla_agent.model.run_record import RunRecord
 from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.service.control_client import ask_status
 from rla_agent.service.flush_client import wait_durable
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import RlaError
@@ -49,7 +49,7 @@ def _streams_of(places: Places, launch: str) -> list[str]:
 
 
 def await_end(
-    places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWriter, deadline: float
+    places: Places, keeping: AgentKeeper, launch: CommandLaunch, keeper: LogWriter, deadline: float
 ) -> None:
     """Wait for the data and the ends of the runs, then note how the command ended."""
     left: set[str] = set(_streams_of(places, launch.name))
@@ -78,7 +78,7 @@ def await_end(
         )
 
 
-def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float) -> None:
+def note_ending(places: Places, launch: CommandLaunch, keeper: LogWriter, wait_s: float) -> None:
     """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
 
     `keeper` writes the files, and waits `wait_s` for the agent's last run.json of each run.
@@ -95,13 +95,13 @@ def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float
             if record is not None:
                 now = time.time()
                 content = {**plain, **record.to_plain(now)}
-                database.commit(Changes(runs=[(record.run, now, record.live, content)]))
+                database.commit(CommitChanges(runs=[(record.run, now, record.live, content)]))
                 keeper.write_run_file(record.root, record.log_folder, content, wait_s)
                 for line in lost_lines(content):
                     sys.stderr.write(f"rla-agent run: {record.table}/{record.index}: {line}\n")
 
 
-def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:
+def ended_record(record: RunRecord, launch: CommandLaunch, *, last: bool = True) -> RunRecord | None:
     """The record with the command's end in it; None while the run continues: see `process_ended`."""
     if record.live:
         return None

@@ -37,7 +37,7 @@ from rla_agent.replicate.backend.bucket_keys import (
     MAX_KEY_BYTES,
     PARTS,
     File,
-    Part,
+    StoredSpan,
     attributes_of,
     chain,
     home_of,
@@ -61,7 +61,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, Session, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import ModeOf, TargetSession, SmallFile, Upload, check_append
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
@@ -91,7 +91,7 @@ def open_bucket(remote: RemoteSetting) -> BucketSession:
     return BucketSession(open_store(remote), remote.remote_data_root.strip("/"))
 
 
-class BucketSession(Session):
+class BucketSession(TargetSession):
     """A `session.Session` on a bucket, below a prefix."""
 
     append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
@@ -117,20 +117,20 @@ class BucketSession(Session):
 
     @property
     def written_bytes(self) -> int:
-        """See `Session`."""
+        """See `TargetSession`."""
         return self._bucket.written_bytes
 
     @property
     def readers(self) -> int:
-        """See `Session`."""
+        """See `TargetSession`."""
         return AT_ONCE
 
     def left_out(self) -> Sequence[str]:
-        """See `Session`."""
+        """See `TargetSession`."""
         return [*self._bucket.left_out]
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         if path == b"":
             return RemoteStat(0, 0, "folder")
         check_remote(path)
@@ -166,7 +166,7 @@ class BucketSession(Session):
             return None
         return self._hold(path, found, parts)
 
-    def _hold(self, path: bytes, found: _Head, parts: dict[str, list[Part]]) -> File:
+    def _hold(self, path: bytes, found: _Head, parts: dict[str, list[StoredSpan]]) -> File:
         meta, version, mtime_s = found
         ours = parts.get(version, [])
         used = chain(meta["size"], ours)
@@ -185,7 +185,7 @@ class BucketSession(Session):
         return None if found is None or is_torn(*found) else (found[0], *version_of(*found))
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`. Times are in the objects' metadata, so each new object is looked at."""
+        """See `TargetSession`. Times are in the objects' metadata, so each new object is looked at."""
         found = self._bucket.folder(self._key(path), path)
         folders = [prefix for prefix in found["common_prefixes"] if prefix.rpartition("/")[2] != PARTS]
         has_parts = len(folders) < len(found["common_prefixes"])
@@ -235,14 +235,14 @@ class BucketSession(Session):
         return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
-        """See `Session`. There is nothing to make; what is in the way is found by who writes below it."""
+        """See `TargetSession`. There is nothing to make; what is in the way is found by who writes below it."""
         del mode_of
         for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
             self._key(folder)
             self._made.add(folder)
 
     def forget_folders(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._folders.clear()
         self._made.clear()
         self._files.clear()
@@ -250,12 +250,12 @@ class BucketSession(Session):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`: who may read is for the bucket's policy."""
+        """See `TargetSession`: who may read is for the bucket's policy."""
         del only_less
         return [None] * len(wanted)
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`. What is left of parts goes."""
+        """See `TargetSession`. What is left of parts goes."""
         self._folders.pop(path, None)
         self._made.discard(path)
         metas = self._bucket.all(self._key(path), path)
@@ -265,7 +265,7 @@ class BucketSession(Session):
         self._bucket.delete([meta["path"] for meta in metas], path)
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
+        """See `TargetSession`."""
         results = self._each(self._put_small, files)
         broken = [result for result in results if isinstance(result, LinkError)]
         if broken and len(broken) == len(results):
@@ -276,7 +276,7 @@ class BucketSession(Session):
         ]
 
     def put_own(self, file: SmallFile) -> RemoteStat:
-        """See `Session`: one request."""
+        """See `TargetSession`: one request."""
         version = new_id()
         attributes = attributes_of(version, file.mtime_s, len(file.data))
         etag = self._bucket.put(self._key(file.path), file.path, file.data, attributes, None)
@@ -292,7 +292,7 @@ class BucketSession(Session):
             return error
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`. Begins at the beginning, whatever an earlier try has sent."""
+        """See `TargetSession`. Begins at the beginning, whatever an earlier try has sent."""
         if job.size <= WHOLE_BYTES:
             return self._put_whole(job, b"".join(job.pieces(WHOLE_BYTES)))
         held = self._expected(job.path, job.expect)
@@ -359,7 +359,7 @@ class BucketSession(Session):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See `Session`: what is appended meanwhile goes at the end, in one object for each run."""
+        """See `TargetSession`: what is appended meanwhile goes at the end, in one object for each run."""
         self._bundle, self._bundle_mtime_s = [], int(time.time())
         try:
             yield
@@ -370,7 +370,7 @@ class BucketSession(Session):
             self._bundle = None
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         data = b"".join(pieces)
         held = self._files.get(path)
         if held is None or time.monotonic() - held.looked > LOOK_S or not same(held.state, expect):
@@ -427,7 +427,7 @@ class BucketSession(Session):
         bundle.clear()
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         check_remote(path)
         held = self._files.get(path)
         if held is not None and time.monotonic() - held.looked > READ_S:
@@ -443,7 +443,7 @@ class BucketSession(Session):
         raise TransientError("read", path, "it keeps changing on the master")
 
     def read_version(self, path: bytes, state: RemoteStat, offset: int, count: int) -> bytes:
-        """See `Session`: one request, unless parts of it were merged meanwhile."""
+        """See `TargetSession`: one request, unless parts of it were merged meanwhile."""
         held = state.version
         if not isinstance(held, File):
             return self.read(path, offset, count)
@@ -472,7 +472,7 @@ class BucketSession(Session):
         return b"".join(self._each(lambda one: self._bucket.range(one[0], path, *one[1:]), ranges))
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`: written anew."""
+        """See `TargetSession`: written anew."""
         held = self._look(path)
         if held is None:
             raise MissingError("cut", path, "not there")
@@ -480,7 +480,7 @@ class BucketSession(Session):
         self._put_whole(SmallFile(path, b"", data, int(time.time()), held.state, lambda: True), data)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`. Copies, then deletes; of a folder all that is in it, one after the other."""
+        """See `TargetSession`. Copies, then deletes; of a folder all that is in it, one after the other."""
         held = self._look(old)
         if held is not None:
             self._rename_file(old, new, held)
@@ -519,7 +519,7 @@ class BucketSession(Session):
         self.remove(old)
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         if self._never_made(check_remote(path)):
             return
         held = self._look(path)
@@ -542,7 +542,7 @@ class BucketSession(Session):
             raise LinkError("send", b"", "stopping") from error
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _key(self, path: bytes) -> str:

@@ -100,7 +100,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredSpan:
     """Bytes `offset` to `end` of a file, which lie in the object `key` from `at` on."""
 
     key: str
@@ -117,12 +117,12 @@ class Part:
         return f"{self.id}-{self.offset:x}-{self.end - self.offset:x}-{self.level:x}"
 
 
-def part_name(parts: Sequence[Part], mtime_s: int) -> str:
+def part_name(parts: Sequence[StoredSpan], mtime_s: int) -> str:
     """Name of an object with these parts."""
     return "+".join(part.entry for part in parts) + f".{mtime_s:x}"
 
 
-def parts_in(key: str, size: int) -> list[Part]:
+def parts_in(key: str, size: int) -> list[StoredSpan]:
     """What an object of `.rla-parts/` holds; nothing where it is not whole or none of ours."""
     entries, dot, mtime = key.rpartition("/")[2].partition(".")
     if not dot or not re.fullmatch("[0-9a-f]{1,16}", mtime):
@@ -134,17 +134,17 @@ def parts_in(key: str, size: int) -> list[Part]:
         if match is None:
             return []
         offset, length, level = (int(match[group], 16) for group in (2, 3, 4))
-        found.append(Part(key, match[1], offset, offset + length, level, at, int(mtime, 16)))
+        found.append(StoredSpan(key, match[1], offset, offset + length, level, at, int(mtime, 16)))
         at += length
     return found if at == size else []
 
 
-def chain(size: int, parts: Iterable[Part]) -> list[Part]:
+def chain(size: int, parts: Iterable[StoredSpan]) -> list[StoredSpan]:
     """The parts that a file consists of behind its first object of `size` bytes, in their order."""
     waiting = sorted(parts, key=lambda part: (part.offset, part.end))
-    found: list[Part] = []
+    found: list[StoredSpan] = []
     end, number = size, 0
-    best: Part | None = None
+    best: StoredSpan | None = None
     while True:
         while number < len(waiting) and waiting[number].offset <= end:
             if best is None or waiting[number].end > best.end:
@@ -156,7 +156,7 @@ def chain(size: int, parts: Iterable[Part]) -> list[Part]:
         end = best.end
 
 
-def merged(parts: Sequence[Part], longest: int) -> int:
+def merged(parts: Sequence[StoredSpan], longest: int) -> int:
     """How many of the last parts a new one should replace, so that a file never has many.
 
     As in a number that is counted up: the last `RADIX` - 1 of a level and the new one make one of the next.
@@ -173,7 +173,7 @@ def merged(parts: Sequence[Part], longest: int) -> int:
     return count
 
 
-def replaces(parts: Sequence[Part]) -> int:
+def replaces(parts: Sequence[StoredSpan]) -> int:
     """Level of a part that takes the place of these; 0 for none."""
     return min(TOP_LEVEL, 1 + max(part.level for part in parts)) if parts else 0
 
@@ -191,8 +191,8 @@ class File:
     etag: str | None
     whole: int
     whole_mtime_s: int
-    parts: list[Part]
-    spare: list[Part]
+    parts: list[StoredSpan]
+    spare: list[StoredSpan]
     looked: float
     tail: bytes = b""  # the last bytes that were appended in this session
 
@@ -203,14 +203,14 @@ class File:
             return RemoteStat(self.whole, self.whole_mtime_s, version=self)
         return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s, version=self)
 
-    def next_part(self, offset: int, end: int, mtime_s: int) -> tuple[Part, int]:
+    def next_part(self, offset: int, end: int, mtime_s: int) -> tuple[StoredSpan, int]:
         """The part for bytes that are appended, and how many of the last ones it takes the place of."""
         count = merged(self.parts, MERGED_BYTES)
         replaced = self.parts[len(self.parts) - count :]
         begin = replaced[0].offset if replaced else offset
-        return Part("", self.id, begin, end, replaces(replaced), 0, mtime_s), count
+        return StoredSpan("", self.id, begin, end, replaces(replaced), 0, mtime_s), count
 
-    def grow(self, part: Part, data: bytes, count: int) -> None:
+    def grow(self, part: StoredSpan, data: bytes, count: int) -> None:
         """A new part of the bytes `data` has the place of the last `count` ones."""
         replaced = self.parts[len(self.parts) - count :]
         self.spare += replaced

@@ -10,7 +10,7 @@ from rla_agent.replicate.backend.bucket_keys import (
     ID,
     PARTS,
     File,
-    Part,
+    StoredSpan,
     entries_in,
     key_of,
     part_name,
@@ -20,7 +20,7 @@ from rla_agent.replicate.backend.bucket_store import Bucket
 from rla_agent.replicate.backend.errors import TargetError
 
 SWEPT_FILES: Final = 300  # of a run with more, what a cut has left stays until the folder goes
-Entry: TypeAlias = "tuple[bytes, File, Part, bytes, int]"  # path, file, its new part, that's bytes, merged
+Entry: TypeAlias = "tuple[bytes, File, StoredSpan, bytes, int]"  # path, file, its new part, that's bytes, merged
 
 
 class BucketParts:
@@ -40,9 +40,9 @@ class BucketParts:
         """A version was replaced: its parts belong to nothing."""
         self._dead.add(version)
 
-    def below(self, home: bytes) -> dict[str, list[Part]]:
+    def below(self, home: bytes) -> dict[str, list[StoredSpan]]:
         """Parts of the files of a folder, by the version that they belong to."""
-        found: dict[str, list[Part]] = {}
+        found: dict[str, list[StoredSpan]] = {}
         for meta in self._bucket.all(self.key_below(home), home):
             for part in parts_in(meta["path"], meta["size"]):
                 found.setdefault(part.id, []).append(part)
@@ -54,7 +54,7 @@ class BucketParts:
         self._bucket.put(key, entries[0][0], b"".join(data for *_, data, _ in entries), None, None)
         return key
 
-    def clear_away(self, parts: Sequence[Part]) -> bool:
+    def clear_away(self, parts: Sequence[StoredSpan]) -> bool:
         """Delete the objects of parts that nobody needs; False: some hold what somebody may need."""
         gone = {part.entry for part in parts}
         gone |= {part.entry for held in list(self._files.values()) for part in held.spare}

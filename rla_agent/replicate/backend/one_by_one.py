@@ -15,7 +15,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, Session, SmallFile
+from rla_agent.replicate.backend.session import ModeOf, TargetSession, SmallFile
 
 APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same steps
 
@@ -27,7 +27,7 @@ def check_folder(path: bytes, found: RemoteStat | None) -> None:
         raise DeniedError("make folder", path, what, "rename it on the master")
 
 
-class OneByOne(Session):
+class OneByOne(TargetSession):
     """Batches, folders and foreign files, for a target that knows one file at a time.
 
     A subclass moves content (`upload`, `append`, `read`), makes one folder (`_make_folder`) and may say how a
@@ -42,7 +42,7 @@ class OneByOne(Session):
         """Make one folder, whose parent is there; False when something of that name is there already."""
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
             mode, shared = (None, False) if mode_of is None else mode_of(folder)
             made = self._make_folder(folder, mode)
@@ -52,10 +52,10 @@ class OneByOne(Session):
                 check_folder(folder, self.stat(folder))
 
     def forget_folders(self) -> None:
-        """See `Session`; nothing is remembered."""
+        """See `TargetSession`; nothing is remembered."""
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
+        """See `TargetSession`."""
         results: list[RemoteStat | Exception] = []
         for file in files:
             try:

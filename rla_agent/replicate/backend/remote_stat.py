@@ -34,7 +34,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StatWithParts:
     """What is there: None is nothing. `parts`: the bytes of each span, fewer where the file ends."""
 
     state: RemoteStat | None

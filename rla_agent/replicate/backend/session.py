@@ -29,7 +29,7 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
    when the master loses its power just then; `probe` looks at much in few round trips.
 
 Implementations: `sftp` has all in flight at once, `folder` and `ftp` take one file at a time
-(`one_by_one`), `bucket` has objects. What most of them do alike is in `Session` itself.
+(`one_by_one`), `bucket` has objects. What most of them do alike is in `TargetSession` itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from rla_agent.replicate.backend.errors import (
     SourceChangedError,
     TargetError,
 )
-from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, Twin, same
+from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, Twin, same
 
 COMPARED_BYTES: Final = 1 << 20  # of what an earlier try left, before its end
 SYNC_BYTES: Final = 32 << 20  # of a large file are synced while the next ones go
@@ -125,7 +125,7 @@ class Upload:
     sure: int = 0
     synced: Callable[[int], None] = lambda _: None
 
-    def continued(self, session: Session) -> Upload:
+    def continued(self, session: TargetSession) -> Upload:
         """The same, beginning where the temp file still holds what was left there.
 
         A server that lost its power has what was not synced in part or not at all. So all of that is
@@ -175,7 +175,7 @@ class Upload:
             yield last
 
 
-class Session(Protocol):
+class TargetSession(Protocol):
     """One connection to a target, used by one thread at a time."""
 
     @property
@@ -208,15 +208,15 @@ class Session(Protocol):
         """
         return [False] * len(paths)
 
-    def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:
+    def probe(self, wanted: Sequence[Probe]) -> list[StatWithParts | TargetError]:
         """Look at files and read some of their bytes; one result for each."""
-        results: list[Found | TargetError] = []
+        results: list[StatWithParts | TargetError] = []
         for one in wanted:
             try:
                 state = self.stat(one.path)
                 spans = one.spans if state is not None and state.kind == "file" else ()
                 parts = tuple(self.read(one.path, at, count) for at, count in spans)
-                results.append(Found(state, parts))
+                results.append(StatWithParts(state, parts))
             except LinkError:
                 raise
             except TargetError as error:
@@ -348,15 +348,15 @@ class Session(Protocol):
         """Drop the connection without waiting."""
 
 
-def listing_or_empty(session: Session, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-    """`Session.listing`; empty where there is no such folder."""
+def listing_or_empty(session: TargetSession, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+    """`TargetSession.listing`; empty where there is no such folder."""
     try:
         return session.listing(path)
     except MissingError:
         return []
 
 
-def read_json(session: Session, path: bytes, most: int) -> Any:  # noqa: ANN401 - whatever JSON holds
+def read_json(session: TargetSession, path: bytes, most: int) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Content of a JSON file on the target, of whatever shape; None where there is none that can be read."""
     try:
         return json.loads(session.read(path, 0, most))

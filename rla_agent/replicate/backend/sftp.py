@@ -29,10 +29,10 @@ from rla_agent.replicate.backend.master_room import check_room
 from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
-from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
+from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat
 from rla_agent.replicate.backend.session import (
     ModeOf,
-    Session,
+    TargetSession,
     SmallFile,
     Upload,
     check_append,
@@ -51,7 +51,7 @@ def _pieces(start: int, length: int, most: int) -> list[tuple[int, int]]:
     return [(at, min(most, start + length - at)) for at in range(start, start + length, most)]
 
 
-class SftpSession(Session):
+class SftpSession(TargetSession):
     """A `session.Session` over one SFTP channel."""
 
     def __init__(
@@ -68,28 +68,28 @@ class SftpSession(Session):
 
     @property
     def written_bytes(self) -> int:
-        """See `Session`."""
+        """See `TargetSession`."""
         return self._wire.written_bytes
 
     @property
     def syncs(self) -> bool:
-        """See `Session`."""
+        """See `TargetSession`."""
         return self._channels.works
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
+        """See `TargetSession`."""
         return bool(self._transport.is_active())
 
     def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
-        """See `Session`; all requests are in flight at once."""
+        """See `TargetSession`; all requests are in flight at once."""
         if not self._channels.works or not paths:
             return [False] * len(paths)
         synced = self._channels.sync_names([*paths, *set(map(parent, paths))])
         return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
-    def probe(self, wanted: Sequence[Probe]) -> list[Found | TargetError]:
-        """See `Session`; all requests are in flight at once."""
+    def probe(self, wanted: Sequence[Probe]) -> list[StatWithParts | TargetError]:
+        """See `TargetSession`; all requests are in flight at once."""
         call = self._wire.submit
         looks = [call(self._calls.lstat(one.path)) for one in wanted]
         opens = [
@@ -121,15 +121,15 @@ class SftpSession(Session):
 
     def _found(
         self, one: Probe, look: wire.Reply, opened: wire.Reply | None, asked: list[list[tuple[int, int]]]
-    ) -> Found | TargetError:
+    ) -> StatWithParts | TargetError:
         read = [[(self._wire.wait(request), count) for request, count in span] for span in asked]
         if look.status == wire.NO_SUCH_FILE:
-            return Found(None)
+            return StatWithParts(None)
         problem = self._calls.problem(look, "look at", one.path)
         if problem is not None:
             return problem
         if opened is None or look.state.kind != "file":
-            return Found(look.state)
+            return StatWithParts(look.state)
         problem = self._calls.problem(opened, "open", one.path)
         if problem is not None:
             return problem
@@ -146,10 +146,10 @@ class SftpSession(Session):
                 if len(reply.handle) < count:
                     break
             parts.append(bytes(part))
-        return Found(look.state, tuple(parts))
+        return StatWithParts(look.state, tuple(parts))
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         return self._calls.stat(path)
 
     def reaches(self, absolute: bytes) -> bool:
@@ -157,7 +157,7 @@ class SftpSession(Session):
         return self._wire.call(wire.request(wire.LSTAT, absolute)).kind == wire.ATTRS
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         reply = self._calls.ask(wire.request(wire.OPENDIR, self._calls.full(path)), "list", path)
         handle = reply.handle
         found: list[tuple[bytes, RemoteStat]] = []
@@ -172,7 +172,7 @@ class SftpSession(Session):
         return [(name, state) for name, state in found if name not in {b".", b".."}]
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
-        """See `Session`; all requests are in flight at once."""
+        """See `TargetSession`; all requests are in flight at once."""
         wanted = dict.fromkeys(folder for path in paths for folder in parents(check_remote(path)))
         missing = [folder for folder in wanted if folder not in self._folders]
         modes = {folder: mode_of(folder) for folder in missing} if mode_of is not None else {}
@@ -203,7 +203,7 @@ class SftpSession(Session):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`; all requests are in flight at once, and links are left alone."""
+        """See `TargetSession`; all requests are in flight at once, and links are left alone."""
         looks = self._wire.calls([self._calls.lstat(path) for path, _ in wanted])
         results, changes = [], []
         for (path, mode), look in zip(wanted, looks, strict=True):
@@ -229,7 +229,7 @@ class SftpSession(Session):
         self._folders.clear()
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         opened = self._calls.ask(wire.open_request(self._calls.full(path), wire.READ_FLAG), "open", path)
         size = self._wire.read_bytes
         spans = [(at, min(size, offset + count - at)) for at in range(offset, offset + count, size)]
@@ -248,30 +248,30 @@ class SftpSession(Session):
         return bytes(found)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._calls.ask(wire.resize(wire.SETSTAT, self._calls.full(path), size), "cut", path)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._calls.rename(old, new)
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._calls.remove(path)
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         reply = self._wire.call(wire.request(wire.RMDIR, self._calls.full(path)))
         self._folders.clear()
         if reply.status != wire.NO_SUCH_FILE:
             self._calls.check(reply, "remove folder", path)
 
     def free_bytes(self) -> int | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         return self._calls.answer_free(self._calls.ask_free())
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         for end in (self._wire, self._transport):
             with suppress(OSError, EOFError):  # the link may be gone already
                 end.close()
@@ -282,11 +282,11 @@ class SftpSession(Session):
         return min(wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
+        """See `TargetSession`."""
         return SmallFileBatch(self._calls, self._channels, files).put()
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         look = self._wire.call(self._calls.lstat(job.path))
         problem = self._calls.conflict(look, job.path, job.expect)
         if problem is not None:
@@ -297,7 +297,7 @@ class SftpSession(Session):
         return LargeFile(self._calls, self._channels, job).put()
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`.
+        """See `TargetSession`.
 
         On a disk without room nothing is begun: half a row would be there until it is cut off again.
         """

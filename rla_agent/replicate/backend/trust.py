@@ -21,7 +21,7 @@ from typing import Final
 from rla_agent.replicate.backend.errors import LoginError, NoRootError, TargetError, TransientError
 from rla_agent.replicate.backend.host_keys import host_key_problem, key_fingerprint, pin
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile
+from rla_agent.replicate.backend.session import TargetSession, SmallFile
 from rla_agent.replicate.backend.ssh_connection import open_sftp, server_key
 from rla_agent.replicate.backend.ssh_login import OWN_KEY, Login
 from rla_client.contract.filesystem.atomic_write import write_atomic
@@ -75,7 +75,7 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
     return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
 
 
-def try_out(session: Session) -> list[str]:
+def try_out(session: TargetSession) -> list[str]:
     """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
 
     Raises:

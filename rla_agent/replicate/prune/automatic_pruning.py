@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.prune.prune_plan import Rules
+from rla_agent.replicate.prune.prune_plan import PruneRules
 from rla_agent.replicate.prune.pruner import Pruner
 from rla_client.contract.errors import RlaError
 
@@ -41,14 +41,14 @@ class RetainedDatabase:
     settings: AgentConfig
 
 
-def rules_of(settings: AgentConfig, root: str) -> Rules:
+def rules_of(settings: AgentConfig, root: str) -> PruneRules:
     """What `AGENT.retention_…` says, for the disk that `root` lies on.
 
     Raises:
         OSError: the data root is not there.
     """
     disk = os.statvfs(root)
-    return Rules(
+    return PruneRules(
         kinds=settings.retention_kinds,
         older_than_s=settings.retention_age_days * DAY_S,
         max_bytes=settings.retention_max_bytes,
@@ -57,7 +57,7 @@ def rules_of(settings: AgentConfig, root: str) -> Rules:
     )
 
 
-class Retention:
+class AutomaticPruning:
     """Starts a pass now and then; `poll` never waits."""
 
     def __init__(self, state: Path) -> None:

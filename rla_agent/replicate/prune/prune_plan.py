@@ -30,7 +30,7 @@ OTHER_NAME: Final = "not named NAME_STEP.pt"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PruneRules:
     """When a file goes. At least one of the three limits must be given; a file goes by any of them.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PruneCandidate:
     """A file that is on the master as it lies here. `path`, `item`: below the data root.
 
     `others`: of the `whole.json` of a sharded checkpoint: what goes after it.
@@ -66,7 +66,7 @@ class Candidate:
     kind: str
     item: bytes
     record: SentRecord
-    others: tuple[Candidate, ...] = ()
+    others: tuple[PruneCandidate, ...] = ()
 
     @property
     def local(self) -> Local:
@@ -105,7 +105,7 @@ def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
     return stay
 
 
-def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
+def first_to_go(candidates: Iterable[PruneCandidate], rules: PruneRules) -> list[PruneCandidate]:
     """The `MAX_AT_ONCE` of them that go before all others, in that order; of a million no more are held."""
     order = {kind: place for place, kind in enumerate(rules.kinds)}
     return heapq.nsmallest(
@@ -114,8 +114,8 @@ def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate
 
 
 def choose(
-    candidates: Iterable[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
-) -> list[Candidate]:
+    candidates: Iterable[PruneCandidate], rules: PruneRules, *, now: float, used_bytes: int, free_bytes: int
+) -> list[PruneCandidate]:
     """The files that go, in the order in which they go.
 
     `used_bytes`: what files of these kinds take here, also those that may not go; `now`: Unix seconds.
@@ -136,7 +136,7 @@ def choose(
 class PrunePlan:
     """What would go, what the files of these kinds take here now, and reason → how many stay for it."""
 
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[PruneCandidate, ...]
     used_bytes: int
     free_bytes: int
     kept: Mapping[str, int]

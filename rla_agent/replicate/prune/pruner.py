@@ -30,7 +30,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger import database_number
 from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, RECORD_COLUMNS, Key, record_of
@@ -39,9 +39,9 @@ from rla_agent.replicate.prune.prune_plan import (
     MIN_FILE_BYTES,
     NOT_WHOLE,
     OTHER_NAME,
-    Candidate,
+    PruneCandidate,
     PrunePlan,
-    Rules,
+    PruneRules,
     choose,
     first_to_go,
     newest,
@@ -49,7 +49,7 @@ from rla_agent.replicate.prune.prune_plan import (
 )
 from rla_agent.replicate.prune.safe_unlink import MAX_NAME_BYTES, finish_prune, take_away
 from rla_agent.replicate.worker import sharded_order
-from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
+from rla_agent.replicate.worker.scan import Folder, Scanner, ScanScope
 from rla_agent.replicate.worker.source_file import fingerprint, fingerprint_of, local_state
 from rla_client.contract.checkpoint.stamp import read_stamp
 from rla_client.contract.errors import RlaError
@@ -119,13 +119,13 @@ class Pruner:
         self._db.close()
         os.close(self._descriptor)
 
-    def plan(self, rules: Rules, now: float) -> PrunePlan:
+    def plan(self, rules: PruneRules, now: float) -> PrunePlan:
         """Which files would go by these rules; `now`: Unix seconds."""
-        scanner = Scanner(self._root, Scope(host="", kinds=rules.kinds))
+        scanner = Scanner(self._root, ScanScope(host="", kinds=rules.kinds))
         used = 0
         kept: Counter[str] = Counter()
 
-        def candidates() -> Iterator[Candidate]:
+        def candidates() -> Iterator[PruneCandidate]:
             nonlocal used
             for folder in self._settled(scanner):
                 used += sum(local.size for local in folder.files.values())
@@ -133,8 +133,8 @@ class Pruner:
                     kept["of a run that has not ended"] += len(folder.files)
                 elif folder.files:
                     for found in self._of_folder(folder, rules):
-                        kept[_SPARED if isinstance(found, Candidate) else found] += 1
-                        if isinstance(found, Candidate):
+                        kept[_SPARED if isinstance(found, PruneCandidate) else found] += 1
+                        if isinstance(found, PruneCandidate):
                             yield found
 
         with _ledger_errors():
@@ -156,7 +156,7 @@ class Pruner:
                     finish_prune(here)
             yield folder
 
-    def _of_folder(self, folder: Folder, rules: Rules) -> Iterator[Candidate | str]:
+    def _of_folder(self, folder: Folder, rules: PruneRules) -> Iterator[PruneCandidate | str]:
         """For each file: itself if it may go, else why it stays. Of a sharded checkpoint the first to go."""
         kept: set[str] = set()
         sharded = sharded_order.split(folder.kind, folder.path + b"/.")
@@ -185,7 +185,7 @@ class Pruner:
             else:
                 yield candidate if confirmed else _UNCONFIRMED
 
-    def _of_sharded(self, folder: Folder, rules: Rules) -> Candidate | str:
+    def _of_sharded(self, folder: Folder, rules: PruneRules) -> PruneCandidate | str:
         """The `whole.json` of a sharded checkpoint, with what goes after it; else why all of it stays."""
         own = sharded_order.own_folder(folder.path)
         try:
@@ -200,13 +200,13 @@ class Pruner:
         except OSError:
             return CHANGED  # it went meanwhile
         why = next((one for one in found if isinstance(one, str)), "")
-        parts = [one for one in found if isinstance(one, Candidate)]
+        parts = [one for one in found if isinstance(one, PruneCandidate)]
         parts.sort(key=lambda one: one.key.name != sharded_order.MARK)
         if why or not parts:
             return why or _SPARED
         return replace(parts[0], others=tuple(parts[1:]))
 
-    def _parts(self, path: bytes, here: Path) -> Iterator[Candidate | str]:
+    def _parts(self, path: bytes, here: Path) -> Iterator[PruneCandidate | str]:
         """The files of a folder of a sharded checkpoint that are worth it, and why others keep it here."""
         rows = self._rows(path)
         for name in sorted(os.listdir(here)):
@@ -233,7 +233,7 @@ class Pruner:
             return now - os.stat(rows).st_mtime > UNKNOWN_REST_S
         return False
 
-    def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, bool]]:
+    def _rows(self, folder: bytes) -> dict[bytes, tuple[PruneCandidate, bool]]:
         """Name → file of a folder that the ledger holds as wholly on the master, and whether confirmed."""
         rows = self._db.execute(
             f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.check_at IS NULL, {RECORD_COLUMNS} "  # noqa: S608 - constants
@@ -246,10 +246,10 @@ class Pruner:
             record = record_of(row[6:])
             if record is not None:
                 key = Key(row[0], row[1])
-                found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record), bool(row[5])
+                found[row[1]] = PruneCandidate(key, row[2] + b"/" + row[1], row[3], row[4], record), bool(row[5])
         return found
 
-    def carry_out(self, plan: PrunePlan, session: Session, *, deep: bool = True) -> Iterator[Done]:
+    def carry_out(self, plan: PrunePlan, session: TargetSession, *, deep: bool = True) -> Iterator[Done]:
         """Take the planned files away, one after the other; `deep`: after reading each back.
 
         Raises:
@@ -270,7 +270,7 @@ class Pruner:
                 if done.stays:
                     break  # what is called whole is not to lack something
 
-    def _tried(self, one: Candidate, size: int, how: Callable[[], None]) -> Done:
+    def _tried(self, one: PruneCandidate, size: int, how: Callable[[], None]) -> Done:
         stays = ""
         try:
             with _ledger_errors():
@@ -283,11 +283,11 @@ class Pruner:
             stays = error.strerror or str(error)
         return Done(os.fsdecode(one.path), size, stays)
 
-    def _check_all(self, parts: Sequence[Candidate], session: Session, *, deep: bool) -> None:
+    def _check_all(self, parts: Sequence[PruneCandidate], session: TargetSession, *, deep: bool) -> None:
         for one in parts:
             self._check_there(one, session, deep=deep)
 
-    def _check_there(self, one: Candidate, session: Session, *, deep: bool) -> bytes:
+    def _check_there(self, one: PruneCandidate, session: TargetSession, *, deep: bool) -> bytes:
         """SHA-256 of a file that the master has as it was sent."""
         _on_master(session, one)
         sha = self._sha(one)
@@ -295,7 +295,7 @@ class Pruner:
             raise StaysError("the master's content is not what was sent; see: rla verify --fix")
         return sha
 
-    def _take(self, one: Candidate, session: Session, *, deep: bool) -> None:
+    def _take(self, one: PruneCandidate, session: TargetSession, *, deep: bool) -> None:
         sha = self._check_there(one, session, deep=deep)
         with self._folder(one.path) as (folder, name):
             _check_here(folder, name, one.local)
@@ -313,7 +313,7 @@ class Pruner:
                 raise
             os.fsync(folder)
 
-    def _sha(self, one: Candidate) -> bytes:
+    def _sha(self, one: PruneCandidate) -> bytes:
         """SHA-256 of what was sent; of a file that grew there, of the same bytes here."""
         if one.record.sha256 is not None:
             return one.record.sha256
@@ -323,7 +323,7 @@ class Pruner:
         self._update("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", found.sha256, *one.key)
         return found.sha256
 
-    def _claim(self, one: Candidate) -> bool:
+    def _claim(self, one: PruneCandidate) -> bool:
         local = one.local
         return self._update(
             "UPDATE files SET state = ? WHERE folder = ? AND name = ? AND state = ? AND ino = ? AND size = ? "
@@ -333,7 +333,7 @@ class Pruner:
             *(CLEAN, *local.version, local.size),
         )
 
-    def _unclaim(self, one: Candidate, folder: int) -> None:
+    def _unclaim(self, one: PruneCandidate, folder: int) -> None:
         """The file stays, if it is still here."""
         if os.path.lexists(os.path.join(self._root, one.path)):
             drop_note(f"/proc/self/fd/{folder}", os.fsdecode(one.key.name))
@@ -343,7 +343,7 @@ class Pruner:
     def _update(self, statement: str, *values: object) -> bool:
         return self._db.execute(statement, values).rowcount == 1
 
-    def _note(self, one: Candidate, sha: bytes, folder: int) -> None:
+    def _note(self, one: PruneCandidate, sha: bytes, folder: int) -> None:
         local = one.local
         mode = copy_mode(os.stat(one.key.name, dir_fd=folder, follow_symlinks=False).st_mode)
         path = Path(f"/proc/self/fd/{folder}") / os.fsdecode(one.key.name)
@@ -383,7 +383,7 @@ def _check_here(folder: int, name: bytes, local: Local) -> None:
         raise StaysError(_CHANGED_HERE)
 
 
-def _on_master(session: Session, one: Candidate) -> None:
+def _on_master(session: TargetSession, one: PruneCandidate) -> None:
     found = session.stat(one.path)
     if found is None:
         raise StaysError("the master has lost it; see: rla verify --fix")
@@ -391,7 +391,7 @@ def _on_master(session: Session, one: Candidate) -> None:
         raise StaysError("the master's file is not as we left it; see: rla verify --fix")
 
 
-def _is_another_folder(session: Session, one: Candidate) -> None:
+def _is_another_folder(session: TargetSession, one: PruneCandidate) -> None:
     """Be sure that the master's root is not this data root (NFS, a link): its file would be the one here.
 
     Notes never go to the master; the note that was just written shows there only if both are one.
@@ -401,7 +401,7 @@ def _is_another_folder(session: Session, one: Candidate) -> None:
         raise StaysError("the master's root seems to be this very data root, so there is one copy only")
 
 
-def _read_back(session: Session, one: Candidate) -> bytes:
+def _read_back(session: TargetSession, one: PruneCandidate) -> bytes:
     size = one.local.size
     found = fingerprint_of(lambda at, count: session.read(one.path, at, count), size)
     if found.size < size:

@@ -18,7 +18,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import TargetError, TransientError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode, make_below, tighten
 from rla_agent.replicate.transfer.local_room import NoRoomError, Room
@@ -37,7 +37,7 @@ READ_BYTES: Final = 4 << 20
 
 
 def fetch(  # noqa: PLR0913 - the last two have defaults
-    session: Session,
+    session: TargetSession,
     root: str,
     path: bytes,
     state: RemoteStat,
@@ -110,7 +110,7 @@ def _put_in_place(folder: int, partial: str, name: str) -> None:
     os.fsync(folder)
 
 
-def _is_still(session: Session, path: bytes, state: RemoteStat, *, growing: bool) -> bool:
+def _is_still(session: TargetSession, path: bytes, state: RemoteStat, *, growing: bool) -> bool:
     now = session.stat(path)
     return now == state or (growing and now is not None and now.size > state.size)
 
@@ -130,7 +130,7 @@ def _partial_name(path: bytes, state: RemoteStat | None) -> str:
 
 
 def fill(
-    session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say, room: Room | None = None
+    session: TargetSession, descriptor: int, path: bytes, state: RemoteStat, say: Say, room: Room | None = None
 ) -> None:
     """Read the master's file into an open one, from where that ends.
 
@@ -144,7 +144,7 @@ def fill(
 
 
 def _read_on(  # noqa: PLR0913 - what, whereto, and who is told
-    session: Session,
+    session: TargetSession,
     descriptor: int,
     path: bytes,
     at: int,
@@ -186,7 +186,7 @@ def size_and_time(folder: int, name: str) -> tuple[int, int] | None:
 
 
 def grow(
-    session: Session, folder: int, name: str, path: bytes, state: RemoteStat, room: Room | None = None
+    session: TargetSession, folder: int, name: str, path: bytes, state: RemoteStat, room: Room | None = None
 ) -> bool:
     """Append what the master's growing file `path` (`state`, or more since) has more than ours.
 
@@ -222,7 +222,7 @@ def grow(
 
 
 def _is_beginning(
-    session: Session, descriptor: int, path: bytes, size: int, state: RemoteStat, *, all_of_it: bool
+    session: TargetSession, descriptor: int, path: bytes, size: int, state: RemoteStat, *, all_of_it: bool
 ) -> bool:
     """Whether the master's file begins with `size` bytes of ours; else only their edges are compared."""
     edge = min(EDGE_BYTES, size)

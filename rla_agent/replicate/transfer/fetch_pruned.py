@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate import registry, target_config
-from rla_agent.replicate.backend.session import Session, listing_or_empty
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty
 from rla_agent.replicate.transfer.fetch_file import fill
 from rla_agent.replicate.transfer.fetched_modes import fetched_mode
 from rla_agent.replicate.transfer.local_room import NoRoomError
@@ -146,7 +146,7 @@ def _below(root: str, path: Path) -> str:
     return below
 
 
-def _note_from_master(session: Session, path: Path, root: str, target: str, order: int | None) -> None:
+def _note_from_master(session: TargetSession, path: Path, root: str, target: str, order: int | None) -> None:
     """Make a whole checkpoint of the master a pruned one here.
 
     Raises:
@@ -172,7 +172,7 @@ def _note_from_master(session: Session, path: Path, root: str, target: str, orde
         raise kind(f"{below} on the master {target} is of another save than was asked for")
 
 
-def _note_rest(session: Session, path: Path, mark: PrunedFile) -> None:
+def _note_rest(session: TargetSession, path: Path, mark: PrunedFile) -> None:
     """Note files of a checkpoint that are neither here nor noted; `mark`: the note of its `whole.json`.
 
     Raises:
@@ -218,7 +218,7 @@ def _holds(entry: registry.RegisteredDatabase, folder: str) -> bool:
     return os.path.realpath(folder).startswith(os.path.realpath(entry.data_root) + os.sep)
 
 
-def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
+def fetch_noted(session: TargetSession, folder: str, note: PrunedFile) -> int:
     """Put the file of a note back into `folder`; see `fetch_back`."""
     path = os.fsencode(note.path)
     with (

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty, read_json
 from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import NewerHereError, fetch
@@ -90,7 +90,7 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
         return _fetch(session, question)
 
 
-def _fetch(session: Session, question: Question) -> dict[str, Any]:
+def _fetch(session: TargetSession, question: Question) -> dict[str, Any]:
     found = _newest(session, question)
     if found is None:
         return {"index": None}
@@ -138,7 +138,7 @@ def _check_room(root: Path, wanted: list[tuple[bytes, RemoteStat]]) -> None:
         pass
 
 
-def _mark(session: Session, root: str, item: str) -> None:
+def _mark(session: TargetSession, root: str, item: str) -> None:
     """Say, before run.json is here, that this copy is not to be gone on with in place."""
     os.close(make_below(session, root, (LOG, *item.split("/"))))
     with held_folder(root, f"{LOG}/{item}") as folder:
@@ -156,7 +156,7 @@ def _refuse_live(run: dict[str, Any], question: Question) -> None:
         )
 
 
-def _newest(session: Session, question: Question) -> tuple[str, dict[str, Any]] | None:
+def _newest(session: TargetSession, question: Question) -> tuple[str, dict[str, Any]] | None:
     """Index and run.json of the newest run with this key."""
     until = time.monotonic() + SEARCH_S
     for count, index in enumerate(_indices(session, f"{LOG}/{question.table}")):
@@ -172,7 +172,7 @@ def _newest(session: Session, question: Question) -> tuple[str, dict[str, Any]] 
     return None
 
 
-def _indices(session: Session, base: str) -> Iterator[str]:
+def _indices(session: TargetSession, base: str) -> Iterator[str]:
     """Indices below a table's folder, newest first."""
 
     def below(folder: str, digits: int) -> list[str]:
@@ -189,7 +189,7 @@ def _indices(session: Session, base: str) -> Iterator[str]:
                 yield from (index for index in indices if RunIndex.parse(index) is not None)
 
 
-def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
+def _newest_checkpoint(session: TargetSession, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
     """Time-step, name and state of the whole checkpoint that was saved last.
 
     Of more than MAX_STAMPS files, those that the master had last are looked into.
@@ -217,7 +217,7 @@ def _newest_checkpoint(session: Session, item: str, series: str) -> tuple[int, b
     return found[oldest_first(times)[-1].name] if times else None
 
 
-def _whole_on_master(session: Session, path: bytes) -> Whole | None:
+def _whole_on_master(session: TargetSession, path: bytes) -> Whole | None:
     """What a sharded checkpoint on the master says of itself; None where it is not complete."""
     mark = sharded_order.own_folder(path) + b"/" + sharded_order.MARK
     state = session.stat(mark)
@@ -232,7 +232,7 @@ def _whole_on_master(session: Session, path: bytes) -> Whole | None:
 class RemoteFile(io.RawIOBase):
     """A file on the master, open for reading."""
 
-    def __init__(self, session: Session, path: bytes, size: int) -> None:
+    def __init__(self, session: TargetSession, path: bytes, size: int) -> None:
         super().__init__()
         self._session, self._path, self._size, self._at = session, path, size, 0
 
@@ -259,7 +259,7 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
 
-def _shown(session: Session, item: str) -> Iterator[tuple[bytes, RemoteStat]]:
+def _shown(session: TargetSession, item: str) -> Iterator[tuple[bytes, RemoteStat]]:
     """What the database shows of a run."""
     for kind in SHOWN_KINDS:
         yield from item_files(session, os.fsencode(f"{kind}/{item}"), Tally())

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.file_state import copy_mode
 from rla_client.contract.filesystem.atomic_write import fsync_folder
 from rla_client.contract.filesystem.modes import PRIVATE_FILE, PRIVATE_FOLDER, folder_mode, give_mode, umask
@@ -44,7 +44,7 @@ def tighten(folder: int, name: str, state: RemoteStat) -> None:
         give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
 
 
-def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
+def make_below(session: TargetSession, root: str, parts: tuple[str, ...]) -> int:
     """Open (and make, no more open than on the master) a folder below the data root."""
     missing = [path for path in (Path(root), *Path(root).parents) if not path.is_dir()]
     for path in reversed(missing):

@@ -10,7 +10,7 @@ import os
 import socket
 
 from rla_agent.replicate import registry
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 from rla_client.contract.agent.places import find_places
 
 
@@ -23,7 +23,7 @@ class OwnItems:
     def __init__(self, root: str) -> None:
         known = {os.path.realpath(entry.data_root) for entry in registry.entries(find_places().state)}
         self._sent_from_here = os.path.realpath(root) in known  # else it is a copy, whoever made the runs
-        self._scanner = Scanner(os.fsencode(root), Scope(host=""))
+        self._scanner = Scanner(os.fsencode(root), ScanScope(host=""))
         self._host = socket.gethostname()
         self._last: tuple[str, bool] = ("", False)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.checksums import damaged
 from rla_agent.replicate.transfer import arriving_sharded
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, fetch
@@ -35,7 +35,7 @@ MAX_LISTED: Final = 10_000_000  # files that one pull may see
 LEFT_S: Final = 3600.0  # a partial file here that no pull has written to for so long is left over
 
 
-def pull(source: Session | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+def pull(source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
     """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
 
     Args:
@@ -54,7 +54,7 @@ def pull(source: Session | Readers, root: str, selection: ItemSelection, say: Sa
         readers.go_on()
         say(path, done, total)
 
-    def bring(session: Session, wanted: _Wanted) -> bool | Exception:
+    def bring(session: TargetSession, wanted: _Wanted) -> bool | Exception:
         path, state = wanted.path, wanted.state
         try:
             return fetch(session, root, path, state, told, ours=wanted.ours, room=room)

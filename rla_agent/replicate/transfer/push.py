@@ -20,7 +20,7 @@ from typing import Final
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, listing_or_empty
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty
 from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger_rows import Due, Key
@@ -29,7 +29,7 @@ from rla_agent.replicate.transfer.selection import ItemSelection, chosen
 from rla_agent.replicate.transfer.tally import Say, Tally
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.file_decision import SMALL_BYTES, ReplaceFile
-from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
+from rla_agent.replicate.worker.scan import Folder, Scanner, ScanScope
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
 from rla_agent.replicate.worker.source_file import local_state
@@ -43,7 +43,7 @@ PUSH_BATCH: Final = 32
 STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so long is left over
 
 
-def push(session: Session, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+def push(session: TargetSession, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
     """Send the selected items of the data root; what the master has (size, time) stays."""
     tally = Tally()
     with closing_fd(open_root(root)) as descriptor:
@@ -80,14 +80,14 @@ def push(session: Session, root: str, selection: ItemSelection, say: Say = lambd
 
 
 def _jobs(
-    session: Session,
+    session: TargetSession,
     root: str,
     selection: ItemSelection,
     tally: Tally,
     seen: dict[bytes | None, list[tuple[bytes, Local]]],
 ) -> Iterator[SendJob]:
     """What is to be sent; `seen` takes the files of each sharded checkpoint as they are at this look."""
-    scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
+    scanner = Scanner(os.fsencode(root), ScanScope(host="", kinds=selection.kinds))
     for folder in scanner.everything():
         wanted = {
             name: local
@@ -119,7 +119,7 @@ def _jobs(
     ]
 
 
-def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:
+def _there(session: TargetSession, folder: bytes) -> dict[bytes, RemoteStat]:
     """What the master has in a folder; old temp files of pushes are removed."""
     found = dict(listing_or_empty(session, folder))
     for name, state in list(found.items()):
@@ -163,7 +163,7 @@ def _is_as_seen(root: str, files: list[tuple[bytes, Local]]) -> bool:
         return False
 
 
-def _uncall(session: Session, path: bytes, done: set[bytes]) -> None:
+def _uncall(session: TargetSession, path: bytes, done: set[bytes]) -> None:
     """Before a shard or `.metadata` is replaced there: its checkpoint is whole no more."""
     checkpoint = path.rpartition(b"/")[0]
     if _checkpoint(path) == checkpoint and checkpoint not in done:
@@ -171,7 +171,7 @@ def _uncall(session: Session, path: bytes, done: set[bytes]) -> None:
         done.add(checkpoint)
 
 
-def _send(session: Session, sender: Sender, batch: list[SendJob], tally: Tally) -> set[bytes]:
+def _send(session: TargetSession, sender: Sender, batch: list[SendJob], tally: Tally) -> set[bytes]:
     """Send a batch; returns the sharded checkpoints of which a file failed."""
     failed: set[bytes] = set()
     results: list[Sent | Failed] = []

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rla_agent.replicate import registry, target_config
 from rla_agent.replicate.backend.errors import TargetError
-from rla_agent.replicate.backend.session import Session, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty, read_json
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import JOBS_FOLDER
@@ -57,7 +57,7 @@ def read_job_file(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
             time.sleep(LOOK_S)
 
 
-def sweep_job_files(session: Session, now: float) -> None:
+def sweep_job_files(session: TargetSession, now: float) -> None:
     """Remove what jobs of long ago left on the master.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 
 AHEAD: Final = 4  # jobs for each reader that are taken from the list before one of them is done
 JOIN_S: Final = 2.0
@@ -29,22 +29,22 @@ class Readers:
     """Sessions at one target. `each` is for one thread."""
 
     def __init__(
-        self, first: Session, connect: Callable[[], Session] | None = None, connections: int = 1
+        self, first: TargetSession, connect: Callable[[], TargetSession] | None = None, connections: int = 1
     ) -> None:
         """`first` stays the caller's; what `connect` gives is closed by `close`."""
         self.first = first
         self._connect = connect if first.readers == 1 else None
         self.limit = first.readers if self._connect is None else max(1, connections)
-        self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[TargetSession] = queue.SimpleQueue()
         for _ in range(first.readers):
             self._free.put(first)
         self._opening = threading.Lock()  # held while one connects, which may take long
         self._ending = threading.Lock()  # of the list, and `close`; taken within that one
-        self._opened: list[Session] = []
+        self._opened: list[TargetSession] = []
         self._owns_first = self._stopped = False
 
     @classmethod
-    def opened(cls, connect: Callable[[], Session], connections: int) -> Readers:
+    def opened(cls, connect: Callable[[], TargetSession], connections: int) -> Readers:
         """With a first session that is closed with the others.
 
         Raises:
@@ -55,7 +55,7 @@ class Readers:
         return made
 
     @contextmanager
-    def lent(self) -> Iterator[Session]:
+    def lent(self) -> Iterator[TargetSession]:
         """A session that is nobody else's, or may be shared.
 
         Raises:
@@ -68,13 +68,13 @@ class Readers:
         finally:
             self._free.put(session)
 
-    def _one(self) -> Session:
+    def _one(self) -> TargetSession:
         try:
             return self._free.get_nowait()
         except queue.Empty:
             return self._another() or self._free.get()
 
-    def _another(self) -> Session | None:
+    def _another(self) -> TargetSession | None:
         with self._opening:
             if self._connect is None or len(self._opened) + 1 >= self.limit or self._stopped:
                 return None
@@ -88,7 +88,7 @@ class Readers:
             session.close()
         raise _stopping()
 
-    def _keep(self, session: Session) -> bool:
+    def _keep(self, session: TargetSession) -> bool:
         """Note what `close` is to close; False where that was called."""
         with self._ending:
             if not self._stopped:
@@ -96,7 +96,7 @@ class Readers:
             return not self._stopped
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self.lent() as session:
             return session.listing(path)
 
@@ -106,7 +106,7 @@ class Readers:
             raise _stopping()
 
     def each(
-        self, jobs: Iterable[Job], do: Callable[[Session, Job], Result]
+        self, jobs: Iterable[Job], do: Callable[[TargetSession, Job], Result]
     ) -> Generator[tuple[Job, Result], None, None]:
         """What `do` gives for each job, as they are done; what it raises is raised here."""
         if self.limit == 1:
@@ -143,7 +143,7 @@ def _stopping() -> LinkError:
 class _Crew(Generic[Job, Result]):
     """The threads of one `each`; belongs to the thread that calls it."""
 
-    def __init__(self, readers: Readers, do: Callable[[Session, Job], Result]) -> None:
+    def __init__(self, readers: Readers, do: Callable[[TargetSession, Job], Result]) -> None:
         self._readers = readers
         self._do = do
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()

@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
-from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat, same
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, same
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import Key, Unconfirmed
 from rla_agent.replicate.worker import file_decision
@@ -85,7 +85,7 @@ class Unsynced:
     acked: int
 
 
-def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
+def check_all(session: TargetSession, files: Sequence[Unconfirmed]) -> list[Checked]:
     """Look at files on the master, after having them synced where it can.
 
     Raises:
@@ -100,7 +100,7 @@ def check_all(session: Session, files: Sequence[Unconfirmed]) -> list[Checked]:
     ]
 
 
-def _of_ours(session: Session, file: Unconfirmed, what: What, wholes: dict[bytes, What]) -> What:
+def _of_ours(session: TargetSession, file: Unconfirmed, what: What, wholes: dict[bytes, What]) -> What:
     """What is wrong with a file of a checkpoint that others may replace, if they have not.
 
     `wholes`: what is known of the saves that are looked at, by the sum of their `whole.json`.
@@ -128,10 +128,10 @@ def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
     return (0, edge), (size - edge, edge)
 
 
-def _judge(file: Unconfirmed, found: Found | TargetError, is_synced: bool | None) -> What:
+def _judge(file: Unconfirmed, found: StatWithParts | TargetError, is_synced: bool | None) -> What:
     if is_synced is None:
         return "differs"  # on the disk; it was read from the server's memory
-    if not isinstance(found, Found):
+    if not isinstance(found, StatWithParts):
         return "unknown"
     record = file.record
     if found.state is None:

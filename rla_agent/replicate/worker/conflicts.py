@@ -14,18 +14,18 @@ from typing import Final
 
 from rla_agent.replicate.backend.errors import DeniedError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.ledger_rows import Due
 from rla_agent.replicate.worker.file_decision import Append, SetMode
 from rla_agent.replicate.worker.send_job import SendJob, Sent
 from rla_agent.replicate.worker.send_modes import set_mode_of
-from rla_agent.replicate.worker.source_file import Source
+from rla_agent.replicate.worker.source_file import SourceFile
 
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 
 
 def resolve_conflict(
-    session: Session, root: int, job: SendJob, found: RemoteStat
+    session: TargetSession, root: int, job: SendJob, found: RemoteStat
 ) -> tuple[RemoteStat | None, bytes] | Sent:
     """Make way for a file.
 
@@ -68,14 +68,14 @@ def resolve_conflict(
     return None, kept
 
 
-def _same_beginning(session: Session, root: int, job: SendJob, found: RemoteStat) -> Sent | None:
+def _same_beginning(session: TargetSession, root: int, job: SendJob, found: RemoteStat) -> Sent | None:
     """The row for a master's file that is the beginning of ours; None where it is not.
 
     The row tells of what was compared: a version that is written while we compare counts as changed.
     """
     assert not isinstance(job.action, SetMode)
     began, path = time.monotonic(), job.due.path
-    with closing(Source(root, path)) as source:
+    with closing(SourceFile(root, path)) as source:
         at = 0
         while at < found.size:
             theirs = session.read(path, at, min(1 << 20, found.size - at))

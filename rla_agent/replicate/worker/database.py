@@ -35,7 +35,7 @@ from rla_agent.replicate.worker.read_faults import ScanError
 from rla_agent.replicate.worker.retry_backoff import Health
 from rla_agent.replicate.worker.scan import Scanner, item_name
 from rla_agent.replicate.worker.send_job import Failed, SendJob, Sent
-from rla_agent.replicate.worker.sender_threads import Link, health_after
+from rla_agent.replicate.worker.sender_threads import SenderThreads, health_after
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.text.terminal_text import printable
@@ -52,7 +52,7 @@ MODES_A_BATCH: Final = 256  # folders
 
 
 @dataclass
-class Database:
+class TargetDatabase:
     """A database at a target; see the module.
 
     `confirms`: what the target acknowledges may yet be lost; `target`: as notes of pruned files name it.
@@ -60,7 +60,7 @@ class Database:
 
     number: int
     scanner: Scanner
-    link: Link
+    link: SenderThreads
     ledger: Ledger
     committed: Committed
     health: Health = field(default_factory=Health)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from rla_agent.replicate.backend.errors import DeniedError, LinkError, MissingError, TransientError
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 
 _OWN_NAMES: Final = b".rla-"
 _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file into it"
 
 
-def check_mounted(session: Session) -> None:
+def check_mounted(session: TargetSession) -> None:
     """See that a root to which files were sent holds something; one that may not be listed says nothing.
 
     What agents leave there by themselves (`.rla-…`) does not count: it may have been left in an empty one.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 from rla_agent.replicate.worker.worker_log import WORKER_LOG, log_beside_the_agent, log_to
 from rla_client.contract.errors import RlaError
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to(options.state / "replicate" / WORKER_LOG)
     log_beside_the_agent(options.state)
     try:
-        worker = Worker(options.state, options.host)
+        worker = Replicator(options.state, options.host)
     except RlaError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's only output
         return 3
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _stop(worker: Worker) -> None:
+def _stop(worker: Replicator) -> None:
     worker.stopping = True
     worker.wake()
 

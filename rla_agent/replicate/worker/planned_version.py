@@ -11,13 +11,13 @@ from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile
 from rla_agent.replicate.worker.pieces import pieces
 from rla_agent.replicate.worker.send_job import NotYetError, SendJob
-from rla_agent.replicate.worker.source_file import READ_BYTES, Source
+from rla_agent.replicate.worker.source_file import READ_BYTES, SourceFile
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 
 
-def planned_size(job: SendJob, source: Source) -> int:
+def planned_size(job: SendJob, source: SourceFile) -> int:
     """How many bytes go of the planned version, which may have grown since.
 
     Of any other the master would get what nobody has noted, or, in a temp file that holds a part already, a
@@ -36,7 +36,7 @@ def planned_size(job: SendJob, source: Source) -> int:
     return _whole_records(source, size, ends_of(job.due.key.name)) if action.cut else size
 
 
-def append_parts(job: SendJob, action: Append, source: Source, limit: int) -> list[bytes]:
+def append_parts(job: SendJob, action: Append, source: SourceFile, limit: int) -> list[bytes]:
     """Whole records, in pieces of at most `limit` bytes.
 
     Raises:
@@ -54,7 +54,7 @@ def append_parts(job: SendJob, action: Append, source: Source, limit: int) -> li
     return parts
 
 
-def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
+def _whole_records(source: SourceFile, size: int, ends_in: Ends) -> int:
     """How many of a file's first `size` bytes are whole records."""
     done = 0
     rest = b""
@@ -71,7 +71,7 @@ def _whole_records(source: Source, size: int, ends_in: Ends) -> int:
     return done
 
 
-def same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
+def same_content(job: SendJob, source: SourceFile, size: int) -> SentRecord | None:
     """The row for a file that is to be compared, where its first `size` bytes are what the master got."""
     record = job.due.record
     assert isinstance(job.action, ReplaceFile)
@@ -83,25 +83,25 @@ def same_content(job: SendJob, source: Source, size: int) -> SentRecord | None:
     return made if same else None  # of what another machine sent only SHA-256 is known
 
 
-def begins_as_sent(source: Source, record: SentRecord, *, owned: bool) -> bool:
+def begins_as_sent(source: SourceFile, record: SentRecord, *, owned: bool) -> bool:
     """Whether a file begins with what was sent; of an owned one only its edges are read."""
     if source.edges(record.acked) != (record.head_crc, record.tail_crc):
         return False
     return owned or source.crc_of(record.acked) == record.crc
 
 
-def unchanged(job: SendJob, source: Source) -> bool:
+def unchanged(job: SendJob, source: SourceFile) -> bool:
     """Whether the path still leads to the version that was opened; asked just before the rename."""
     assert isinstance(job.action, ReplaceFile)
     grows = job.action.grows or job.due.tries >= LENIENT_TRIES
     return source.unchanged(may_grow=grows)
 
 
-def mtime_s(job: SendJob, source: Source) -> int:
+def mtime_s(job: SendJob, source: SourceFile) -> int:
     """Time of the version that goes, in whole seconds."""
     return (job.local or source.local).mtime_ns // 10**9
 
 
-def mode_of(source: Source) -> int:
+def mode_of(source: SourceFile) -> int:
     """Permission bits that the master is to give the file."""
     return 0o600 if source.local.mode is None else source.local.mode

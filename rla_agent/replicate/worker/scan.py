@@ -62,7 +62,7 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ScanScope:
     """What of a database goes.
 
     Attributes:
@@ -110,7 +110,7 @@ class Scanner:
         left_out: item → a file of its saves in the making that is not in scope.
     """
 
-    def __init__(self, root: bytes, scope: Scope, *, making: bool = False) -> None:
+    def __init__(self, root: bytes, scope: ScanScope, *, making: bool = False) -> None:
         """`making`: see this machine's parts of sharded checkpoints in the making, too."""
         self.root = root
         self.scope = scope

@@ -31,7 +31,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile, Upload
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, Upload
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.tombstones import MovedError, place_problem
 from rla_agent.replicate.worker.conflicts import resolve_conflict
@@ -54,7 +54,7 @@ from rla_agent.replicate.worker.send_job import (
 )
 from rla_agent.replicate.worker.send_modes import set_mode_of, set_modes
 from rla_agent.replicate.worker.sharded_lost import OthersSaveError, send_lost
-from rla_agent.replicate.worker.source_file import Source, folder_copy_mode
+from rla_agent.replicate.worker.source_file import SourceFile, folder_copy_mode
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 Progress: TypeAlias = "Callable[[SendJob, int], None]"
@@ -65,7 +65,7 @@ class Sender:
 
     def __init__(
         self,
-        session: Session,
+        session: TargetSession,
         root: int,
         progress: Progress,
         synced: Progress = lambda *_: None,
@@ -183,9 +183,9 @@ class Sender:
             self._items.add(job.due.item)
         return problem
 
-    def _one(self, job: SendJob, how: Callable[[SendJob, Source, RemoteStat | None], Result]) -> Result:
+    def _one(self, job: SendJob, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]) -> Result:
         try:
-            with closing(Source(self._root, job.due.path)) as source:
+            with closing(SourceFile(self._root, job.due.path)) as source:
                 return self._settled(job, source, how)
         except LinkError:
             raise
@@ -193,7 +193,7 @@ class Sender:
             return Failed(job, error)
 
     def _settled(
-        self, job: SendJob, source: Source, how: Callable[[SendJob, Source, RemoteStat | None], Result]
+        self, job: SendJob, source: SourceFile, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]
     ) -> Result:
         """Run `how`; where the master's file is not as we left it, settle that and run it again."""
         try:
@@ -207,7 +207,7 @@ class Sender:
         expect, kept = settled
         if isinstance(job.action, Append) and expect is None:
             return Failed(job, MissingError("append to", job.due.path, "not there"))
-        with closing(Source(self._root, job.due.path)) as again:
+        with closing(SourceFile(self._root, job.due.path)) as again:
             result = how(job, again, expect)
         return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
 
@@ -221,7 +221,7 @@ class Sender:
         self._session.make_folders([parent(job.due.path)], self._folder_mode)
         return self._session.stat(job.due.path), b""
 
-    def _append(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
+    def _append(self, job: SendJob, source: SourceFile, expect: RemoteStat | None) -> Result:
         action, record = job.action, job.due.record
         assert isinstance(action, Append)
         began = time.monotonic()
@@ -246,13 +246,13 @@ class Sender:
         now = SentRecord(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
         return Sent(job, now, read_s=read_s, synced=found.synced)
 
-    def _upload_instead(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
+    def _upload_instead(self, job: SendJob, source: SourceFile, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Append)
         whole = ReplaceFile(action.upto, action.generation, cut=action.cut, grows=True)
         return self._upload(replace(job, action=whole, start=0), source, expect)
 
-    def _upload(self, job: SendJob, source: Source, expect: RemoteStat | None) -> Result:
+    def _upload(self, job: SendJob, source: SourceFile, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, ReplaceFile)
         size = planned_size(job, source)
@@ -265,7 +265,7 @@ class Sender:
         found = self._session.upload(self._as_upload(job, source, size, expect))
         return Sent(job, source.record(action.generation, size, found.mtime_s), synced=found.synced)
 
-    def _as_upload(self, job: SendJob, source: Source, size: int, expect: RemoteStat | None) -> Upload:
+    def _as_upload(self, job: SendJob, source: SourceFile, size: int, expect: RemoteStat | None) -> Upload:
         return Upload(
             job.due.path,
             job.temp,
@@ -285,7 +285,7 @@ class Sender:
         """Put a file back into a checkpoint that is whole there; where it is not, look again later."""
         assert isinstance(job.action, ReplaceFile)
         try:
-            with closing(Source(self._root, job.due.path)) as source:
+            with closing(SourceFile(self._root, job.due.path)) as source:
                 size = planned_size(job, source)
                 upload = self._as_upload(job, source, size, None)
                 source.skip_to(size)
@@ -303,13 +303,13 @@ class Sender:
             return Failed(job, error)
 
     def _small(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
-        opened: list[tuple[SendJob, Source, SmallFile]] = []
+        opened: list[tuple[SendJob, SourceFile, SmallFile]] = []
         permits: list[tuple[SendJob, int]] = []
         with ExitStack() as held:
             for job in jobs:
                 made: SmallFile | Result
                 try:
-                    source = held.enter_context(closing(Source(self._root, job.due.path)))
+                    source = held.enter_context(closing(SourceFile(self._root, job.due.path)))
                     made = self._loaded(job, source)
                 except (SourceChangedError, UnreadableError, OSError) as error:
                     made = Failed(job, error)
@@ -326,7 +326,7 @@ class Sender:
                 results.append(self._judge(job, source, file, answer))
             results += set_modes(self._session, permits)
 
-    def _loaded(self, job: SendJob, source: Source) -> SmallFile | Result:
+    def _loaded(self, job: SendJob, source: SourceFile) -> SmallFile | Result:
         size = planned_size(job, source)
         known = same_content(job, source, size)
         if known is not None:
@@ -348,7 +348,7 @@ class Sender:
             mode_of(source),
         )
 
-    def _judge(self, job: SendJob, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
+    def _judge(self, job: SendJob, source: SourceFile, file: SmallFile, answer: RemoteStat | Exception) -> Result:
         if isinstance(answer, RemoteStat):
             self._progress(job, len(file.data))
             assert isinstance(job.action, ReplaceFile)

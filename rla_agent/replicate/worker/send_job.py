@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, SentRecord
-from rla_agent.replicate.ledger_rows import Attempt, Due
+from rla_agent.replicate.ledger_rows import SendAttempt, Due
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode
 
 
@@ -50,15 +50,15 @@ class SendJob:
         return not isinstance(self.action, SetMode)
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[SendAttempt, ...]:
         """What it may leave under the final name."""
         if isinstance(self.action, SetMode) or self.local is None:
             return ()
         if isinstance(self.action, Append):
-            return (Attempt(self.action.upto, None),)
-        sent = Attempt(self.action.size, self.local.mtime_ns // 10**9)
+            return (SendAttempt(self.action.upto, None),)
+        sent = SendAttempt(self.action.size, self.local.mtime_ns // 10**9)
         twin = self.twin
-        return (sent,) if twin is None else (sent, Attempt(twin.left.size, twin.left.mtime_s))
+        return (sent,) if twin is None else (sent, SendAttempt(twin.left.size, twin.left.mtime_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from rla_agent.replicate.backend.errors import DeniedError, MissingError
 from rla_agent.replicate.backend.remote_paths import check_remote
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.worker.send_job import Failed, FolderMode, Result, SendJob, Sent
-from rla_agent.replicate.worker.source_file import Source
+from rla_agent.replicate.worker.source_file import SourceFile
 
 
-def set_modes(session: Session, jobs: Sequence[tuple[SendJob, int]]) -> list[Result]:
+def set_modes(session: TargetSession, jobs: Sequence[tuple[SendJob, int]]) -> list[Result]:
     """Give files that were sent before the permissions that they have here.
 
     Raises:
@@ -30,7 +30,7 @@ def set_modes(session: Session, jobs: Sequence[tuple[SendJob, int]]) -> list[Res
     return results
 
 
-def set_mode_of(session: Session, path: bytes, source: Source, record: SentRecord | None) -> None:
+def set_mode_of(session: TargetSession, path: bytes, source: SourceFile, record: SentRecord | None) -> None:
     """Give a file whose content is there the permissions that it has here, unless `record` has them.
 
     Raises:
@@ -43,7 +43,7 @@ def set_mode_of(session: Session, path: bytes, source: Source, record: SentRecor
             raise problem
 
 
-def set_folder_modes(session: Session, wanted: Sequence[FolderMode]) -> None:
+def set_folder_modes(session: TargetSession, wanted: Sequence[FolderMode]) -> None:
     """Give folders the permissions that they have here; those that are not there get them when made.
 
     Raises:

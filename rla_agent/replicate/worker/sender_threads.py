@@ -2,7 +2,7 @@
 
 The worker's thread hands out batches; a thread sends one batch at a time and puts a `BatchOutcome` on the
 shared queue. A session is opened at the first batch and closed after `IDLE_CLOSE_S` without one. When
-sessions begin and end is recorded (`Link.begun_at` and so on): what a master has acknowledged may be gone
+sessions begin and end is recorded (`SenderThreads.begun_at` and so on): what a master has acknowledged may be gone
 after one has ended.
 """
 
@@ -30,7 +30,7 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.remote_stat import same
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.ledger_rows import Drop, Unconfirmed
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch, without_result
@@ -72,7 +72,7 @@ class TokenBucket:
 
 
 @dataclass
-class Link:
+class SenderThreads:
     """Threads that send to one target.
 
     Attributes:
@@ -87,7 +87,7 @@ class Link:
         ended_on: when one last ended, in Unix seconds.
     """
 
-    open_session: Callable[[], Session]
+    open_session: Callable[[], TargetSession]
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed]
     wake: Callable[[], None]
     connections: int
@@ -105,7 +105,7 @@ class Link:
     _stop: threading.Event = field(default_factory=threading.Event)
     _inboxes: list[queue.SimpleQueue[SendBatch | None]] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _sessions: dict[int, Session] = field(default_factory=dict)
+    _sessions: dict[int, TargetSession] = field(default_factory=dict)
     _old_status_gone: bool = False
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class Link:
 
     def _send(self, number: int, batch: SendBatch) -> BatchOutcome:
         results: list[Result] = []
-        session: Session | None = None
+        session: TargetSession | None = None
         error: TargetError | None = None
         removed: tuple[bytes, ...] = ()
         dropped: list[Drop] = []
@@ -230,7 +230,7 @@ class Link:
             parts=tuple(parts),
         )
 
-    def _session(self, number: int, *, used: bool) -> Session:
+    def _session(self, number: int, *, used: bool) -> TargetSession:
         if self._renewed.get(number, 0) != self._renewals:
             self._drop(number)
         if number not in self._sessions:
@@ -245,7 +245,7 @@ class Link:
             self.begun_at = time.monotonic()
         return self._sessions[number]
 
-    def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
+    def _leave_status(self, session: TargetSession, content: bytes, mode: int) -> None:
         try:
             fleet.leave_status(session, self.host, self.machine, content, mode)
             if not self._old_status_gone:
@@ -279,7 +279,7 @@ class Link:
             session.close()
 
 
-def _synced(session: Session, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
+def _synced(session: TargetSession, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
     """Have files on the master's disk; those that are, and those of which the disk gave an error."""
     done = session.sync([file.path for file in files]) if files else []
     pairs = list(zip(files, done, strict=True))
@@ -288,7 +288,7 @@ def _synced(session: Session, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced
     )
 
 
-def _check(session: Session, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:
+def _check(session: TargetSession, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:
     """Look at files; where some are missing all of the master may be, and then nothing is known of any."""
     found = check_all(session, files) if files else []
     if used and any(one.what == "missing" for one in found):
@@ -299,7 +299,7 @@ def _check(session: Session, files: Sequence[Unconfirmed], checked: list[Checked
 class _Meter:
     """Turns a sender's progress into rate limiting and, now and then, a note for the ledger."""
 
-    def __init__(self, link: Link, db: int) -> None:
+    def __init__(self, link: SenderThreads, db: int) -> None:
         self._link = link
         self._db = db
         self._job: SendJob | None = None
@@ -324,7 +324,7 @@ class _Meter:
         self._link.passed(note, max(0, count))
 
 
-def _remove(session: Session, path: bytes, drop: Drop | None = None) -> bool:
+def _remove(session: TargetSession, path: bytes, drop: Drop | None = None) -> bool:
     """Clear a name away; False: the master refuses, which is no other file's fault.
 
     `drop`: only a file that is as it was left; anything else is somebody's, and stays.
@@ -340,7 +340,7 @@ def _remove(session: Session, path: bytes, drop: Drop | None = None) -> bool:
     return True
 
 
-def _is_same_mark(session: Session, drop: Drop) -> bool:
+def _is_same_mark(session: TargetSession, drop: Drop) -> bool:
     """Whether what calls a checkpoint whole is the one that is to go, with another time.
 
     If it stayed, the shards that go after it would be missed by whoever reads there.
@@ -351,7 +351,7 @@ def _is_same_mark(session: Session, drop: Drop) -> bool:
     return hashlib.sha256(content).digest() == drop.sha256
 
 
-def _remove_folders(session: Session, dropped: Sequence[Drop]) -> None:
+def _remove_folders(session: TargetSession, dropped: Sequence[Drop]) -> None:
     """Clear folders of sharded checkpoints away of which nothing is left."""
     found = [sharded_order.split(CHECKPOINT, drop.path) for drop in dropped]
     for folder in dict.fromkeys(sharded[0] for sharded in found if sharded is not None):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rla_agent.replicate import status, target_config
 from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase
 from rla_agent.replicate.registry import RegisteredDatabase
-from rla_agent.replicate.worker.database import Database
+from rla_agent.replicate.worker.database import TargetDatabase
 from rla_agent.replicate.worker.outage_log import Outage
 from rla_agent.store.config_reader import Changed
 
@@ -28,7 +28,7 @@ class ServedDatabase:
 
     entry: RegisteredDatabase
     changed: Changed
-    database: Database
+    database: TargetDatabase
     target: target_config.Target
     outage: Outage
     rates: list[tuple[float, int]] = field(default_factory=list)

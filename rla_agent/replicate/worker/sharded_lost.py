@@ -18,11 +18,11 @@ from functools import partial
 
 from rla_agent.replicate.backend.errors import DeniedError, MissingError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session, Upload
+from rla_agent.replicate.backend.session import TargetSession, Upload
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import PRUNED, Key
 from rla_agent.replicate.worker import sharded_order
-from rla_agent.replicate.worker.source_file import Source, fingerprint_of
+from rla_agent.replicate.worker.source_file import SourceFile, fingerprint_of
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.sharded_checkpoint.files import receipt_rank
@@ -47,7 +47,7 @@ def of_whole(ledger: Ledger, number: int, path: bytes, item: bytes) -> bytes | N
     return b"" if record is None or record.sha256 is None else record.sha256
 
 
-def whole_there(session: Session, path: bytes, sha256: bytes) -> Whole | None:
+def whole_there(session: TargetSession, path: bytes, sha256: bytes) -> Whole | None:
     """What the master's `whole.json` beside a file says; None where it is not the one of that sum.
 
     Raises:
@@ -64,7 +64,7 @@ def whole_there(session: Session, path: bytes, sha256: bytes) -> Whole | None:
     return None
 
 
-def send_lost(session: Session, upload: Upload, source: Source, sha256: bytes) -> RemoteStat:
+def send_lost(session: TargetSession, upload: Upload, source: SourceFile, sha256: bytes) -> RemoteStat:
     """Send a file into the checkpoint whose `whole.json` has a sum, unless it lies there already.
 
     Raises:
@@ -86,12 +86,12 @@ def send_lost(session: Session, upload: Upload, source: Source, sha256: bytes) -
     return session.upload(replace(upload, expect=there, unchanged=partial(_may_go, session, upload, sha256)))
 
 
-def _may_go(session: Session, upload: Upload, sha256: bytes) -> bool:
+def _may_go(session: TargetSession, upload: Upload, sha256: bytes) -> bool:
     """Whether the temporary file may take its name; asked just before."""
     return whole_there(session, upload.path, sha256) is not None and upload.unchanged()
 
 
-def _is_of(whole: Whole, path: bytes, source: Source, size: int) -> bool:
+def _is_of(whole: Whole, path: bytes, source: SourceFile, size: int) -> bool:
     """Whether the file that is here is of a save, byte by byte."""
     found = sharded_order.split(CHECKPOINT, path)
     assert found is not None, path

@@ -40,8 +40,8 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.backend.remote_stat import Found, Probe, RemoteStat
-from rla_agent.replicate.backend.session import Session, SmallFile, listing_or_empty
+from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat
+from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint import folder as sharded_folder
@@ -125,7 +125,7 @@ class PartFound:
     lost: bool = False
 
 
-class Step(Enum):
+class MasterStep(Enum):
     """What a publisher does next on the master."""
 
     WAIT = "not all parts are there"
@@ -156,7 +156,7 @@ class OnMaster:
         files: all that is there, by their paths below the folder.
     """
 
-    found: sharded_step.Found
+    found: sharded_step.SaveInTheMaking
     ranks: frozenset[int] = frozenset()
     placed: bool = False
     puts_away: bool = False
@@ -165,32 +165,32 @@ class OnMaster:
     files: Mapping[str, RemoteStat] = field(default_factory=dict)
 
 
-def next_step(there: OnMaster) -> Step:  # noqa: PLR0911 - one return per case
+def next_step(there: OnMaster) -> MasterStep:  # noqa: PLR0911 - one return per case
     """What to do; see the module's text."""
     found = there.found
     if found.whole is not None:
-        return Step.DONE
+        return MasterStep.DONE
     if there.stands_by:
-        return Step.STAND_BY
+        return MasterStep.STAND_BY
     receipts = found.receipts.values()
     order = max((receipt.order for receipt in receipts), default=None)
     late = order is not None and found.holder is not None and found.holder > order
     if late or (found.fence is not None and any(found.fence.keeps_out(one.save) for one in receipts)):
-        return Step.REMOVE
+        return MasterStep.REMOVE
     if not receipts or not found.agrees or found.missing:
-        return Step.GIVE_BACK if there.placed else Step.WAIT
+        return MasterStep.GIVE_BACK if there.placed else MasterStep.WAIT
     if found.holder == NO_CHECKPOINT:
-        return Step.BLOCKED
+        return MasterStep.BLOCKED
     if found.holder is not None:
-        return Step.PUT_AWAY_OLDER if there.puts_away else Step.LEAVE_OLDER
+        return MasterStep.PUT_AWAY_OLDER if there.puts_away else MasterStep.LEAVE_OLDER
     if not there.placed:
-        return Step.TAKE_NAME
+        return MasterStep.TAKE_NAME
     zero = found.receipts[0].metadata
     named = zero is not None and found.sizes.get(METADATA) == zero.size
-    return Step.WRITE_WHOLE if named else Step.PUT_METADATA
+    return MasterStep.WRITE_WHOLE if named else MasterStep.PUT_METADATA
 
 
-def look_all(session: Session, looks: Sequence[PartLook], results: list[PartFound]) -> None:
+def look_all(session: TargetSession, looks: Sequence[PartLook], results: list[PartFound]) -> None:
     """Bring saves as far as they can be brought, there and here; adds one result for each.
 
     Raises:
@@ -210,7 +210,7 @@ def look_all(session: Session, looks: Sequence[PartLook], results: list[PartFoun
 class _Publication:
     """One save, for the time of one look."""
 
-    def __init__(self, session: Session, look: PartLook) -> None:
+    def __init__(self, session: TargetSession, look: PartLook) -> None:
         self._session, self._look, self._run = session, look, ""
         parsed = parse_parts_name(look.parts)
         assert parsed is not None, look.parts
@@ -232,15 +232,15 @@ class _Publication:
         if here is None or not here.is_machines_part:
             return PartFound(self._look)  # it went, or has its name; the next scan knows
         self._run = next(iter(here.receipts.values())).save.run
-        last, trouble = Step.WAIT, ""
+        last, trouble = MasterStep.WAIT, ""
         for _ in range(MAX_STEPS):
             there = self._look_there(here)
             step = next_step(there)
-            if step is Step.DONE:
+            if step is MasterStep.DONE:
                 return self._done(there)
-            if step is Step.REMOVE:
+            if step is MasterStep.REMOVE:
                 return self._removed(there)
-            if step in {Step.WAIT, Step.STAND_BY, Step.BLOCKED, Step.LEAVE_OLDER}:
+            if step in {MasterStep.WAIT, MasterStep.STAND_BY, MasterStep.BLOCKED, MasterStep.LEAVE_OLDER}:
                 return self._waits(step, there, here)
             if trouble and step is last:
                 break
@@ -249,7 +249,7 @@ class _Publication:
             self._look, f"{self._what}: {trouble or 'others change it on the master all the time'}"
         )
 
-    def _look_there(self, here: sharded_step.Found) -> OnMaster:
+    def _look_there(self, here: sharded_step.SaveInTheMaking) -> OnMaster:
         """All that is to be known for the next step."""
         stands_by = self._look.stands_by and 0 not in here.receipts
         if stands_by and _age_s(here) < YOUNG_S and self._session.stat(self._final) is None:
@@ -258,7 +258,7 @@ class _Publication:
         final = self._listed(self._final + b"/" + _OWN)
         whole, content = self._whole(final)
         if whole is not None and whole.save.token == self._token:
-            found = sharded_step.Found(self._token, {}, {}, whole)
+            found = sharded_step.SaveInTheMaking(self._token, {}, {}, whole)
             return OnMaster(found, content=content, files=self._files(self._final, final))
         begins = (whole is None and final) or len(list(_ranks(making))) == _world(here)
         if stands_by and begins and time.time() < _last_receipt_s([*making, *final]) + stand_by_s(here):
@@ -266,7 +266,7 @@ class _Publication:
         return self._judged(here, making, final, None if whole is None else whole.order)
 
     def _judged(
-        self, here: sharded_step.Found, making: _Listing, final: _Listing, holder: int | None
+        self, here: sharded_step.SaveInTheMaking, making: _Listing, final: _Listing, holder: int | None
     ) -> OnMaster:
         """What is known of a save that is not whole; `holder`: order of the whole one that has its name."""
         if holder is None and (final or self._session.stat(self._final) is not None):
@@ -281,7 +281,7 @@ class _Publication:
             late = time.time_ns() - max(one.order for one in here.receipts.values()) > LATE_NS
             asks = late or not ranks.issuperset(here.beside)  # who removed ours?
             fence = self._fence() if asks else None
-            found = sharded_step.Found(self._token, here.receipts, {}, None, holder, fence)
+            found = sharded_step.SaveInTheMaking(self._token, here.receipts, {}, None, holder, fence)
             return OnMaster(found, ranks)
         receipts = self._receipts(self._making, making)
         puts_away = self._look.replaces and 0 in here.receipts
@@ -301,7 +301,7 @@ class _Publication:
         files = self._files(folder, own)
         sizes = {path: state.size for path, state in files.items()}
         ours = {rank: one for rank, one in receipts.items() if one.save.token == self._token}
-        found = sharded_step.Found(self._token, ours, sizes, None, holder, self._fence())
+        found = sharded_step.SaveInTheMaking(self._token, ours, sizes, None, holder, self._fence())
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
 
     def _fence(self) -> Fence | None:
@@ -325,19 +325,19 @@ class _Publication:
         self._session.put_own(fence)
         return here
 
-    def _carry_out(self, step: Step, there: OnMaster) -> str:
+    def _carry_out(self, step: MasterStep, there: OnMaster) -> str:
         """Do one step; what went wrong, in words, for another publisher may have done it."""
         session, own = self._session, self._final + b"/" + _OWN
         if not session.moves_folders:
             return NO_RENAME
         try:
-            if step is Step.TAKE_NAME:
+            if step is MasterStep.TAKE_NAME:
                 self._rename(self._making, self._final)
-            elif step is Step.GIVE_BACK:
+            elif step is MasterStep.GIVE_BACK:
                 self._rename(self._final, self._making)
-            elif step is Step.PUT_AWAY_OLDER:
+            elif step is MasterStep.PUT_AWAY_OLDER:
                 self._rename(self._final, self._going())
-            elif step is Step.PUT_METADATA:
+            elif step is MasterStep.PUT_METADATA:
                 staged = self._final + b"/" + os.fsencode(STAGED_METADATA)
                 session.rename(staged, self._final + b"/" + os.fsencode(METADATA))
             else:
@@ -421,11 +421,11 @@ class _Publication:
         """A name for a folder that is about to be deleted."""
         return self._above + b"/" + _GOING + secrets.token_hex(8).encode()
 
-    def _waits(self, step: Step, there: OnMaster, here: sharded_step.Found) -> PartFound:
-        if step is Step.STAND_BY:
+    def _waits(self, step: MasterStep, there: OnMaster, here: sharded_step.SaveInTheMaking) -> PartFound:
+        if step is MasterStep.STAND_BY:
             text = "this machine's part is on the master, and waits for the others"
             return PartFound(self._look, f"{self._what}: {text}")
-        if step is not Step.WAIT:
+        if step is not MasterStep.WAIT:
             return PartFound(self._look, f"{self._what}: on the master {step.value}")
         world = _world(here)
         missing = set(range(world)) - there.ranks
@@ -469,13 +469,13 @@ class _Publication:
             some = wanted[start : start + READ_AT_ONCE]
             for (rank, _), read in zip(some, self._session.probe([one for _, one in some]), strict=True):
                 with suppress(RemoteProtocolError):
-                    if isinstance(read, Found) and read.parts:
+                    if isinstance(read, StatWithParts) and read.parts:
                         receipt = Receipt.decode(read.parts[0])
                         found.update({rank: receipt} if receipt.rank == rank else {})
         return found
 
 
-def stand_by_s(here: sharded_step.Found) -> float:
+def stand_by_s(here: sharded_step.SaveInTheMaking) -> float:
     """How long after the last receipt a machine without rank 0 leaves it to that of rank 0 to publish."""
     return STAND_BY_S * (1 + min(here.receipts) / _world(here))
 
@@ -485,11 +485,11 @@ def _last_receipt_s(own: Iterable[tuple[bytes, RemoteStat]]) -> float:
     return max(times, default=0.0)
 
 
-def _age_s(here: sharded_step.Found) -> float:
+def _age_s(here: sharded_step.SaveInTheMaking) -> float:
     return time.time() - max(receipt.order for receipt in here.receipts.values()) / 1e9
 
 
-def _world(here: sharded_step.Found) -> int:
+def _world(here: sharded_step.SaveInTheMaking) -> int:
     return next(iter(here.receipts.values())).save.world
 
 
@@ -500,7 +500,7 @@ def _ranks(own: _Listing) -> Iterator[int]:
             yield rank
 
 
-def _remove(session: Session, folder: bytes) -> None:
+def _remove(session: TargetSession, folder: bytes) -> None:
     """Delete a save's folder; `whole.json` and receipts go first. Others may do the same."""
     own = folder + b"/" + _OWN
     for inner in (own, folder):

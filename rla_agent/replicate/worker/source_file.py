@@ -1,7 +1,7 @@
 """Local file that is being sent, opened below the data root.
 
 It is reached by `safe_paths.walk_root`, so that a folder that is swapped for a link between the look and the
-open cannot lead outside. A `Source` hashes what is read of it in order.
+open cannot lead outside. A `SourceFile` hashes what is read of it in order.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Fingerprint:
     size: int
 
 
-class Source:
+class SourceFile:
     """An open file and the running checksums of what was read of it in order."""
 
     def __init__(self, root: int, path: bytes) -> None:
@@ -122,7 +122,7 @@ class Source:
     def unchanged(self, *, may_grow: bool) -> bool:
         """Whether the path still leads to this file, as it was when it was opened."""
         try:
-            with closing(Source(self._root, self._path)) as again:
+            with closing(SourceFile(self._root, self._path)) as again:
                 now = again.local
         except OSError:
             return False
@@ -160,5 +160,5 @@ def fingerprint_of(read: Callable[[int, int], bytes], size: int) -> Fingerprint:
 
 def fingerprint(root: int, path: bytes, size: int) -> Fingerprint:
     """Hash the first `size` bytes of a file; `size` of the result is less where the file is shorter."""
-    with closing(Source(root, path)) as source:
+    with closing(SourceFile(root, path)) as source:
         return source.fingerprint(size)

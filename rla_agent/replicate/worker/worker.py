@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from rla_agent.replicate import command_markers, fleet, registry, replicated_scope, status, target_config
-from rla_agent.replicate.hints import Hint, Listener
+from rla_agent.replicate.hints import FileHint, Listener
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
-from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase, Retention
+from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase, AutomaticPruning
 from rla_agent.replicate.registry import RegisteredDatabase
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed
 from rla_agent.replicate.worker.committed import Committed
-from rla_agent.replicate.worker.database import Database
+from rla_agent.replicate.worker.database import TargetDatabase
 from rla_agent.replicate.worker.file_watch import FileWatch
 from rla_agent.replicate.worker.outage_log import QUIET_S, Outage, outage_log
 from rla_agent.replicate.worker.scan import Scanner
-from rla_agent.replicate.worker.sender_threads import Link
+from rla_agent.replicate.worker.sender_threads import SenderThreads
 from rla_agent.replicate.worker.served_database import ServedDatabase, database_snapshot
 from rla_agent.store.config_reader import Changed, ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
@@ -55,7 +55,7 @@ WATCH_S: Final = 5.0  # between two looks at which folders are watched
 log = logging.getLogger("rla_agent.replicate")
 
 
-class Worker:
+class Replicator:
     """The replicator of one state folder."""
 
     def __init__(self, state: Path, host: str) -> None:
@@ -81,7 +81,7 @@ class Worker:
         self._list_fault = ""
         self._configs = ConfigReader()
         self._watch = FileWatch(self.wake)
-        self._retention = Retention(state)
+        self._retention = AutomaticPruning(state)
         self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
         self.stopping = False
         self._parent = -1
@@ -170,7 +170,7 @@ class Worker:
                     served.quiet_until = now + QUIET_S
                     log.warning("%s: %s; %s", served.target.name, outcome.error, outcome.error.hint)
 
-    def _hint(self, hint: Hint, now: float) -> None:
+    def _hint(self, hint: FileHint, now: float) -> None:
         for path, owned in hint.outputs:
             self._committed.hint(path, owned)
             for database, inner in self._homes(path):
@@ -187,7 +187,7 @@ class Worker:
             for served in self._served.values():
                 served.database.look_now()
 
-    def _homes(self, path: bytes) -> list[tuple[Database, bytes]]:
+    def _homes(self, path: bytes) -> list[tuple[TargetDatabase, bytes]]:
         found = []
         for served in self._served.values():
             root = served.database.scanner.root + b"/"
@@ -254,11 +254,11 @@ class Worker:
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
         machine = fleet.fleet_id(self._private, root)
-        link = Link(
+        link = SenderThreads(
             target.open, self._outcomes, self.wake, target.connections, target.rate, self._host, machine
         )
         scanner = Scanner(root, replicated_scope.scope(entry, config, self._host), making=True)
-        database = Database(
+        database = TargetDatabase(
             *(number, scanner, link, self._ledger, self._committed),
             mirror=target.retention == "mirror",
             append_every_s=target.append_every_s,

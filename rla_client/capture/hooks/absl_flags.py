@@ -6,7 +6,7 @@ import sys
 
 from . import seen_parameters
 from .origin import is_own
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the parsing of flags."""
     replace(module.FlagValues, "__call__", observed(part, _see))
 

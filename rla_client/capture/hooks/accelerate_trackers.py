@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...contract.capture.wandb_distribution import is_replaced
 from . import recorder, seen_parameters, state
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the Accelerator."""
     state.adapted.add("accelerate")
 

@@ -7,7 +7,7 @@ import sys
 
 from . import seen_parameters
 from .origin import called_by_program
-from .state import Part
+from .state import CapturePart
 from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -19,7 +19,7 @@ _HOOKS = f"capture{os.sep}hooks{os.sep}"
 _PASSED = (f"{os.sep}argparse.py", f"{_HOOKS}argparse_parsers.py", f"{_HOOKS}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch `parse_known_args`, which all others call."""
     replace(module.ArgumentParser, "parse_known_args", followed(part, _see))
 

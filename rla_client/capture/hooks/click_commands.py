@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import seen_parameters
 from .origin import is_own
-from .state import Part
+from .state import CapturePart
 from .wrapping import preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch commands."""
     replace(module.Command, "invoke", preceded(part, _see))
 

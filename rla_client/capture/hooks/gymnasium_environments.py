@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import seen_parameters
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -15,7 +15,7 @@ _made: list[str] = []
 MAX_MADE = 20
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch where environments are made."""
     replace(module, "make", observed(part, _see))
     replace(module, "make_vec", observed(part, _see))

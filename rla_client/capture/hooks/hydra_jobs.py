@@ -6,7 +6,7 @@ Each job of a multirun is a run.
 from __future__ import annotations
 
 from . import recorder, seen_parameters
-from .state import Part
+from .state import CapturePart
 from .wrapping import preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch jobs."""
     replace(module, "run_job", preceded(part, _see))
 

@@ -6,7 +6,7 @@ import os
 
 from . import recorder, seen_parameters, state
 from .origin import caller
-from .state import Part
+from .state import CapturePart
 from .wrapping import from_adapted_library, observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PASSED = (f"capture{os.sep}hooks{os.sep}mlflow_runs.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the functions that a script calls."""
 
     def metric(_: object, key: str, value: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:

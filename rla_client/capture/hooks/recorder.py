@@ -7,21 +7,21 @@ from _thread import allocate_lock
 
 from ...contract.capture.notes import DROPPED, add_note
 from . import processes, seen_parameters, state
-from .state import Part
+from .state import CapturePart
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-    from rla_client.capture.session import Session
+    from rla_client.capture.session import CaptureSession
 
-_session: Session | None = None
+_session: CaptureSession | None = None
 _begun = False  # whether there is one was decided in this process
 _dropped = 0
 _lock = allocate_lock()  # never held while something is imported
 
 
-def session() -> Session | None:
+def session() -> CaptureSession | None:
     """The session that records; None where this process takes no part."""
     global _dropped  # noqa: PLW0603 - of the process
     if not _begun:
@@ -56,19 +56,19 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def opened() -> Session | None:
+def opened() -> CaptureSession | None:
     """The session of this process, if a metric has made it."""
     return _session
 
 
-def scalar(part: Part, tag: str, value: Any, step: Any, walltime: float | None) -> None:
+def scalar(part: CapturePart, tag: str, value: Any, step: Any, walltime: float | None) -> None:
     """Record one number."""
     found = _session or session()
     if found is not None:
         found.scalar(part, tag, value, step, walltime)
 
 
-def row(part: Part, values: Any, step: Any) -> None:
+def row(part: CapturePart, values: Any, step: Any) -> None:
     """Record the numbers of a mapping."""
     found = session()
     if found is not None:
@@ -78,7 +78,7 @@ def row(part: Part, values: Any, step: Any) -> None:
 names: dict[str, str] = {}  # project: what another logger calls the program's
 
 
-def event(part: Part, message: Any) -> None:
+def event(part: CapturePart, message: Any) -> None:
     """Record an event of TensorBoard; before the first metric it is held."""
     found = opened()
     if found is not None:
@@ -88,7 +88,7 @@ def event(part: Part, message: Any) -> None:
 
 
 MAX_HELD = 200
-held: list[tuple[Part, Any]] = []  # events before the run is open
+held: list[tuple[CapturePart, Any]] = []  # events before the run is open
 wandb_metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []  # calls of define_metric
 
 

@@ -6,7 +6,7 @@ Its metrics come through its SummaryWriter.
 from __future__ import annotations
 
 from . import seen_parameters
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the runner."""
 
     def see(_: object, runner: Any, env: Any, train_cfg: Any, *args: Any, **kwargs: Any) -> None:

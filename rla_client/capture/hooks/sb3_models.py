@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from . import recorder, state
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _models: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # logger → reference to its model
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the loggers, and which model has which."""
     if module.__name__.endswith("logger"):
         state.adapted.add("stable_baselines3")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FILES, PARSER, CONFIG, HPARAMS = 0, 1, 2, 3
 
 
-class Source:
+class ParameterSource:
     """One place of parameters.
 
     Attributes:
@@ -31,21 +31,21 @@ class Source:
         self.rank, self.origin, self.values, self.given = rank, origin, values, given
 
 
-class Table:
+class MarkdownParameters:
     """Parameters that stand in a Markdown table."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
-sources: list[Source] = []
+sources: list[ParameterSource] = []
 MAX_SOURCES = 100  # a program that parses in a loop
 
 
 def add(rank: int, origin: str, values: Any, given: tuple[str, ...] = ()) -> None:
     """Keep a place of parameters; the same object again takes its former place."""
     sources[:] = [one for one in sources if one.values is not values][1 - MAX_SOURCES :]
-    sources.append(Source(rank, origin, values, given))
+    sources.append(ParameterSource(rank, origin, values, given))
 
 
 def put(rank: int, origin: str, values: Any) -> None:

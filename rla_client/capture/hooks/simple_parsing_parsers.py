@@ -7,7 +7,7 @@ import sys
 
 from . import seen_parameters
 from .origin import called_by_program
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -22,7 +22,7 @@ _PASSED = (
 )  # fmt: skip
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch parsers."""
 
     def see(result: Any, parser: Any, args: Any = None, *more: Any, **kwargs: Any) -> None:

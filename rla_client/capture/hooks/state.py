@@ -20,7 +20,7 @@ class _Thread(_local):
     event: Any = None  # the last event that such a call wrote
 
 
-class Part:
+class CapturePart:
     """One part of the capture.
 
     Attributes:
@@ -77,16 +77,16 @@ def _is_of_handler(error: BaseException) -> bool:
 
 
 thread = _Thread()
-parts: dict[str, Part] = {}
+parts: dict[str, CapturePart] = {}
 chosen: frozenset[str] = parse_parts(os.environ.get(CAPTURE_VARIABLE, ""))
 adapted: set[str] = set()  # packages whose own adapter is at work: what they write elsewhere is not taken
 loaded_pid = os.getpid()
 loaded_cwd = os.getcwd()  # the program may go elsewhere
 
 
-def part(name: str) -> Part:
+def part(name: str) -> CapturePart:
     """The part of a name."""
     found = parts.get(name)
     if found is None:
-        found = parts[name] = Part(name)
+        found = parts[name] = CapturePart(name)
     return found

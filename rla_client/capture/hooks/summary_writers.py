@@ -10,7 +10,7 @@ import weakref
 
 from . import recorder, seen_parameters, state
 from .origin import caller
-from .state import Part, thread
+from .state import CapturePart, thread
 from .wrapping import from_adapted_library, observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -72,7 +72,7 @@ class Writers:
 writers = Writers()
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the writers of a module."""
     kind = module.SummaryWriter
     replace(kind, "__init__", observed(part, _made))
@@ -96,7 +96,7 @@ def _flush() -> None:
         session.flush()
 
 
-def _scalar_seer(part: Part) -> Any:
+def _scalar_seer(part: CapturePart) -> Any:
     def see(
         _: object,
         writer: Any,
@@ -130,7 +130,7 @@ def _number(value: Any, event: Any) -> Any:
     return float(value)
 
 
-def _scalars_seer(part: Part) -> Any:
+def _scalars_seer(part: CapturePart) -> Any:
     def see(
         _: object,
         writer: Any,
@@ -148,7 +148,7 @@ def _scalars_seer(part: Part) -> Any:
     return see
 
 
-def _hparams_seer(part: Part) -> Any:
+def _hparams_seer(part: CapturePart) -> Any:
     def see(_: object, writer: Any, hparam_dict: Any, metric_dict: Any, *args: Any, **kwargs: Any) -> None:
         if from_adapted_library(caller(1, *_PASSED)):
             return
@@ -168,7 +168,7 @@ def _hparams_seer(part: Part) -> Any:
     return see
 
 
-def _event_maker(part: Part) -> Any:
+def _event_maker(part: CapturePart) -> Any:
     def see(_: object, file_writer: Any, event: Any, *args: Any, **kwargs: Any) -> None:
         del file_writer, args, kwargs
         if not (state.adapted and from_adapted_library(caller(1, *_PASSED))):
@@ -188,7 +188,7 @@ def _event_maker(part: Part) -> Any:
     return make
 
 
-def _see_event(part: Part, event: Any) -> None:
+def _see_event(part: CapturePart, event: Any) -> None:
     what = event.WhichOneof("what")
     if what == "summary" and event.summary.value:
         kind, size = _kind(event.summary.value[0]), event.ByteSize()
@@ -219,7 +219,7 @@ def _see_text(value: Any) -> None:
     """A Markdown table of parameters, as CleanRL's scripts write one."""
     text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
     if text.lstrip().lower().startswith("|param"):
-        seen_parameters.add(seen_parameters.FILES, "tensorboard", seen_parameters.Table(text))
+        seen_parameters.add(seen_parameters.FILES, "tensorboard", seen_parameters.MarkdownParameters(text))
 
 
 _PASSED = (

@@ -6,7 +6,7 @@ import os
 
 from . import recorder, state
 from .origin import called_by_program
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -18,7 +18,7 @@ CHECKPOINTS = "checkpoints"
 _PASSED = (f"capture{os.sep}hooks{os.sep}torch_saves.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch torch.save."""
 
     def see(_: object, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:

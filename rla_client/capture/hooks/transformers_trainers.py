@@ -9,7 +9,7 @@ import weakref
 
 from ...contract.capture.wandb_distribution import is_replaced
 from . import recorder, state
-from .state import Part
+from .state import CapturePart
 from .wrapping import followed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -24,7 +24,7 @@ _begun: weakref.WeakKeyDictionary[Any, Any] = (
 _WANTED = frozenset({"on_train_begin", "on_step_end", "on_log", "on_save", "on_train_end"})
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch the events of each trainer."""
     state.adapted.add("transformers")
 
@@ -35,7 +35,7 @@ def hook(module: ModuleType, part: Part) -> None:
     replace(module.CallbackHandler, "call_event", followed(part, see))  # the program's callbacks log in it
 
 
-def _see(part: Part, handler: Any, event: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _see(part: CapturePart, handler: Any, event: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if event == "on_train_begin":
         _begun[handler] = args
         return

@@ -7,7 +7,7 @@ import sys
 
 from . import seen_parameters
 from .origin import called_by_program
-from .state import Part
+from .state import CapturePart
 from .wrapping import observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -19,7 +19,7 @@ _HOOKS = f"capture{os.sep}hooks{os.sep}"
 _PASSED = (f"{os.sep}tyro{os.sep}_cli.py", f"{_HOOKS}tyro_configs.py", f"{_HOOKS}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch `cli`."""
     replace(module, "cli", observed(part, _see))
 

@@ -6,7 +6,7 @@ import os
 
 from . import recorder, seen_parameters, state
 from .origin import caller
-from .state import Part
+from .state import CapturePart
 from .wrapping import from_adapted_library, observed, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_likes.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch init and log, as functions of the module and as methods of its runs."""
 
     def init(_: object, project: Any = None, *args: Any, **kwargs: Any) -> None:

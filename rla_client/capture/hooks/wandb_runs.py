@@ -9,7 +9,7 @@ import os
 
 from . import recorder, seen_parameters, state
 from .origin import caller
-from .state import Part
+from .state import CapturePart
 from .wrapping import from_adapted_library, observed, preceded, replace
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_runs.py", f"capture{os.sep}hooks{os.sep}wrapping.py")
 
 
-def hook(module: ModuleType, part: Part) -> None:
+def hook(module: ModuleType, part: CapturePart) -> None:
     """Watch where runs are made, and their class."""
     if module.__name__.endswith("wandb_init"):
         replace(module, "init", observed(part, _made))

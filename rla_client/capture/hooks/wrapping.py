@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from . import state
-from .state import Part, thread
+from .state import CapturePart, thread
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def dress(wrapper: Any, original: Any) -> None:
             return
 
 
-def guarded(part: Part, see: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def guarded(part: CapturePart, see: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a call of ours, which is no fault of the program: None where it raised.
 
     What the call itself calls is not captured.
@@ -72,7 +72,7 @@ def guarded(part: Part, see: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 
 
 def observed(
-    part: Part, see: Callable[..., object], look: Callable[..., Any] | None = None
+    part: CapturePart, see: Callable[..., object], look: Callable[..., Any] | None = None
 ) -> Callable[[Any], Any]:
     """What makes a wrapper that calls `see(result, *args, **kwargs)` after the original.
 
@@ -107,7 +107,7 @@ def observed(
     return make
 
 
-def followed(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+def followed(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], Any]:
     """As `observed`, but the program runs in the original: what that calls is seen."""
 
     def make(original: Any) -> Any:
@@ -122,7 +122,7 @@ def followed(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
     return make
 
 
-def preceded(part: Part, see: Callable[..., object]) -> Callable[[Any], Any]:
+def preceded(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], Any]:
     """What makes a wrapper that calls `see(*args, **kwargs)` before the original.
 
     The program runs in that: what it calls is seen.

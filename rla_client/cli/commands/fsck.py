@@ -15,7 +15,7 @@ from rla_client.database.clock import clock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rla_client.database.fsck import Fault
+    from rla_client.database.fsck import TreeFault
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +70,7 @@ def fsck(
     raise typer.Exit(0 if len(repairable) == len(faults) else 1)
 
 
-def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
+def _left_text(faults: Sequence[TreeFault], repairable: Sequence[TreeFault]) -> str:
     """What a repair would leave, and what to do with it."""
     asked = [fault.kind for fault in faults if fault.repairable and fault not in repairable]
     by_hand = sum(not fault.repairable for fault in faults)
@@ -78,7 +78,7 @@ def _left_text(faults: Sequence[Fault], repairable: Sequence[Fault]) -> str:
     return text + (f"; {by_hand} by hand" if by_hand else "")
 
 
-def _how_to_fix(fault: Fault) -> str:
+def _how_to_fix(fault: TreeFault) -> str:
     from rla_client.database.fsck_repairs import ON_REQUEST
 
     if not fault.repairable:

@@ -14,7 +14,7 @@ from rla_client.cli.registration import BEGIN, add_command
 from rla_client.contract.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from rla_client.cli.integrate.source_edits import Source
+    from rla_client.cli.integrate.source_edits import SourceEdits
 
 
 def register(app: typer.Typer) -> None:
@@ -32,14 +32,14 @@ def integrate(
 ) -> None:
     """Show how a script's logger lines become ours, as a diff; or change it."""
     from rla_client.cli.integrate.logger_lines import integrate as change
-    from rla_client.cli.integrate.source_edits import Source
+    from rla_client.cli.integrate.source_edits import SourceEdits
     from rla_client.contract.filesystem.atomic_write import write_atomic
     from rla_client.contract.safe_names import check_table_name
     from rla_client.database.text.safe_text import lines_text
 
     path = file.resolve()
     try:
-        source = Source(path.read_bytes())
+        source = SourceEdits(path.read_bytes())
         found = change(source, check_table_name(table or path.stem))
         diff = _diff(source, file)
     except OSError as error:
@@ -66,7 +66,7 @@ def integrate(
     print_done(facts, text, as_json=as_json)
 
 
-def _diff(source: Source, file: Path) -> str:
+def _diff(source: SourceEdits, file: Path) -> str:
     """What changes, as `diff -u` shows it; empty where nothing does."""
     if not source.changed:
         return ""

@@ -113,7 +113,7 @@ def status(
 
     journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
-    values = results.Values(journal, metric)
+    values = results.MetricValues(journal, metric)
     rows, best = sweep_table.rows(values, time.time()), results.best_trials(values)
     driver, undecided = journal.driver(), results.undecided(values)
     if as_json:

@@ -32,7 +32,7 @@ def top(*, chosen: Selection, data_root: DataRoot = None) -> None:
     database.progress = None  # it would write into the screen
     with extra("top", "rla top"):
         from rla_client.top.app import TopApp
-        from rla_client.top.source import MAX_SHOWN, Source
+        from rla_client.top.source import MAX_SHOWN, RunsOnScreen
 
     def look(where: str | None) -> list[Record]:
         if where is None and not chosen.given:
@@ -41,4 +41,4 @@ def top(*, chosen: Selection, data_root: DataRoot = None) -> None:
         return replace(chosen, where=" and ".join(both) or None).records(database)
 
     look(None)  # a fault in the options is told before the screen changes
-    TopApp(Source(database.data_root, look)).run()
+    TopApp(RunsOnScreen(database.data_root, look)).run()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Changes:
+class ScriptChanges:
     """What was found in a script.
 
     Attributes:

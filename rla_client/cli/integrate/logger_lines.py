@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import ast
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.own_run import open_run
 from rla_client.cli.integrate.sb3_lines import change_models
 from rla_client.cli.integrate.script_syntax import imported_modules
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 from rla_client.cli.integrate.wandb_lines import change_wandb
 from rla_client.cli.integrate.writer_lines import WRITER, change_writers
 
 
-def integrate(source: Source, table: str) -> Changes:
+def integrate(source: SourceEdits, table: str) -> ScriptChanges:
     """Note the edits that make a script's logger lines ours.
 
     Args:
         source: gets the edits.
         table: for the runs of a script that has no logger.
     """
-    changes = Changes()
+    changes = ScriptChanges()
     if _uses_us(source.tree):
         return changes
     change_writers(source, changes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import keyword
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.script_syntax import dotted_name
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 
 _PARSES = frozenset({"parse_args", "parse_known_args", "cli", "parse"})
 _PARSERS = frozenset({"tyro", "simple_parsing"})  # modules, of which `cli` and `parse` are
@@ -16,7 +16,7 @@ _READS = frozenset({"item", "mean"})  # methods that may be called once more
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def open_run(source: Source, changes: Changes, table: str, *, prints: bool) -> None:
+def open_run(source: SourceEdits, changes: ScriptChanges, table: str, *, prints: bool) -> None:
     """Open a run behind the line that parses the arguments; log what is printed in loops."""
     parsed = _parsed(source.tree)
     printed = _printed(source.tree) if prints else []

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.script_syntax import dotted_name, imported_modules
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 
 SB3 = frozenset({"stable_baselines3", "sb3_contrib"})
 CALLBACK = "RLACallback()"
 OUR_CALLBACK = "from rla_client.integrations.sb3 import RLACallback"
 
 
-def change_models(source: Source, changes: Changes) -> None:
+def change_models(source: SourceEdits, changes: ScriptChanges) -> None:
     """Give each call of `learn` our callback."""
     imports = [node for node, name in imported_modules(source.tree) if name.partition(".")[0] in SB3]
     learns = [
@@ -31,7 +31,7 @@ def change_models(source: Source, changes: Changes) -> None:
         source.insert_at_top(OUR_CALLBACK)
 
 
-def _with_callback(source: Source, call: ast.Call, changes: Changes) -> bool:
+def _with_callback(source: SourceEdits, call: ast.Call, changes: ScriptChanges) -> bool:
     """Give a call of `learn` our callback beside its own; False where what it has is not to be seen."""
     given = next((word.value for word in call.keywords if word.arg == "callback"), None)
     if given is None and len(call.args) > 1:
@@ -51,7 +51,7 @@ def _with_callback(source: Source, call: ast.Call, changes: Changes) -> bool:
     return False
 
 
-def _join(source: Source, given: ast.expr) -> bool:
+def _join(source: SourceEdits, given: ast.expr) -> bool:
     """Put our callback beside a script's own; False where it cannot be seen what that is."""
     if isinstance(given, ast.List) and given.elts:
         source.add_behind(given.elts[-1], f", {CALLBACK}")

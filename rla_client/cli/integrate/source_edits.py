@@ -14,7 +14,7 @@ from rla_client.contract.errors import ArgumentError
 MAX_BYTES = 4 << 20  # a script that somebody writes has a hundredth of it
 
 
-class Source:
+class SourceEdits:
     """One file's text, and what is to change in it.
 
     Attributes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.script_syntax import alias_text, imported_modules
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 
 OUR_WANDB = "rla_client.integrations.wandb"
 
 
-def change_wandb(source: Source, changes: Changes) -> None:
+def change_wandb(source: SourceEdits, changes: ScriptChanges) -> None:
     """Import our wandb module where a script imports wandb."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import) and any(alias.name == "wandb" for alias in node.names):

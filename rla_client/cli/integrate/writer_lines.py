@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.script_syntax import alias_text, dotted_name
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 
 WRITERS = frozenset({
     "torch.utils.tensorboard", "torch.utils.tensorboard.writer", "tensorboardX", "tensorboardX.writer",
@@ -15,7 +15,7 @@ WRITER = "SummaryWriter"
 OUR_WRITER = "from rla_client.integrations.tensorboard import SummaryWriter"
 
 
-def change_writers(source: Source, changes: Changes) -> None:
+def change_writers(source: SourceEdits, changes: ScriptChanges) -> None:
     """Import our SummaryWriter where a script imports another one."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom) and node.module in WRITERS and not node.level:

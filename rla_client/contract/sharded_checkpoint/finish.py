@@ -27,7 +27,7 @@ from rla_client.contract.sharded_checkpoint.folder import is_named, look
 from rla_client.contract.sharded_checkpoint.lock import publishing_alone
 from rla_client.contract.sharded_checkpoint.publish import carry_out, put_metadata
 from rla_client.contract.sharded_checkpoint.records import Whole
-from rla_client.contract.sharded_checkpoint.step import Step, next_step
+from rla_client.contract.sharded_checkpoint.step import PublishStep, next_step
 
 
 def finish_on_master(
@@ -79,7 +79,7 @@ def finish_on_master(
             )  # it is whole, whoever is fenced off
             step = next_step(found)
             carry_out(step, found, folder, above / parts)
-            if step is Step.DISCARD:
+            if step is PublishStep.DISCARD:
                 return None
     if not is_named(folder / final, whole):
         return None

@@ -33,7 +33,7 @@ from rla_client.contract.sharded_checkpoint.records import (
     Receipt,
     Whole,
 )
-from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, Found
+from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, SaveInTheMaking
 
 UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
 
@@ -69,7 +69,7 @@ def finals_of(folder: Path) -> list[str]:
     return [name for name in names if parse_folder_name(name) is not None and not name.startswith(".")]
 
 
-def look(folder: Path, parts: str) -> Found:
+def look(folder: Path, parts: str) -> SaveInTheMaking:
     """What there is of a save in the making.
 
     Raises:
@@ -93,7 +93,7 @@ def look(folder: Path, parts: str) -> Found:
     if os.path.lexists(final):
         there: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
         holder = NO_CHECKPOINT if there is None or there.order is None else there.order
-    return Found(token, receipts, sizes, whole, holder, read_fence(folder), marked)
+    return SaveInTheMaking(token, receipts, sizes, whole, holder, read_fence(folder), marked)
 
 
 def read_whole(path: Path) -> Whole | None:

@@ -43,7 +43,7 @@ from rla_client.contract.sharded_checkpoint.folder import is_of_save, look, part
 from rla_client.contract.sharded_checkpoint.lock import publishing_alone
 from rla_client.contract.sharded_checkpoint.records import MachinePart, Whole
 from rla_client.contract.sharded_checkpoint.removal import abandon, doomed_name
-from rla_client.contract.sharded_checkpoint.step import Found, Step, next_step, whole_of
+from rla_client.contract.sharded_checkpoint.step import SaveInTheMaking, PublishStep, next_step, whole_of
 
 
 def publish(folder: Path, parts: str) -> Whole | None:
@@ -71,39 +71,39 @@ def publish(folder: Path, parts: str) -> Whole | None:
         while True:
             found = look(folder, parts)
             step = next_step(found)
-            if step is Step.WAIT:
+            if step is PublishStep.WAIT:
                 return None
             carry_out(step, found, folder, above / parts)
-            if step is Step.ABANDON:
+            if step is PublishStep.ABANDON:
                 return None
-            if step is Step.DISCARD:
+            if step is PublishStep.DISCARD:
                 return found.whole
     return _whole_under(folder, final, parsed[2])  # it has its name, by us or by another publisher
 
 
-def carry_out(step: Step, found: Found, folder: Path, here: Path) -> None:
+def carry_out(step: PublishStep, found: SaveInTheMaking, folder: Path, here: Path) -> None:
     """Do one step, durably; `here` is the folder of the save in the making."""
     above, whole = here.parent, found.whole
-    if step is Step.ABANDON:
+    if step is PublishStep.ABANDON:
         abandon(above, above, here.name)
-    elif step is Step.PUT_METADATA:
+    elif step is PublishStep.PUT_METADATA:
         put_metadata(here)
-    elif step is Step.MARK_PART:
+    elif step is PublishStep.MARK_PART:
         with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
             part = MachinePart(next(iter(found.receipts.values())).save, found.beside)
             write_atomic(own / PART_NAME, part.encode())
-    elif step is Step.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
+    elif step is PublishStep.WRITE_WHOLE:  # in this very folder, also where another publisher renames it now
         with held_folder(folder, f"{PARTS_FOLDER}/{here.name}/{OWN_FOLDER}") as own:
             write_atomic(own / WHOLE_NAME, whole_of(found.receipts).encode())
-    elif step is Step.DISCARD:
+    elif step is PublishStep.DISCARD:
         os.rename(here, doomed_name(above))
         removal.remove_replaced(above)
     else:
         assert whole is not None, step
         final = folder_name(whole.save.name, whole.save.step)
-        if step is Step.SET_ASIDE:
+        if step is PublishStep.SET_ASIDE:
             abandon(folder, folder, final)
-        elif step is Step.PUT_AWAY_OLDER:
+        elif step is PublishStep.PUT_AWAY_OLDER:
             os.rename(folder / final, doomed_name(above))
         elif _take_name(here, folder / final):
             with suppress(FileNotFoundError):  # where the master's own folder is

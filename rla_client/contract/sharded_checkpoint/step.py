@@ -1,6 +1,6 @@
 """Next step of a publisher of sharded checkpoints.
 
-Pure: what lies in the folder of a save in the making, and under its final name, goes in (`Found`); what to do
+Pure: what lies in the folder of a save in the making, and under its final name, goes in (`SaveInTheMaking`); what to do
 comes out (`next_step`). The steps themselves: `publish`.
 """
 
@@ -17,7 +17,7 @@ from rla_client.contract.sharded_checkpoint.records import Fence, KeptFile, Rece
 NO_CHECKPOINT: Final = -1
 
 
-class Step(Enum):
+class PublishStep(Enum):
     """What a publisher does next with a save in the making."""
 
     WAIT = "not all parts are here"
@@ -32,7 +32,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SaveInTheMaking:
     """What lies in the folder of a save in the making, and under its final name.
 
     Attributes:
@@ -87,25 +87,25 @@ class Found:
         return receipt.metadata.size in {self.sizes.get(METADATA), self.sizes.get(STAGED_METADATA)}
 
 
-def next_step(found: Found) -> Step:
+def next_step(found: SaveInTheMaking) -> PublishStep:
     """What to do with a save in the making; see the module's text."""
     saves = [receipt.save for receipt in found.receipts.values()]
     if found.whole is not None:
         saves = [found.whole.save]
     if found.fence is not None and any(found.fence.keeps_out(save) for save in saves):
-        return Step.ABANDON
+        return PublishStep.ABANDON
     if found.whole is None:
         if not found.receipts or not found.agrees or found.missing:
             mark = found.agrees and found.is_machines_part and not found.marked
-            return Step.MARK_PART if mark else Step.WAIT
+            return PublishStep.MARK_PART if mark else PublishStep.WAIT
         zero = found.receipts[0].metadata
         placed = zero is not None and found.sizes.get(METADATA) == zero.size
-        return Step.WRITE_WHOLE if placed else Step.PUT_METADATA
+        return PublishStep.WRITE_WHOLE if placed else PublishStep.PUT_METADATA
     if found.holder is None:
-        return Step.TAKE_NAME
+        return PublishStep.TAKE_NAME
     if found.holder == NO_CHECKPOINT:
-        return Step.SET_ASIDE
-    return Step.PUT_AWAY_OLDER if found.holder < found.whole.order else Step.DISCARD
+        return PublishStep.SET_ASIDE
+    return PublishStep.PUT_AWAY_OLDER if found.holder < found.whole.order else PublishStep.DISCARD
 
 
 def whole_of(receipts: Mapping[int, Receipt]) -> Whole:

@@ -34,7 +34,7 @@ class Rooted(Protocol):
 
 
 @dataclass(slots=True)
-class Summary:
+class MetricSummary:
     """One metric of some runs.
 
     Attributes:
@@ -54,7 +54,7 @@ class Summary:
     share: RankShare | None = None
 
 
-def summaries(database: Rooted, records: Sequence[Record], ranks: Ranks | None = None) -> dict[str, Summary]:
+def summaries(database: Rooted, records: Sequence[Record], ranks: Ranks | None = None) -> dict[str, MetricSummary]:
     """Each metric of some runs, given oldest first, in the order of the files' columns.
 
     A run whose table is broken is warned about and left out; one without rows has no metrics.
@@ -68,11 +68,11 @@ def summaries(database: Rooted, records: Sequence[Record], ranks: Ranks | None =
         UnknownNameError: none of the runs has the rank.
     """
     check_rank(database.data_root, [(record.table, record.index) for record in records], ranks)
-    found: dict[str, Summary] = {}
+    found: dict[str, MetricSummary] = {}
     of_ranks = ranks is not None and ranks != "all"
     for record, columns, shares in _tables(database, records, ranks):
         for name, numbers in columns.items():
-            one = found.setdefault(name, Summary())
+            one = found.setdefault(name, MetricSummary())
             one.runs += 1
             one.rows += len(numbers)
             last = numbers[-1] if numbers else one.last

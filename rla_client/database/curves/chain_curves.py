@@ -15,7 +15,7 @@ from rla_client.database.curves.csv_tail import read_tail
 from rla_client.database.curves.progress_csv import PROGRESS_FILE, read_columns
 from rla_client.database.curves.rank_tables import Ranks, merges_ranks, rank_columns
 from rla_client.database.curves.stream_tables import roles_of, split_role, table_of, with_role
-from rla_client.database.tree.chains import Link
+from rla_client.database.tree.chains import ChainLink
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def chain_columns(
-    chain: Sequence[Link],
+    chain: Sequence[ChainLink],
     read: Callable[[str, Sequence[str]], Columns],
     names: Sequence[str],
     ranks: Ranks | None = None,
@@ -72,7 +72,7 @@ def chain_columns(
 
 
 def read_chain(
-    chain: Sequence[Link], table_folder: str, names: Sequence[str], ranks: Ranks | None = None
+    chain: Sequence[ChainLink], table_folder: str, names: Sequence[str], ranks: Ranks | None = None
 ) -> Columns:
     """Columns of a chain's rows, read from the files of its items; see `chain_columns`."""
 
@@ -82,7 +82,7 @@ def read_chain(
     return chain_columns(chain, read, names, ranks)
 
 
-def _cut(part: Columns, link: Link, *, of_roles: bool) -> Columns:
+def _cut(part: Columns, link: ChainLink, *, of_roles: bool) -> Columns:
     if link.rows is not None and not (of_roles and link.time_step is not None):  # rows of the main process
         return {name: column[: link.rows] for name, column in part.items()}
     if link.time_step is not None and TIME_STEP in part:
@@ -91,7 +91,7 @@ def _cut(part: Columns, link: Link, *, of_roles: bool) -> Columns:
     return part
 
 
-def chain_names(chain: Sequence[Link], table_folder: str) -> list[str]:
+def chain_names(chain: Sequence[ChainLink], table_folder: str) -> list[str]:
     """Columns of a chain's tables, those of the last item first; of each item those of its roles behind them.
 
     Raises:

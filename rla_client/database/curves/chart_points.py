@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.database.curves.chain_curves import chain_names
-from rla_client.database.curves.progress_csv import PROGRESS_FILE, TRUTH_VALUES, Table
+from rla_client.database.curves.progress_csv import PROGRESS_FILE, TRUTH_VALUES, CsvTable
 from rla_client.database.curves.stream_tables import split_role, table_of
-from rla_client.database.tree.chains import Link, chain_of
+from rla_client.database.tree.chains import ChainLink, chain_of
 
 Points = list[tuple[float, float]]
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
@@ -46,7 +46,7 @@ def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int 
         BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
-    with Table(path) as table:
+    with CsvTable(path) as table:
         whole = table.size <= MAX_SAMPLED_WHOLE_BYTES
         block = table.whole_rows() if whole else b"".join(_lines(table, points))
         rows = [row for row in table.cells(block) if row]
@@ -66,7 +66,7 @@ def _recorded(cell: str) -> float | None:
         return TRUTH_VALUES.get(cell.strip())
 
 
-def _lines(table: Table, points: int) -> Iterator[bytes]:
+def _lines(table: CsvTable, points: int) -> Iterator[bytes]:
     last = -1
     for point in range(points):
         here, line = table.line_after(table.start + (table.size - table.start) * point // points)
@@ -144,7 +144,7 @@ def chart_names(data_root: Path, table: str, index: str) -> list[str]:
     return chain_names(chain_of(data_root, table, index), f"{data_root}/{LOG}/{table}")
 
 
-def _counting(sample: Sample, link: Link) -> list[int]:
+def _counting(sample: Sample, link: ChainLink) -> list[int]:
     """The rows of an item that count in its chain."""
     rows = list(range(sample.rows))
     steps = sample.columns.get(TIME_STEP)

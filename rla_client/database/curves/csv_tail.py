@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 
 from rla_client.contract.text.csv_lines import TOO_LONG
-from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, UNCLOSED, Table
+from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, UNCLOSED, CsvTable
 
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
@@ -45,7 +45,7 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
         BrokenFileError: it is not a table.
         OSError: it cannot be opened.
     """
-    with Table(path) as table:
+    with CsvTable(path) as table:
         size, begin = table.size, table.start
         if not table.has_header:
             return Tail((), {}, rows_seen=False, torn_bytes=size)
@@ -69,7 +69,7 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
             length *= 4
 
 
-def _all_quoted_lines(table: Table, end: int) -> int:
+def _all_quoted_lines(table: CsvTable, end: int) -> int:
     """As `quoted_lines` of a file's first `end` bytes, which are held as a whole only where it is not 0."""
     if end > MAX_COUNTED_BYTES:
         return 0
@@ -93,7 +93,7 @@ def quoted_lines(content: bytes, delimiter: str = ",") -> int:
     return 0
 
 
-def _last_values(table: Table, block: bytes) -> dict[str, object]:
+def _last_values(table: CsvTable, block: bytes) -> dict[str, object]:
     last: dict[str, object] = {}
     missing = set(table.columns)
     for row in reversed(table.cells(block)):

@@ -5,7 +5,7 @@ up to the last newline count: what follows is a row that is being written, or on
 are too short or too long, as the original's rewriting of headers left them, keep the cells that have a
 column.
 
-`Table` is the only way to the bytes. Whole columns come through pandas (12 ms for 4 MB), and by the csv
+`CsvTable` is the only way to the bytes. Whole columns come through pandas (12 ms for 4 MB), and by the csv
 module where a row is too long; what a command shows at once needs no pandas: the last row (csv_tail.py) and a
 sample of rows (chart_points.py).
 """
@@ -51,7 +51,7 @@ UNCLOSED = "unexpected end of data"  # the csv module's words
 RECORDED_NAN: float = struct.unpack("<d", _RECORDED)[0]
 
 
-class Table:
+class CsvTable:
     """An open `progress.csv`, or another table like it; to be used by `with`.
 
     Attributes:
@@ -80,7 +80,7 @@ class Table:
             self.file.close()
             raise
 
-    def __enter__(self) -> Table:  # noqa: PYI034 - Self is of Python 3.11
+    def __enter__(self) -> CsvTable:  # noqa: PYI034 - Self is of Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -249,7 +249,7 @@ def _read_cells(
     path: str | os.PathLike[str], names: Sequence[str] | None, after: TablePart | None = None
 ) -> TablePart:
     """See `read_part`; cells as they were read, an array or a list a column. Without names all columns."""
-    with Table(path) as table:
+    with CsvTable(path) as table:
         header = table.columns
         places = {name: place for place, name in reversed(list(enumerate(header)))}
         wanted = {name: places[name] for name in (header if names is None else names) if name in places}
@@ -274,7 +274,7 @@ def _read_cells(
         return TablePart(columns, start, body.end, proof, inode)
 
 
-def _before(table: Table, end: int) -> bytes:
+def _before(table: CsvTable, end: int) -> bytes:
     """The last bytes before a place; rows hold the time of their writing, so they tell contents apart."""
     return table.read(max(end - PROOF_BYTES, 0), end)
 

@@ -54,15 +54,15 @@ def find_aim(path: Path) -> Iterator[source.Look]:
             yield f"run {name} of {folder}", partial(_look_aim, aim, repository, name)
 
 
-def _look_aim(aim: ModuleType, repository: object, name: str) -> source.Found:
+def _look_aim(aim: ModuleType, repository: object, name: str) -> source.ForeignRun:
     run = aim.Run(name, repo=repository, read_only=True)
     shown = source.run_name(run.name if str(run.name) != f"Run: {name}" else "", name)
-    return source.Found(
+    return source.ForeignRun(
         shown, float(run.creation_time or 0.0), partial(_read_aim, run, name), str(run.experiment or "")
     )
 
 
-def _read_aim(run: aim.Run, name: str) -> source.Source:
+def _read_aim(run: aim.Run, name: str) -> source.RunContent:
     params = dict(run.meta_run_attrs_tree.collect())
     system = params.pop(_AIM_SYSTEM, {})
     metrics = (metric for metric in run.metrics() if not str(metric.name).startswith(_AIM_MACHINE))
@@ -70,7 +70,7 @@ def _read_aim(run: aim.Run, name: str) -> source.Source:
     ended = run.end_time
     state, closed = ("finished", float(ended)) if ended else (None, None)
     opened = float(run.creation_time or 0.0)
-    return source.Source(
+    return source.RunContent(
         *item_writer.table_of(points),
         params,
         state=source.run_state("aim", name, state, opened=opened, closed=closed),

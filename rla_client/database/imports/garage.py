@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
-from rla_client.database.imports.source import Look, Source, look
+from rla_client.database.imports.source import Look, RunContent, look
 from rla_client.database.imports.tables import read_table, with_steps
 from rla_client.database.imports.tensorboard import EVENTS, event_files
 from rla_client.database.json_files import read_json
@@ -44,7 +44,7 @@ def is_rerun(path: Path, folder: Path) -> bool:
     return path.name == "run" and above.name.endswith(RERUN_ENDING) and folder not in {path, above}
 
 
-def _read_garage(path: Path) -> tuple[float, Source]:
+def _read_garage(path: Path) -> tuple[float, RunContent]:
     table = read_table(path / "progress.csv")
     columns, rows, _ = with_steps(table)
     params, metadata = (read_json(path / name) or {} for name in ("variant.json", "metadata.json"))
@@ -56,7 +56,7 @@ def _read_garage(path: Path) -> tuple[float, Source]:
         began = min(entry.stat().st_mtime for entry in path.iterdir())
     events = [(file, file.name) for file in (*event_files(path), *sorted((path / "tb").rglob(f"*{EVENTS}*")))]
     log = path / "debug.log"
-    return began, Source(columns, rows, params, events, log, state, environment, remarks=table.remarks)
+    return began, RunContent(columns, rows, params, events, log, state, environment, remarks=table.remarks)
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     *,
     reruns: bool = False,
     media: bool = True,
-) -> Imported:
+) -> ImportedRuns:
     """Import everything below a folder; the caller holds `changing`.
 
     Args:
@@ -83,7 +83,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
         raise unknown(kind, FINDERS, f"cannot import {kind!r}")
     if ".." in folder.parts:  # the names of the folders above tell runs apart
         folder = folder.resolve()
-    work = Imported(data_root, table, media)
+    work = ImportedRuns(data_root, table, media)
     looks = work.of_others(guarded(os.fspath(folder), FINDERS[kind](folder)), folder)
     if kind == "garage" and not reruns:
         looks = work.without_reruns(looks, folder)
@@ -96,7 +96,7 @@ def import_logs(  # noqa: PLR0913 - the options of the command
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportedRuns:
     """What one call of `import_logs` did so far.
 
     Attributes:

@@ -26,7 +26,7 @@ from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW
 from rla_client.contract.text.csv_lines import write_rows
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.imports.source import Point, Source
+from rla_client.database.imports.source import Point, RunContent
 from rla_client.database.records.notes import NOTE_FORMAT, plain_tag
 from rla_client.database.records.record_reader import NOTE_FILE
 from rla_client.database.records.told_fields import ENVIRONMENT_FILE
@@ -35,7 +35,7 @@ MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def write(folder: Path, source: Source) -> tuple[str, ...]:
+def write(folder: Path, source: RunContent) -> tuple[str, ...]:
     """Write the items of a run into a fresh folder, each under its kind.
 
     Returns:

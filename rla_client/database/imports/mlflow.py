@@ -82,9 +82,9 @@ def _mlflow_yaml(path: Path) -> dict[str, Any]:
     return found
 
 
-def _mlflow_found(run: Mapping[str, Any], table: str, read: partial[source.Source]) -> source.Found:
+def _mlflow_found(run: Mapping[str, Any], table: str, read: partial[source.RunContent]) -> source.ForeignRun:
     shown = source.run_name(run.get("run_name") or run.get("name"), run["run_uuid"])
-    return source.Found(shown, _mlflow_seconds(run.get("start_time")) or 0.0, read, table)
+    return source.ForeignRun(shown, _mlflow_seconds(run.get("start_time")) or 0.0, read, table)
 
 
 def _mlflow_seconds(value: str | float | None) -> float | None:
@@ -97,13 +97,13 @@ def _mlflow_source(
     params: dict[str, str],
     tags: dict[str, str],
     files: Path | None,
-) -> source.Source:
+) -> source.RunContent:
     own = source.run_state(
         "mlflow", str(run["run_uuid"]), MLFLOW_STATES.get(str(run.get("status"))),
         opened=_mlflow_seconds(run.get("start_time")), closed=_mlflow_seconds(run.get("end_time")),
         user=run.get("user_id") or None,
     )  # fmt: skip
-    return source.Source(
+    return source.RunContent(
         *item_writer.table_of(points),
         {name: foreign_values.typed(str(value)) for name, value in params.items()},
         state=own,
@@ -114,7 +114,7 @@ def _mlflow_source(
     )
 
 
-def _read_mlflow_filed(folder: Path, run: Mapping[str, Any]) -> source.Source:
+def _read_mlflow_filed(folder: Path, run: Mapping[str, Any]) -> source.RunContent:
     params = {name: _mlflow_text(path) for path, name in source.files_below(folder / "params")}
     tags = {name: _mlflow_text(path) for path, name in source.files_below(folder / "tags")}
     points = (
@@ -150,7 +150,7 @@ def _mlflow_stored(path: Path) -> Iterator[source.Look]:
             yield where, partial(_mlflow_found, run, titles.get(run["experiment_id"], ""), read)
 
 
-def _read_mlflow_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]) -> source.Source:
+def _read_mlflow_stored(store: sqlite3.Connection, beside: Path, run: Mapping[str, Any]) -> source.RunContent:
     name = run["run_uuid"]
     params, tags = (
         {

@@ -46,7 +46,7 @@ def find_neptune(path: Path) -> Iterator[source.Look]:
             yield from source.guarded(where, [(where, partial(_look_neptune, name, files))])
 
 
-def _look_neptune(name: str, parts: Sequence[Path]) -> source.Found:
+def _look_neptune(name: str, parts: Sequence[Path]) -> source.ForeignRun:
     wanted: list[tuple[str, str, object]] = [("attribute_path", "in", _NEPTUNE_NAMES)]
     rows = [row for part in parts for row in _neptune_rows(part, filters=wanted)]
     values = {row["attribute_path"]: value for row in rows if (value := _neptune_value(row)) is not None}
@@ -57,10 +57,10 @@ def _look_neptune(name: str, parts: Sequence[Path]) -> source.Found:
     began = _neptune_seconds(values.get("sys/creation_time")) or 0.0
     ident = run if len(run) <= WHOLE_ID else f"{run[:7]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
     shown = source.run_name(title if title != run else run if ident != run else None, ident)
-    return source.Found(shown, began, partial(_read_neptune, run, parts), project.rpartition("/")[2])
+    return source.ForeignRun(shown, began, partial(_read_neptune, run, parts), project.rpartition("/")[2])
 
 
-def _read_neptune(run: str, parts: Sequence[Path]) -> source.Source:
+def _read_neptune(run: str, parts: Sequence[Path]) -> source.RunContent:
     points: list[source.Point] = []
     values: dict[str, Any] = {}
     named: list[str] = []
@@ -75,7 +75,7 @@ def _read_neptune(run: str, parts: Sequence[Path]) -> source.Source:
             values[name] = value
     own = {name: values.pop(name) for name in list(values) if name.startswith(_NEPTUNE_OWN)}
     tags = [*(own.get("sys/tags") or ()), *(own.get("sys/group_tags") or ())]
-    return source.Source(
+    return source.RunContent(
         *item_writer.table_of(points),
         values,
         state=_neptune_state(run, own),

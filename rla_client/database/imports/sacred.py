@@ -25,7 +25,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.database.imports.foreign_values import read_object, seconds_of
 from rla_client.database.imports.item_writer import table_of
-from rla_client.database.imports.source import Found, Look, Point, Source, files_below, run_state
+from rla_client.database.imports.source import ForeignRun, Look, Point, RunContent, files_below, run_state
 from rla_client.database.json_files import read_json
 
 SACRED_STATES = {
@@ -52,14 +52,14 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _look_sacred(folder: Path) -> Found:
+def _look_sacred(folder: Path) -> ForeignRun:
     run = read_json(folder / "run.json") or {}
     began = seconds_of(run.get("start_time") or run.get("queue_time"))
     title = str(_object(run.get("experiment")).get("name") or "")
-    return Found(folder.name, began or 0.0, partial(_read_sacred, folder, run), title)
+    return ForeignRun(folder.name, began or 0.0, partial(_read_sacred, folder, run), title)
 
 
-def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
+def _read_sacred(folder: Path, run: Mapping[str, Any]) -> RunContent:
     remarks: list[str] = []
     config = _if_whole(CONFIG, lambda: read_json(folder / CONFIG), remarks) or {}
     meta, host = _object(run.get("meta")), _object(run.get("host"))
@@ -77,7 +77,7 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> Source:
     known = {name for name, *_ in curves}
     info = _if_whole(INFO, lambda: list(_info_points(folder / INFO, began)), remarks) or []
     curves += [point for point in info if point[0] not in known]  # EPyMARL writes both
-    return Source(
+    return RunContent(
         *table_of(curves),
         config,
         text=folder / "cout.txt",

@@ -58,7 +58,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedSamples:
     """What an import did.
 
     Attributes:
@@ -83,7 +83,7 @@ def import_samples(  # noqa: PLR0913 - what a call says
     parameters: Mapping[str, Any] = NOTHING,
     *,
     name: str | None = None,
-) -> Imported:
+) -> ImportedSamples:
     """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
 
     Args:
@@ -118,7 +118,7 @@ def import_samples(  # noqa: PLR0913 - what a call says
         part = next(parts, None)
         if part is None:
             if known.met:
-                return Imported(None, 0, known.met, sorted(tables.withheld))
+                return ImportedSamples(None, 0, known.met, sorted(tables.withheld))
             raise ArgumentError(f"{source} has no samples")
         rows = 0
         with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
@@ -126,7 +126,7 @@ def import_samples(  # noqa: PLR0913 - what a call says
                 out.writelines(encode_samples(some, at, rows))
                 rows += len(some)
     path = data_root / SAMPLES / table / index / samples_file(role)
-    return Imported(path, rows, known.met, sorted(tables.withheld))
+    return ImportedSamples(path, rows, known.met, sorted(tables.withheld))
 
 
 def _new_parts(
@@ -152,7 +152,7 @@ class Tables:
         parameters: of the run.
 
     Attributes:
-        withheld: see `Imported`.
+        withheld: see `ImportedSamples`.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:

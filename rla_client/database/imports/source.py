@@ -1,6 +1,6 @@
 """A run of another tool on its way into a database.
 
-A reader finds runs (`Found`, cheap) and reads one at a time (`Source`). A run's index is made of its start
+A reader finds runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index is made of its start
 and of a name that holds the tool's own id of it, so whoever imports again finds the run there and leaves it;
 run.json keeps tool and id under `imported`.
 
@@ -36,7 +36,7 @@ File = tuple[Path, str]  # where it lies; its path below the item, or a folder o
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RunContent:
     """The content of one run.
 
     Attributes:
@@ -69,7 +69,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ForeignRun:
     """A run that can be imported.
 
     Attributes:
@@ -82,7 +82,7 @@ class Found:
 
     name: str
     began: float
-    read: Callable[[], Source]
+    read: Callable[[], RunContent]
     table: str = ""
     secrets: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,23 +99,23 @@ UNREADABLE = (  # what reading a foreign file may end in
     DatabaseError, OSError, sqlite3.Error, struct.error, csv.Error, ValueError, TypeError, LookupError,
     AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
-Look = tuple[str, Callable[[], Found]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
+Look = tuple[str, Callable[[], ForeignRun]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
 
 
 def failed(where: str, error: Exception) -> Look:
     """A look at what cannot be read."""
 
-    def fail() -> Found:
+    def fail() -> ForeignRun:
         raise error
 
     return where, fail
 
 
-def look(read: Callable[[Path], tuple[float, Source]], path: Path, folder: Path) -> Found:
+def look(read: Callable[[Path], tuple[float, RunContent]], path: Path, folder: Path) -> ForeignRun:
     """A run whose start only its rows tell: it is read at once."""
     began, source = read(path)
     name = path.name if path == folder else os.fspath(path.relative_to(folder))
-    return Found(name, began, lambda: source, secrets=source.params)
+    return ForeignRun(name, began, lambda: source, secrets=source.params)
 
 
 def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:

@@ -30,7 +30,7 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.csv_lines import split_rows
 from rla_client.database.curves.csv_tail import quoted_lines
 from rla_client.database.imports.item_writer import MAX_CELLS
-from rla_client.database.imports.source import Look, Source, look
+from rla_client.database.imports.source import Look, RunContent, look
 from rla_client.database.records.record_reader import MAX_TIME
 from rla_client.run.parameters.parameter_reader import parse_yaml
 
@@ -66,7 +66,7 @@ _NO_NAMES = frozenset({"nan", "inf", "infinity", "none", "null", "na", "n/a", "t
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ForeignTable:
     """A foreign table.
 
     Attributes:
@@ -104,14 +104,14 @@ def _is_table(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> tuple[float, Source]:
+def _read(path: Path) -> tuple[float, RunContent]:
     table = read_table(path)
     columns, rows, remark = with_steps(table)
     params = {**_beside(path.parent), **table.about}
     began = params.pop(_MONITOR_START, None) if table.about else None
     if not isinstance(began, int | float) or not 0 < began < MAX_TIME:
         began = path.stat().st_mtime
-    return began, Source(columns, rows, params, remarks=[remark, *table.remarks])
+    return began, RunContent(columns, rows, params, remarks=[remark, *table.remarks])
 
 
 def _beside(folder: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _beside(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> ForeignTable:
     """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
 
     Raises:
@@ -167,7 +167,7 @@ def read_table(path: Path) -> Table:
     torn = len(rows) > 1 and len(rows[-1]) < len(rows[0]) and not ended
     kept, left_out = _fitting(rows[0], rows[1:-1] if torn else rows[1:])
     left_out += torn
-    return Table(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
+    return ForeignTable(_names(rows[0]), kept, left_out, _monitor(comments[0] if comments else ""))
 
 
 def _decoded(data: bytes) -> str:
@@ -261,7 +261,7 @@ def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
 
 
-def with_steps(table: Table) -> tuple[list[str], list[list[str]], str]:
+def with_steps(table: ForeignTable) -> tuple[list[str], list[list[str]], str]:
     """Columns and rows with a column `time-step`, and a remark that says what it was made of."""
     columns, rows = table.columns, table.rows
     if TIME_STEP in columns:
@@ -281,7 +281,7 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")
 
 
-def _episode_lengths(table: Table) -> list[int] | None:
+def _episode_lengths(table: ForeignTable) -> list[int] | None:
     """Of SB3's monitor, whose rows are episodes; None of another table."""
     if _MONITOR_START not in table.about or not {*_MONITOR_COLUMNS} <= set(table.columns):
         return None

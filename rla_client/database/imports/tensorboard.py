@@ -24,7 +24,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.database.imports.event_messages import event_messages
 from rla_client.database.imports.item_writer import table_of
-from rla_client.database.imports.source import UNREADABLE, Look, Point, Source, failed, look
+from rla_client.database.imports.source import UNREADABLE, Look, Point, RunContent, failed, look
 from rla_client.readers import read_events
 from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.stream.param_values import plain_hyper_param
@@ -170,7 +170,7 @@ def _trials(parts: Sequence[_Part]) -> list[_Part]:
 
 def _read_tensorboard(
     path: Path, file: Path | None = None, parts: Sequence[_Part] = ()
-) -> tuple[float, Source]:
+) -> tuple[float, RunContent]:
     own, params = event_files(path) if file is None else [file], dict[str, Any]()
     began = began_below = float("inf")  # a part does not change when the run began, which its index tells
     events = [(one, one.name) for one in own]
@@ -202,7 +202,7 @@ def _read_tensorboard(
             os.fspath(file or path), "no scalar in its event files" if file is None else "no scalar"
         )
     began = began_below if began == float("inf") else began
-    return began, Source(columns, rows, params, events)
+    return began, RunContent(columns, rows, params, events)
 
 
 def _told(tag: str, text: str) -> dict[str, Any]:

@@ -112,19 +112,19 @@ def _tables(
     return found
 
 
-def _look_trackio(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> source.Found:
+def _look_trackio(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> source.ForeignRun:
     config = _trackio_values(path, run, "config")
     began = foreign_values.seconds_of(config.get("_Created") or run.get("created_at"))
     if began is None:
         began = min((foreign_values.seconds_of(row["timestamp"]) or 0.0 for row in rows()), default=0.0)
     name = source.run_name(run.get("run_name"), run["run_id"])
     project = path.stem if path.stem != "metrics" else path.absolute().parent.name
-    return source.Found(name, began, partial(_read_trackio, path, run, rows, (began, config)), project)
+    return source.ForeignRun(name, began, partial(_read_trackio, path, run, rows, (began, config)), project)
 
 
 def _read_trackio(
     path: Path, run: Row, rows: Callable[[], Iterable[Row]], told: tuple[float, dict[str, Any]]
-) -> source.Source:
+) -> source.RunContent:
     began, config = told
     history: list[HistoryRow] = []
     logged: dict[str, list[tuple[int, list[Any]]]] = {}  # tables: place among the rows, their rows
@@ -140,7 +140,7 @@ def _read_trackio(
     own = {name: config.pop(name) for name in list(config) if name.startswith("_")}
     parts = (path.stem, str(run.get("run_name")))
     media = Path(path.parent, "media", *parts)
-    return source.Source(
+    return source.RunContent(
         *item_writer.table_of(points),
         config,
         state=source.run_state("trackio", str(run["run_id"]), opened=began, user=own.get("_Username")),

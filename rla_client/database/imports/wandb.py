@@ -64,7 +64,7 @@ def find(folder: Path) -> Iterator[source.Look]:
             yield os.fspath(path), partial(_look, path)
 
 
-def _look(path: Path) -> source.Found:
+def _look(path: Path) -> source.ForeignRun:
     name, title, project, when = "", "", "", 0.0
     for record in Log(path):
         if _RUN in record:
@@ -78,10 +78,10 @@ def _look(path: Path) -> source.Found:
         when = when or datetime.strptime(match[1], "%Y%m%d_%H%M%S").timestamp()  # noqa: DTZ007 - local time
     if not name:
         raise BrokenFileError(os.fspath(path), "it holds no run")
-    return source.Found(source.run_name(title, name), when, partial(_read, path, when), project)
+    return source.ForeignRun(source.run_name(title, name), when, partial(_read, path, when), project)
 
 
-def _read(path: Path, began: float) -> source.Source:
+def _read(path: Path, began: float) -> source.RunContent:
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     history: list[HistoryRow] = []
@@ -135,7 +135,7 @@ def _read(path: Path, began: float) -> source.Source:
         "reason": "wandb's log is cut" if lost else None,
     }
     about = {"group": _text(run, _GROUP), "job_type": _text(run, _JOB), "summary": summary}
-    return source.Source(
+    return source.RunContent(
         *item_writer.table_of(points),
         config,
         text=files / "output.log",

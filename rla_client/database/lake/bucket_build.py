@@ -19,11 +19,11 @@ from rla_client.contract.errors import BrokenFileError, UnsafeNameError
 from rla_client.database.catalogue import COLUMNS
 from rla_client.database.lake.bucket_lake import THREADS, BucketLake, BusyError, Objects
 from rla_client.database.lake.build import LakeBuild, Progress, Report
-from rla_client.database.lake.build_plan import Ended
+from rla_client.database.lake.build_plan import EndedRun
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import Builder
-from rla_client.database.lake.manifest import LAKE, NAMES, TABLES, Part
-from rla_client.database.lake.run_tables import RunData
+from rla_client.database.lake.manifest import LAKE, NAMES, TABLES, LakePart
+from rla_client.database.lake.run_tables import LakeRun
 from rla_client.database.lake.verify import Findings, bad_parts, wrong_runs
 
 KEEP_S: Final = 86400.0
@@ -44,7 +44,7 @@ class BucketBuilder(Builder):
         self._lake.put(key, (self._lake.root / key).read_bytes())
         return made
 
-    def fetch(self, part: Part, name: str) -> None:
+    def fetch(self, part: LakePart, name: str) -> None:
         """Have a file of an old part here."""
         self._lake.fetch(part, name)
 
@@ -79,9 +79,9 @@ def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None)
     begin = time.perf_counter()
     runs, _ = lake.runs(now)
     lake.add_samples(runs)
-    ended: dict[str, list[Ended]] = {}
+    ended: dict[str, list[EndedRun]] = {}
     for (table, index), objects in sorted(runs.items()):
-        one = Ended(index, objects.signature, objects.table_bytes, objects.samples_signature)
+        one = EndedRun(index, objects.signature, objects.table_bytes, objects.samples_signature)
         ended.setdefault(table, []).append(one)
     held = Lake(lake.root).all_signatures()
     changed = {
@@ -105,9 +105,9 @@ def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None)
 
 
 def _read_runs(
-    lake: BucketLake, runs: dict[RunName, Objects], report: Report, table: str, wanted: Sequence[Ended]
-) -> Iterator[RunData]:
-    def read(one: Ended) -> RunData | str | None:
+    lake: BucketLake, runs: dict[RunName, Objects], report: Report, table: str, wanted: Sequence[EndedRun]
+) -> Iterator[LakeRun]:
+    def read(one: EndedRun) -> LakeRun | str | None:
         try:
             return lake.read(table, one.index, runs[table, one.index])
         except (BrokenFileError, OSError, UnicodeEncodeError, UnsafeNameError) as error:
@@ -159,7 +159,7 @@ def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None
 
 def _reread(
     lake: BucketLake, runs: dict[RunName, Objects], one: PartRuns, place: int, stored: Sequence[Any]
-) -> RunData | None:
+) -> LakeRun | None:
     objects = runs.get((one.part.table, one.indexes[place]))
     if objects is None or objects.signature != one.signatures[place]:
         return None

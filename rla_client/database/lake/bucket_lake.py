@@ -41,8 +41,8 @@ from rla_client.database.catalogue import catalogue_row
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
 from rla_client.database.lake.build import QUIET_S, fill
 from rla_client.database.lake.build_plan import SAMPLES_SHARE
-from rla_client.database.lake.manifest import LAKE, MANIFEST, Part, read_parts
-from rla_client.database.lake.run_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, RunData
+from rla_client.database.lake.manifest import LAKE, MANIFEST, LakePart, read_parts
+from rla_client.database.lake.run_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, LakeRun
 from rla_client.database.records.record_reader import NOTE_FILE
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class BucketLake:
                     raise
                 return None
 
-    def fetch(self, part: Part, name: str) -> None:
+    def fetch(self, part: LakePart, name: str) -> None:
         """Have a file of a part in `root`; where the bucket lacks it, reading the part tells."""
         path = self.root / LAKE / part.name / f"{name}.parquet"
         if path.exists():
@@ -167,7 +167,7 @@ class BucketLake:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(found[1])
 
-    def fetch_all(self, files: Iterable[tuple[Part, str]]) -> None:
+    def fetch_all(self, files: Iterable[tuple[LakePart, str]]) -> None:
         """Have files of parts in `root`."""
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda one: self.fetch(*one), list(files)))
@@ -250,7 +250,7 @@ class BucketLake:
                 if item is not None and item[1] in runs and PARTS not in item[2].split("/"):
                     runs[item[1]].others.append((kind, item[2], meta))
 
-    def read(self, table: str, index: str, objects: Objects) -> RunData | None:
+    def read(self, table: str, index: str, objects: Objects) -> LakeRun | None:
         """A run from its objects; None where one of them changed since it was listed.
 
         Raises:
@@ -276,7 +276,7 @@ class BucketLake:
                 path.write_bytes(got[1])
             found = {kind for kind, _, _ in objects.others} | ({SAMPLES} if objects.samples else set())
             kinds = (LOG, *(kind for kind in DEFAULT_LOG_TYPES if kind in found))
-            data = RunData(catalogue_row(Path(folder), table, index, kinds), objects.signature)
+            data = LakeRun(catalogue_row(Path(folder), table, index, kinds), objects.signature)
             data.samples_signature = objects.samples_signature
             fill(Path(folder), data)
         every = [

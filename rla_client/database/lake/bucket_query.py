@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import DatabaseError
 from rla_client.database.lake.bucket_lake import BucketLake
 from rla_client.database.lake.lake_reader import Lake, RunName
-from rla_client.database.lake.sql_session import Session, views_in
+from rla_client.database.lake.sql_session import SqlSession, views_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,6 +40,6 @@ def query_bucket(
         for run, one in runs.items()
         if inside.get(run) == ((one.signature, one.samples_signature) if sampled else one.signature)
     ]
-    session = Session(lake.root, query)
+    session = SqlSession(lake.root, query)
     session.fill(None, signed, now)
     return session.execute(timing), len(runs) - len(signed) + others

@@ -20,15 +20,15 @@ from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.database.catalogue import Catalogue, Signed
 from rla_client.database.change_signatures import SamplesSignatures, Signatures, signed_size
-from rla_client.database.lake.build_plan import SAMPLES_SHARE, Ended, PlannedPart, plan
+from rla_client.database.lake.build_plan import SAMPLES_SHARE, EndedRun, PlannedPart, plan
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import Builder, building
-from rla_client.database.lake.manifest import NAMES, Part, warn
+from rla_client.database.lake.manifest import NAMES, LakePart, warn
 from rla_client.database.lake.part_files import read_table
 from rla_client.database.lake.part_writer import kept, write_parquet
 from rla_client.database.lake.run_tables import (
     MAX_CSV_BYTES,
-    RunData,
+    LakeRun,
     make_tables,
     read_files,
     read_rows,
@@ -89,9 +89,9 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
     return report
 
 
-def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
+def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[str, list[EndedRun]]:
     """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
-    found: dict[str, list[Ended]] = {}
+    found: dict[str, list[EndedRun]] = {}
     samples = SamplesSignatures(data_root, int(now * 1e9))
     for table, index, signature, state in signed:
         told = signed_size(signature or "")
@@ -103,20 +103,20 @@ def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[st
             continue
         if table_bytes <= MAX_CSV_BYTES:
             sampled, size = samples.of(table, index)
-            one = Ended(index, signature, table_bytes + size // SAMPLES_SHARE, sampled)
+            one = EndedRun(index, signature, table_bytes + size // SAMPLES_SHARE, sampled)
             found.setdefault(table, []).append(one)
     return {table: sorted(runs, key=lambda one: one.index) for table, runs in sorted(found.items())}
 
 
 def _read_runs(
-    root: Path, catalogue: Catalogue, now: float, report: Report, table: str, wanted: Sequence[Ended]
-) -> Iterator[RunData]:
+    root: Path, catalogue: Catalogue, now: float, report: Report, table: str, wanted: Sequence[EndedRun]
+) -> Iterator[LakeRun]:
     """Runs as they are now, but those that changed since the catalogue looked, or cannot be kept."""
     for one in wanted:
         found = catalogue.row(table, one.index)
         if found is None or found[1] != one.signature:
             continue
-        data = RunData(*found)
+        data = LakeRun(*found)
         data.samples_signature = one.samples
         try:
             fill(root, data)
@@ -130,7 +130,7 @@ def _read_runs(
             yield data
 
 
-def fill(root: Path, data: RunData) -> None:
+def fill(root: Path, data: LakeRun) -> None:
     """Read what a run recorded.
 
     Raises:
@@ -150,8 +150,8 @@ class LakeBuild:
     def __init__(
         self,
         data_root: Path,
-        ended: dict[str, list[Ended]],
-        read: Callable[[str, Sequence[Ended]], Iterable[RunData]],
+        ended: dict[str, list[EndedRun]],
+        read: Callable[[str, Sequence[EndedRun]], Iterable[LakeRun]],
         builder: Builder,
         now: float,
         report: Report,
@@ -208,7 +208,7 @@ class LakeBuild:
             self._report.parts += 1
         self._builder.publish(parts)
 
-    def _part(self, table: str, job: PlannedPart, fresh: list[RunData]) -> Part:
+    def _part(self, table: str, job: PlannedPart, fresh: list[LakeRun]) -> LakePart:
         indexes = [data.index for data in fresh]
         indexes += [one.indexes[place] for one, places in job.old for place in places]
         name = self._builder.new_name(table, min(indexes).rpartition("/")[0])
@@ -217,9 +217,9 @@ class LakeBuild:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
             sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
-        return Part(name, table, min(indexes), max(indexes), runs, job.table_bytes, sizes, footers, self._now)
+        return LakePart(name, table, min(indexes), max(indexes), runs, job.table_bytes, sizes, footers, self._now)
 
-    def _joined(self, file: str, job: PlannedPart, fresh: list[RunData]) -> pa.Table:
+    def _joined(self, file: str, job: PlannedPart, fresh: list[LakeRun]) -> pa.Table:
         """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -18,7 +18,7 @@ FEW = MAX_RUNS // 8  # parts that shrank below are put together with their neigh
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A run that belongs into the lake.
 
     Attributes:
@@ -45,17 +45,17 @@ class PlannedPart:
     """
 
     old: list[tuple[PartRuns, list[int]]] = field(default_factory=list)
-    fresh: list[Ended] = field(default_factory=list)
+    fresh: list[EndedRun] = field(default_factory=list)
     runs: int = 0
     table_bytes: int = 0
 
-    def takes(self, one: Ended) -> bool:
+    def takes(self, one: EndedRun) -> bool:
         """Whether there is room for a run."""
         return self.runs == 0 or (
             self.runs < MAX_RUNS and self.table_bytes + one.table_bytes <= MAX_CSV_BYTES
         )
 
-    def add(self, one: Ended, *, fresh: bool = True) -> None:
+    def add(self, one: EndedRun, *, fresh: bool = True) -> None:
         """Count a run in."""
         self.runs += 1
         self.table_bytes += one.table_bytes
@@ -68,7 +68,7 @@ class PlannedPart:
         return bool(self.fresh) or len(self.old) != 1 or len(self.old[0][1]) != len(self.old[0][0].indexes)
 
 
-def plan(ended: Sequence[Ended], parts: Sequence[PartRuns]) -> list[PlannedPart]:
+def plan(ended: Sequence[EndedRun], parts: Sequence[PartRuns]) -> list[PlannedPart]:
     """The parts that one table should have; those that are not `dirty` are there already. Pure.
 
     Args:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.catalogue import COLUMNS
 from rla_client.database.change_signatures import Signatures
-from rla_client.database.lake.manifest import LAKE, MANIFEST, MAX_RUNS, Part, read_parts, warn
+from rla_client.database.lake.manifest import LAKE, MANIFEST, MAX_RUNS, LakePart, read_parts, warn
 from rla_client.database.lake.part_files import parquet, read_table, schemas
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def available(data_root: Path) -> bool:
 class PartRuns:
     """Which runs a part holds, by place: its columns `idx`, `signature` and `samples`."""
 
-    part: Part
+    part: LakePart
     columns: pa.Table
 
     @cached_property
@@ -62,7 +62,7 @@ class PartRuns:
         return self.columns["samples"].to_pylist()  # type: ignore[no-any-return]
 
 
-def part_runs(data_root: Path, part: Part) -> PartRuns:
+def part_runs(data_root: Path, part: LakePart) -> PartRuns:
     """Which runs a part holds.
 
     Raises:
@@ -81,14 +81,14 @@ class Lake:
         self._root = data_root
         self._parts = read_parts(data_root)
         self._opened: dict[str, PartRuns] = {}
-        self.broken: list[tuple[Part, str]] = []
+        self.broken: list[tuple[LakePart, str]] = []
 
     @property
     def parts(self) -> list[PartRuns]:
         """Those that can be read."""
         return self._open(self._parts)
 
-    def _open(self, parts: Sequence[Part]) -> list[PartRuns]:
+    def _open(self, parts: Sequence[LakePart]) -> list[PartRuns]:
         for part in list(parts):
             if part.name not in self._opened:
                 try:
@@ -97,7 +97,7 @@ class Lake:
                     self.leave_out(part, error)
         return [self._opened[part.name] for part in parts if part.name in self._opened]
 
-    def leave_out(self, part: Part, error: Exception) -> None:
+    def leave_out(self, part: LakePart, error: Exception) -> None:
         """Read the files of a part's runs from now on, and say why."""
         warn(f"a part of the lake cannot be read ({error}); the files of its runs are read instead")
         self.broken.append((part, str(error)))
@@ -173,7 +173,7 @@ class Lake:
             found |= {(one.part.table, one.indexes[place]): columns.get(place, {}) for place in places}
         return found
 
-    def _worth(self, pairs: Sequence[RunName]) -> list[Part]:
+    def _worth(self, pairs: Sequence[RunName]) -> list[LakePart]:
         """The parts that may hold enough of these runs to be opened."""
         tables: dict[str, list[str]] = {}
         for table, index in pairs:
@@ -181,7 +181,7 @@ class Lake:
         for indexes in tables.values():
             indexes.sort()
 
-        def most(part: Part) -> int:
+        def most(part: LakePart) -> int:
             indexes = tables.get(part.table, [])
             return bisect_right(indexes, part.last) - bisect_left(indexes, part.first)
 
@@ -198,7 +198,7 @@ class Lake:
             ]
 
     def _part_columns(
-        self, part: Part, places: set[int], names: Sequence[str]
+        self, part: LakePart, places: set[int], names: Sequence[str]
     ) -> dict[int, dict[str, NDArray[np.float64]]]:
         """Place → name → column."""
         found: dict[int, dict[str, NDArray[np.float64]]] = {}

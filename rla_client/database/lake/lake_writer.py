@@ -20,7 +20,7 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import discard, held_folder
 from rla_client.contract.process.locks import try_lock
 from rla_client.database.catalogue import VERSION
-from rla_client.database.lake.manifest import FORMAT, LAKE, MANIFEST, TABLES, Part, read_parts
+from rla_client.database.lake.manifest import FORMAT, LAKE, MANIFEST, TABLES, LakePart, read_parts
 from rla_client.database.lake.part_files import footer_check
 
 
@@ -50,10 +50,10 @@ class Builder:
                 size = os.fstat(written.fileno()).st_size
                 return size, footer_check(written, size)
 
-    def fetch(self, part: Part, name: str) -> None:
+    def fetch(self, part: LakePart, name: str) -> None:
         """Have a file of a part here, where `open_file` finds it; a lake on this disk always has."""
 
-    def publish(self, parts: list[Part]) -> None:
+    def publish(self, parts: list[LakePart]) -> None:
         """From now on these parts count."""
         content = {"format": FORMAT, "catalogue": VERSION, "parts": [asdict(part) for part in parts]}
         self.put_manifest(json.dumps(content, separators=(",", ":")).encode())

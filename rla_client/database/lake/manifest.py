@@ -36,7 +36,7 @@ MAX_RUNS = 2048  # of a part
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LakePart:
     """Some runs of one table, in files of their own.
 
     Attributes:
@@ -62,7 +62,7 @@ class Part:
     written: float
 
 
-def read_parts(data_root: Path) -> list[Part]:
+def read_parts(data_root: Path) -> list[LakePart]:
     """The parts that count; none without a lake, or, with a warning, when its manifest is broken."""
     try:
         with held_folder(data_root, LAKE) as folder:
@@ -75,12 +75,12 @@ def read_parts(data_root: Path) -> list[Part]:
         return []
 
 
-def _parts(found: Any) -> list[Part]:  # noqa: ANN401
+def _parts(found: Any) -> list[LakePart]:  # noqa: ANN401
     if found["format"] != FORMAT or found["catalogue"] != VERSION:
         return []  # of another version: the next build replaces it
     parts = []
     for one in found["parts"]:
-        part = Part(
+        part = LakePart(
             str(one["name"]),
             str(one["table"]),
             str(one["first"]),

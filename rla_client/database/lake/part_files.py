@@ -26,7 +26,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.database.catalogue import COLUMNS
-from rla_client.database.lake.manifest import LAKE, Part
+from rla_client.database.lake.manifest import LAKE, LakePart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ _NUMBERS = frozenset({"opened", "updated", "time_step", "duration_s"})
 
 
 @contextmanager
-def open_file(data_root: Path, part: Part, name: str) -> Iterator[BinaryIO]:
+def open_file(data_root: Path, part: LakePart, name: str) -> Iterator[BinaryIO]:
     """One file of a part.
 
     Raises:
@@ -72,7 +72,7 @@ def footer_check(file: BinaryIO, size: int) -> int:
     return check
 
 
-def plain_path(data_root: Path, part: Part, name: str) -> str:
+def plain_path(data_root: Path, part: LakePart, name: str) -> str:
     """Path of a part's file, for programs that open files themselves; checked as `open_file` does.
 
     Raises:
@@ -83,7 +83,7 @@ def plain_path(data_root: Path, part: Part, name: str) -> str:
 
 
 @contextmanager
-def parquet(data_root: Path, part: Part, name: str) -> Iterator[pq.ParquetFile]:
+def parquet(data_root: Path, part: LakePart, name: str) -> Iterator[pq.ParquetFile]:
     """A part's file, whose columns and sizes are as we write them; what cannot be read of it is broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -103,7 +103,7 @@ def parquet(data_root: Path, part: Part, name: str) -> Iterator[pq.ParquetFile]:
             raise BrokenFileError(where, f"no valid Parquet ({error})") from error
 
 
-def read_table(data_root: Path, part: Part, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+def read_table(data_root: Path, part: LakePart, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """A part's file, or some columns of it.
 
     Raises:
@@ -113,7 +113,7 @@ def read_table(data_root: Path, part: Part, name: str, columns: Sequence[str] | 
         return file.read(columns=columns)
 
 
-def check_file(data_root: Path, part: Part, name: str) -> None:
+def check_file(data_root: Path, part: LakePart, name: str) -> None:
     """Be sure that a part's file can be opened and has the columns that it should.
 
     Raises:

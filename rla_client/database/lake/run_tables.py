@@ -39,7 +39,7 @@ MAX_FILES = 10_000  # of one run
 
 
 @dataclass(slots=True)
-class RunData:
+class LakeRun:
     """What the lake keeps of one run.
 
     Attributes:
@@ -121,12 +121,12 @@ def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, 
     return found
 
 
-def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
+def make_tables(runs: Sequence[LakeRun], names: Iterable[str]) -> dict[str, pa.Table]:
     """Tables of some runs by the names of files; see `schemas`."""
     return {name: _MAKERS.get(name, _table)(name, runs) for name in names}
 
 
-def _table(name: str, runs: Sequence[RunData]) -> pa.Table:
+def _table(name: str, runs: Sequence[LakeRun]) -> pa.Table:
     import pyarrow as pa
 
     rows = [(place, one.run, *row) for place, one in enumerate(runs) for row in _ROWS[name](one)]
@@ -140,18 +140,18 @@ def _table(name: str, runs: Sequence[RunData]) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def _params(one: RunData) -> Iterator[tuple[Any, ...]]:
+def _params(one: LakeRun) -> Iterator[tuple[Any, ...]]:
     hyper = json.loads(one.row[COLUMNS.index("hyper")] or "{}", object_hook=HyperParams)
     for name, value in hyper.flat().items():
         yield name, _spelled(value), _float(value)
 
 
-def _last(one: RunData) -> Iterator[tuple[Any, ...]]:
+def _last(one: LakeRun) -> Iterator[tuple[Any, ...]]:
     for name, value in json.loads(one.row[COLUMNS.index("metrics")] or "{}").items():
         yield name, _float(value), value if isinstance(value, str) else None
 
 
-_ROWS: dict[str, Callable[[RunData], Iterable[tuple[Any, ...]]]] = {  # behind place and run
+_ROWS: dict[str, Callable[[LakeRun], Iterable[tuple[Any, ...]]]] = {  # behind place and run
     "runs": lambda one: [(one.signature, *one.row, one.samples_signature)],
     "params": _params,
     "last": _last,
@@ -159,7 +159,7 @@ _ROWS: dict[str, Callable[[RunData], Iterable[tuple[Any, ...]]]] = {  # behind p
 }
 
 
-def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
+def _curves_table(name: str, runs: Sequence[LakeRun]) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
@@ -196,7 +196,7 @@ def _curves_table(name: str, runs: Sequence[RunData]) -> pa.Table:
     )
 
 
-def _samples_table(name: str, runs: Sequence[RunData]) -> pa.Table:
+def _samples_table(name: str, runs: Sequence[LakeRun]) -> pa.Table:
     import pyarrow as pa
 
     tables = [schemas()[name].empty_table()]
@@ -212,7 +212,7 @@ def _samples_table(name: str, runs: Sequence[RunData]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-_MAKERS: dict[str, Callable[[str, Sequence[RunData]], pa.Table]] = {
+_MAKERS: dict[str, Callable[[str, Sequence[LakeRun]], pa.Table]] = {
     "rows": _curves_table,
     "system": _curves_table,
     "samples": _samples_table,

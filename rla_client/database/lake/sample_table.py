@@ -13,7 +13,7 @@ from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.layout import SAMPLES
 from rla_client.database.lake.part_files import SAMPLE_NUMBERS, SAMPLE_TEXTS, schemas
 from rla_client.database.samples.sample_index import SampleIndex
-from rla_client.database.tree.chains import Link, chain_of
+from rla_client.database.tree.chains import ChainLink, chain_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,10 +64,10 @@ def read_samples(data_root: Path, table: str, run: str) -> pa.Table:
     Raises:
         BrokenFileError, OSError: they cannot be read.
     """
-    return _table(_read(data_root, table, [Link(run)]))
+    return _table(_read(data_root, table, [ChainLink(run)]))
 
 
-def _read(data_root: Path, table: str, chain: Sequence[Link]) -> SampleIndex:
+def _read(data_root: Path, table: str, chain: Sequence[ChainLink]) -> SampleIndex:
     index = SampleIndex(data_root, table, chain)
     index.refresh()
     return index

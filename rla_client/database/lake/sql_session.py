@@ -30,7 +30,7 @@ from rla_client.database.curves.stream_tables import roles_of, table_of
 from rla_client.database.lake.fresh_runs import compare
 from rla_client.database.lake.lake_reader import Lake, RunName, available
 from rla_client.database.lake.part_files import check_file, plain_path
-from rla_client.database.lake.run_tables import RunData, make_tables, read_files, read_rows, read_system
+from rla_client.database.lake.run_tables import LakeRun, make_tables, read_files, read_rows, read_system
 from rla_client.database.lake.sample_table import sample_table
 from rla_client.database.lake.sql_query import Clock, Query
 from rla_client.database.lake.sql_views import VIEWS
@@ -99,7 +99,7 @@ def _duckdb() -> ModuleType:
     return found
 
 
-class Session:
+class SqlSession:
     """A query, with the tables that the views it names are made of."""
 
     def __init__(self, data_root: Path, query: str) -> None:
@@ -171,7 +171,7 @@ class Session:
                 lake.leave_out(one.part, error)
         return {name: [plain_path(self._root, one.part, name) for one in lake.parts] for name in self._used}
 
-    def _fresh(self, catalogue: Catalogue, wanted: Sequence[RunName], now: float) -> list[RunData]:
+    def _fresh(self, catalogue: Catalogue, wanted: Sequence[RunName], now: float) -> list[LakeRun]:
         if len(wanted) > MAX_FRESH_RUNS:
             raise _too_much(f"{len(wanted)} runs")
         records = [catalogue.record(*run) for run in wanted]
@@ -179,13 +179,13 @@ class Session:
             (one.table, one.index): one.shown_state(now) for one in with_live_states(self._root, records, now)
         }
         place = COLUMNS.index("state")
-        found: list[RunData] = []
+        found: list[LakeRun] = []
         total = 0
         for run in wanted:
             row = catalogue.row(*run)
             if row is None:
                 continue
-            data = RunData((*row[0][:place], states.get(run), *row[0][place + 1 :]), row[1])
+            data = LakeRun((*row[0][:place], states.get(run), *row[0][place + 1 :]), row[1])
             if "rows" in self._used:
                 total += _csv_bytes(self._root, run)
                 if total > MAX_FRESH_BYTES:

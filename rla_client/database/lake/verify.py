@@ -15,7 +15,7 @@ from rla_client.database.lake.build import Progress, fill
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import building
 from rla_client.database.lake.part_files import read_table
-from rla_client.database.lake.run_tables import RunData, make_tables
+from rla_client.database.lake.run_tables import LakeRun, make_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ _COMPARED = (
     "system",
     "samples",
 )  # `files` are as they were when the part was written
-Reread = Callable[[int, Sequence[Any]], RunData | None]
+Reread = Callable[[int, Sequence[Any]], LakeRun | None]
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ def _read_same(
     one: PartRuns,
     place: int,
     stored: Sequence[Any],
-) -> RunData | None:
+) -> LakeRun | None:
     """A run from its files, None where they changed; its kinds, which no signature covers, as stored."""
     table, index, signature = one.part.table, one.indexes[place], one.signatures[place]
 
@@ -143,7 +143,7 @@ def _read_same(
     if signatures.of(table, index, signature) != signature or not samples_same():
         return None
     kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
-    data = RunData(catalogue_row(data_root, table, index, kinds), signature)
+    data = LakeRun(catalogue_row(data_root, table, index, kinds), signature)
     data.samples_signature = one.samples_signatures[place]
     fill(data_root, data)
     same = signatures.of(table, index, signature) == signature and samples_same()

@@ -24,7 +24,7 @@ from rla_client.contract.sample_members import (
     read_index,
     read_lines,
 )
-from rla_client.database.tree.chains import Link
+from rla_client.database.tree.chains import ChainLink
 
 READ_BYTES = 64 << 10  # of a header: most indices are in it
 MAX_ROWS = 5_000_000  # of one run, in memory
@@ -33,7 +33,7 @@ Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """Where a row lies.
 
     Attributes:
@@ -50,7 +50,7 @@ class Place:
 @dataclass(slots=True)
 class _File:
     path: Path
-    link: Link
+    link: ChainLink
     inode: int = 0
     read: int = 0  # bytes whose members are known
     rows: int = 0
@@ -75,7 +75,7 @@ class SampleIndex:
 
     data_root: Path
     table: str
-    chain: Sequence[Link]
+    chain: Sequence[ChainLink]
     columns: Columns = field(default_factory=dict)
     left_out: dict[float, int] = field(default_factory=dict)
     unread: list[Path] = field(default_factory=list)
@@ -108,12 +108,12 @@ class SampleIndex:
             self._read_file(self._files.setdefault(path, _File(path, link)))
         return (self._rows, len(self._members)) != before
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> SamplePlace:
         """Where a row lies."""
         from bisect import bisect_right
 
         first, path, offset = self._members[bisect_right(self._members, (row, Path("\U0010ffff"), 0)) - 1]
-        return Place(path, offset, row - first)
+        return SamplePlace(path, offset, row - first)
 
     def texts(self, rows: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The JSON lines of some rows, each member decompressed once where rows come in order.
@@ -135,7 +135,7 @@ class SampleIndex:
     def _forget(self) -> None:
         self.columns, self.left_out, self._files, self._members, self._rows = {}, {}, {}, [], 0
 
-    def _found(self) -> Iterator[tuple[Path, Link]]:
+    def _found(self) -> Iterator[tuple[Path, ChainLink]]:
         for link in self.chain:
             folder = self.data_root / SAMPLES / self.table / link.index
             try:

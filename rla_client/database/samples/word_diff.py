@@ -11,14 +11,14 @@ _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 Kind: TypeAlias = Literal["same", "removed", "added"]
 
 
-class Piece(NamedTuple):
+class DiffPiece(NamedTuple):
     """A part of a text, in both or in one of them."""
 
     kind: Kind
     text: str
 
 
-def word_diff(old: str, new: str) -> list[Piece]:
+def word_diff(old: str, new: str) -> list[DiffPiece]:
     """What became of a text; of very long ones what they have in common at both ends."""
     first, second = _WORDS.findall(old), _WORDS.findall(new)
     begin = _common(first, second)
@@ -27,25 +27,25 @@ def word_diff(old: str, new: str) -> list[Piece]:
     head = "".join(_WORDS.findall(new)[:begin])
     tail = "".join(second[len(second) - end :]) if end else ""
     first, second = first[: len(first) - end], second[: len(second) - end]
-    found = [Piece("same", head)]
+    found = [DiffPiece("same", head)]
     if len(first) + len(second) > MAX_WORDS:
-        found += [Piece("removed", "".join(first)), Piece("added", "".join(second))]
+        found += [DiffPiece("removed", "".join(first)), DiffPiece("added", "".join(second))]
     else:
         for kind, low, high, start, stop in SequenceMatcher(
             None, first, second, autojunk=False
         ).get_opcodes():
             if kind == "equal":
-                found.append(Piece("same", "".join(first[low:high])))
+                found.append(DiffPiece("same", "".join(first[low:high])))
             else:
                 found += [
-                    Piece("removed", "".join(first[low:high])),
-                    Piece("added", "".join(second[start:stop])),
+                    DiffPiece("removed", "".join(first[low:high])),
+                    DiffPiece("added", "".join(second[start:stop])),
                 ]
-    found.append(Piece("same", tail))
+    found.append(DiffPiece("same", tail))
     return [piece for piece in found if piece.text]
 
 
-def diff_text(pieces: list[Piece]) -> str:
+def diff_text(pieces: list[DiffPiece]) -> str:
     """As one text: `[-removed-]{+added+}`."""
     marks = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
     return "".join(f"{marks[kind][0]}{text}{marks[kind][1]}" for kind, text in pieces)

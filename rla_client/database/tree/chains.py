@@ -22,7 +22,7 @@ MAX_LINKS = 1000  # of one chain; more is a circle
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One item of a chain.
 
     Attributes:
@@ -36,7 +36,7 @@ class Link:
     time_step: float | None = None
 
 
-def link_of(run: Mapping[str, Any], table: str) -> Link | None:
+def link_of(run: Mapping[str, Any], table: str) -> ChainLink | None:
     """The run that the one of this run.json continues, None without one."""
     parent = run.get("parent")
     if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
@@ -44,18 +44,18 @@ def link_of(run: Mapping[str, Any], table: str) -> Link | None:
     index, rows, step = str(parent.get("run")), parent.get("rows"), parent.get("time_step")
     if RunIndex.parse(index) is None or ".." in index.split("/"):
         return None
-    return Link(
+    return ChainLink(
         index,
         rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
         float(step) if isinstance(step, int | float) else None,
     )
 
 
-def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[Link]:
+def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[ChainLink]:
     """The items of a run, the first begun first; the last is the run itself."""
     from rla_client.contract.run_file import run_file
 
-    chain = [Link(index)]
+    chain = [ChainLink(index)]
     seen = {index}
     while len(chain) < MAX_LINKS:
         link = link_of(run_file(data_root, table, chain[0].index), table)

@@ -6,7 +6,7 @@ import re
 
 from rla_client.contract.errors import RlaError
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.item_run import begin_beside
 from rla_client.run.resume.earlier_streams import StillWritingError
 from rla_client.run.resume.find_run import find_here
@@ -21,7 +21,7 @@ def table_of(experiment: str) -> str:
     return _DATE.sub("", experiment) or experiment
 
 
-def find_run(data: RunData) -> tuple[Item | None, str]:
+def find_run(data: RunData) -> tuple[ItemFolders | None, str]:
     """The run that the trial has so far; and why one is left in the spool."""
     table, config, root = data.setup.configured()
     run_id, autostart = data.setup.run_id or "", config.agent.autostart

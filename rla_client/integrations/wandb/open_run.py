@@ -24,7 +24,7 @@ from rla_client.integrations.wandb.run_config import Config
 from rla_client.integrations.wandb.run_summary import SUMMARY_FILE, Summary
 from rla_client.integrations.wandb.sample_tables import SampleTables
 from rla_client.integrations.wandb.saved_files import SavedFiles, restored
-from rla_client.integrations.wandb.step_metrics import LoggedRow, Metric, StepMetrics
+from rla_client.integrations.wandb.step_metrics import LoggedRow, DefinedMetric, StepMetrics
 from rla_client.integrations.wandb.tensor_histograms import watcher
 from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
 from rla_client.integrations.wandb.values import Table, UsageError, show, sort_values
@@ -39,7 +39,7 @@ from rla_client.stream.clock import time_step_holder
 
 FILES = "files"  # of the script's own, below the results
 ALERT_WAIT_S = 60.0  # between two alerts of one title
-current: scopes.Part[Run | None] = scopes.Part(lambda: None)  # wandb.run
+current: scopes.PerScope[Run | None] = scopes.PerScope(lambda: None)  # wandb.run
 disables: bool = False  # `RLA_MODE` was set by `init`
 
 
@@ -226,7 +226,7 @@ class Run(Lenient):
         elif row.commit:
             rows.write()
 
-    def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> Metric:
+    def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> DefinedMetric:
         """Say what a metric, or those of a glob, are drawn over, and what of them the summary keeps.
 
         What is said of a name later adds to what was said of it before.
@@ -238,7 +238,7 @@ class Run(Lenient):
                 `<name>.<word>`; `goal`: minimize or maximize, for `best`.
         """
         named = getattr(step_metric, "name", step_metric)
-        metric = Metric(name, named, further.get("summary") or "", further.get("goal"))
+        metric = DefinedMetric(name, named, further.get("summary") or "", further.get("goal"))
         self._metrics.define(metric, overwrite=bool(further.get("overwrite")))
         return metric
 

@@ -42,7 +42,7 @@ _SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
 }
 
 
-class Metric:
+class DefinedMetric:
     """What `define_metric` says of the names that fit a glob."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Metric:
             dict.__setitem__(summary, name, now)
 
 
-_PLAIN = Metric()
+_PLAIN = DefinedMetric()
 
 
 class StepMetrics:
@@ -81,7 +81,7 @@ class StepMetrics:
     """
 
     def __init__(self) -> None:
-        self._metrics: list[Metric] = []
+        self._metrics: list[DefinedMetric] = []
         self._last: dict[str, Any] = {}
         self._now: float | None = None  # time-step of the last row that is not drawn over time
         # with the step metric that they wait for, and since when; of threads that take from it, one gets each
@@ -91,7 +91,7 @@ class StepMetrics:
     def __bool__(self) -> bool:
         return bool(self._metrics)
 
-    def define(self, metric: Metric, *, overwrite: bool = False) -> None:
+    def define(self, metric: DefinedMetric, *, overwrite: bool = False) -> None:
         """Add what is said of a name to what was said of it before, or replace that."""
         for former in [one for one in self._metrics if one.name == metric.name]:
             self._metrics.remove(former)
@@ -184,7 +184,7 @@ class StepMetrics:
         found = self._last.get(step_metric or "")
         return found if isinstance(found, int | float) and math.isfinite(found) else None
 
-    def _said(self, key: str, what: str) -> Metric:
+    def _said(self, key: str, what: str) -> DefinedMetric:
         """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
         fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
         fitting.sort(key=lambda one: one.name != key)

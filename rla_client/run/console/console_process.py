@@ -37,32 +37,32 @@ MESSAGE_BYTES = 1 << 20
 DONE = b"done"  # to the training
 
 
-class Piece(NamedTuple):
+class OutputPiece(NamedTuple):
     """What came from a source, by its number."""
 
     source: int
     data: bytes
 
 
-class Worker(threading.Thread):
+class OutputWorker(threading.Thread):
     """Has pieces of output taken, or calls functions, in the order in which they come.
 
     Args:
         take: called with each piece; it may last as long as it likes.
     """
 
-    def __init__(self, take: Callable[[Piece], None]) -> None:
+    def __init__(self, take: Callable[[OutputPiece], None]) -> None:
         super().__init__(daemon=True)
         self._take = take
         self._changed = threading.Condition()
-        self._waiting: deque[Piece | Callable[[], None] | None] = deque()
+        self._waiting: deque[OutputPiece | Callable[[], None] | None] = deque()
         self._waiting_bytes = self._left_out = 0
 
-    def put(self, item: Piece | Callable[[], None] | None) -> None:
+    def put(self, item: OutputPiece | Callable[[], None] | None) -> None:
         """Give it something more to do; None ends it."""
         with self._changed:
             self._waiting.append(item)
-            if isinstance(item, Piece):
+            if isinstance(item, OutputPiece):
                 self._waiting_bytes += len(item.data)
                 if self._waiting_bytes > BACKLOG_BYTES:
                     self._leave_out_half()
@@ -71,7 +71,7 @@ class Worker(threading.Thread):
     def _leave_out_half(self) -> None:
         before, self._waiting = self._waiting, deque()
         for item in before:
-            if isinstance(item, Piece) and self._waiting_bytes > BACKLOG_BYTES // 2:
+            if isinstance(item, OutputPiece) and self._waiting_bytes > BACKLOG_BYTES // 2:
                 self._waiting_bytes -= len(item.data)
                 self._left_out += len(item.data)
             else:
@@ -84,14 +84,14 @@ class Worker(threading.Thread):
                 self._changed.wait_for(lambda: self._waiting)
                 item = self._waiting.popleft()
                 left_out, self._left_out = self._left_out, 0
-                if isinstance(item, Piece):
+                if isinstance(item, OutputPiece):
                     self._waiting_bytes -= len(item.data)
             if left_out:
                 note = f"\n[... {left_out} bytes left out: they could not be written in time ...]\n"
-                self._take(Piece(0, note.encode()))
+                self._take(OutputPiece(0, note.encode()))
             if item is None:
                 return
-            if isinstance(item, Piece):
+            if isinstance(item, OutputPiece):
                 self._take(item)
             else:
                 item()
@@ -104,7 +104,7 @@ class Keeper:
         self._recorder: Recorder | None = None
         self._lines = [CollapsedLines() for _ in range(sources)]
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: OutputPiece) -> None:
         """Keep what came."""
         if self._recorder is not None:
             self._recorder.add(self._lines[piece.source].feed(piece.data))
@@ -142,11 +142,11 @@ class ConsoleProcess:
     def __init__(self, sources: list[int], targets: list[int], control: int) -> None:
         self._numbers = {source: number for number, source in enumerate(sources)}
         self._large = all(_size(source) >= LEAST_TO_GATHER for source in sources)
-        self._passing = [Worker(partial(_pass_on, target)) for target in targets]
+        self._passing = [OutputWorker(partial(_pass_on, target)) for target in targets]
         self._keeper = Keeper(len(sources))
-        self._keeping = Worker(self._keeper.take)
+        self._keeping = OutputWorker(self._keeper.take)
         self._control = socket.socket(fileno=control)
-        self._not_done: set[Worker] = set()
+        self._not_done: set[OutputWorker] = set()
 
     def run(self) -> None:
         """Until everything is passed on."""
@@ -182,8 +182,8 @@ class ConsoleProcess:
             if not data:
                 del self._numbers[source]
                 continue
-            self._passing[number].put(Piece(number, data))
-            self._keeping.put(Piece(number, data))
+            self._passing[number].put(OutputPiece(number, data))
+            self._keeping.put(OutputPiece(number, data))
         return total
 
     def _hear(self) -> bool:
@@ -206,7 +206,7 @@ class ConsoleProcess:
                 worker.put(partial(self._done, worker))
         return True
 
-    def _done(self, worker: Worker) -> None:
+    def _done(self, worker: OutputWorker) -> None:
         self._not_done.discard(worker)
         if not self._not_done:
             self._answer()
@@ -216,7 +216,7 @@ class ConsoleProcess:
             self._control.send(DONE, socket.MSG_DONTWAIT)
 
 
-def _pass_on(target: int, piece: Piece) -> None:
+def _pass_on(target: int, piece: OutputPiece) -> None:
     pass_on(piece.data, target)
 
 

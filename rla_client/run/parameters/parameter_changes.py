@@ -27,7 +27,7 @@ from rla_client.run.parameters.parameter_file import as_stored
 
 if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
-    from rla_client.run.item import Item
+    from rla_client.run.item import ItemFolders
 
 
 CHANGE_KINDS = (LOG, HYPARAMETER)
@@ -37,7 +37,7 @@ _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 
 
 def changed_parameters(
-    item: Item, hyper_param: Mapping[str, Any], secrets: Secrets
+    item: ItemFolders, hyper_param: Mapping[str, Any], secrets: Secrets
 ) -> dict[str, tuple[Any, Any]]:
     """Names whose value is another one than the run had last: name → (former, new).
 
@@ -61,7 +61,7 @@ def parameter_changes(
     return differences(_flat(restored(then, now, [])), _flat(now))
 
 
-def last_parameters(item: Item) -> dict[str, Any] | None:
+def last_parameters(item: ItemFolders) -> dict[str, Any] | None:
     """The hyper-parameters that a run had last; None where that cannot be read."""
     from rla_client.run.parameters.parameter_reader import read_parameter_file  # noqa: PLC0415 - not at import of the package
 
@@ -99,7 +99,7 @@ def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def keep_changes(
-    item: Item,
+    item: ItemFolders,
     hyper_param: Mapping[str, Any],
     changed: Mapping[str, tuple[Any, Any]],
     time_step: float | None,

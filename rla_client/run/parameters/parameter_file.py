@@ -18,14 +18,14 @@ from rla_client.stream.param_values import plain_hyper_param
 from rla_client.stream.values import to_plain
 
 if TYPE_CHECKING:
-    from rla_client.run.item import Item
+    from rla_client.run.item import ItemFolders
 
 
 PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
 _LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 
 
-def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> tuple[str, bytes]:
+def parameter_file(hyper_param: Mapping[str, Any], item: ItemFolders | None = None) -> tuple[str, bytes]:
     """Name and content of the parameter file: YAML when all values are plain data, else JSON.
 
     Where `item` has one, the new one is of its kind.
@@ -82,7 +82,7 @@ def _lists(value: object) -> object:
     return to_plain(value) if isinstance(value, int) else value
 
 
-def write_parameters(item: Item, name: str, content: bytes) -> None:
+def write_parameters(item: ItemFolders, name: str, content: bytes) -> None:
     """Put the parameter file into its folders; durable once the agent has seen it."""
     for kind in PARAMETER_KINDS:
         write_atomic(os.path.join(item.folder(kind), name), content, durable=False)

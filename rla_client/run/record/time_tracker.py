@@ -77,7 +77,7 @@ class _Times:
         self.records: dict[str, float] = {}
 
 
-_times = run_scope.Part(_Times)
+_times = run_scope.PerScope(_Times)
 
 
 class TimeTracker:

@@ -23,7 +23,7 @@ from rla_client.contract.sharded_checkpoint.copy import copy_sharded
 from rla_client.contract.sharded_checkpoint.files import folder_name
 from rla_client.contract.sharded_checkpoint.folder import read_whole
 from rla_client.contract.sharded_checkpoint.retention import list_whole
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.find_run import read_run_file
 from rla_client.run.resume.resume_point import read_marks
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
@@ -43,13 +43,13 @@ class Chained:
         link: for run.json's `parent`.
     """
 
-    parent: Item
+    parent: ItemFolders
     time_step: int
     state: dict[str, Any]
     link: dict[str, Any]
 
 
-def chain_here(item: Item) -> Chained | None:
+def chain_here(item: ItemFolders) -> Chained | None:
     """Go on with a run of this machine in a new item, where it cannot be gone on with in place.
 
     Returns:
@@ -62,7 +62,7 @@ def chain_here(item: Item) -> Chained | None:
     return chain_from(item, oldest_first(found)[-1].time_step, read_run_file(item)) if found else None
 
 
-def chain_from(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
+def chain_from(parent: ItemFolders, step: int, told: Mapping[str, Any]) -> Chained:
     """A chain from a checkpoint of `parent`; `told`: what run.json or the agent says of that run."""
     folder = Path(parent.folder(CHECKPOINT))
     link = {
@@ -77,7 +77,7 @@ def chain_from(parent: Item, step: int, told: Mapping[str, Any]) -> Chained:
     return Chained(parent, step, read_resume_state(folder, CHECKPOINT_NAME, step) or {}, link)
 
 
-def take_checkpoint(chained: Chained, item: Item) -> None:
+def take_checkpoint(chained: Chained, item: ItemFolders) -> None:
     """Give the new item the checkpoint that it begins with.
 
     Raises:

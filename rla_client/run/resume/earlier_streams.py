@@ -23,7 +23,7 @@ from rla_client.contract.spool.opening import Opening, stream_opening
 from rla_client.contract.spool.segments import stream_names
 from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 
 TAKEN_IN_S = 30.0  # for the agent to take in what a run left behind
 ENDS_S = 30.0  # for the former process of a run to end
@@ -42,7 +42,7 @@ class EarlierStream:
     opening: Opening | None
 
 
-def streams_of(places: Places, item: Item, content: dict[str, Any]) -> list[EarlierStream]:
+def streams_of(places: Places, item: ItemFolders, content: dict[str, Any]) -> list[EarlierStream]:
     """The streams of a run that are in the spool, oldest first.
 
     Args:

@@ -15,7 +15,7 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import FetchError, NotBroughtError, StillWrittenError
 from rla_client.contract.run_index import RunIndex
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.chain import Chained, chain_from
 from rla_client.run.resume.resume_point import over_text
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
@@ -23,7 +23,7 @@ from rla_client.stream.fetch import ask_for_fetch, fetch_timeout_s
 
 
 def find_elsewhere(
-    root: str, table: str, run_key: str, config: Config, *, must: bool, known: Item | None = None
+    root: str, table: str, run_key: str, config: Config, *, must: bool, known: ItemFolders | None = None
 ) -> Chained | None:
     """Bring a run here that another machine began; None where there is none to continue.
 
@@ -77,4 +77,4 @@ def find_elsewhere(
     index = None if answer.get("index") is None else RunIndex.parse(str(answer["index"]))
     if index is None:
         return None
-    return chain_from(Item(absolute, table, index, index.opened), int(answer["time_step"]), answer)
+    return chain_from(ItemFolders(absolute, table, index, index.opened), int(answer["time_step"]), answer)

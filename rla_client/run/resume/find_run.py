@@ -18,7 +18,7 @@ from rla_client.contract.run_file import RUN_FILE, run_file
 from rla_client.contract.run_index import RECORD_DATE_FORMAT, RunIndex
 from rla_client.contract.safe_names import check_table_name
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.earlier_streams import (
     all_streams,
     await_ended,
@@ -47,7 +47,7 @@ class FoundRun:
         archive: what its archive_tester entry says, as plain data; empty without one.
     """
 
-    item: Item
+    item: ItemFolders
     hyper_param: dict[str, Any]
     tracked: list[str]
     custom_data: dict[str, Any]
@@ -55,7 +55,7 @@ class FoundRun:
     archive: Mapping[str, Any]
 
 
-def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
+def find_item(root: str | os.PathLike[str], table: str, which: str) -> ItemFolders:
     """The item of a run.
 
     Args:
@@ -89,10 +89,10 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
             f"{what} {which!r} in table {table!r} of {os.fspath(root)}; runs of that day: {days}"
         )
     index = next(iter(found.values()))
-    return Item(os.path.abspath(root), table, index, index.opened)
+    return ItemFolders(os.path.abspath(root), table, index, index.opened)
 
 
-def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
+def read_run(item: ItemFolders, archive: Mapping[str, Any] | None = None) -> FoundRun:
     """What a run's files tell of it; broken ones count as missing. `archive`: its entry, if it was read."""
     from rla_client.run.parameters.hyper_params import read_hyper_params  # noqa: PLC0415
     from rla_client.run.state.archive_reader import read_archive  # noqa: PLC0415
@@ -118,7 +118,7 @@ def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
     )
 
 
-def read_run_file(item: Item) -> dict[str, Any]:
+def read_run_file(item: ItemFolders) -> dict[str, Any]:
     """run.json of a run, empty without a readable one."""
     return run_file(item.root, item.table, item.index.path)
 
@@ -162,7 +162,7 @@ def log_file_finder(
     return folder, ""
 
 
-def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> Item | None:
+def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> ItemFolders | None:
     """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
 
     Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
@@ -170,7 +170,7 @@ def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = Fal
     """
     gone_on: set[str] = set()
     for index in newest_first(Path(root, LOG, table), run_id):
-        item = Item(os.path.abspath(root), table, index, index.opened)
+        item = ItemFolders(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
         if not content:
             file = os.path.join(item.folder(LOG), RUN_FILE)
@@ -193,7 +193,7 @@ def find_here(
     autostart: bool,
     any_state: bool = False,
     ends_s: float | None = None,
-) -> tuple[Item | None, str]:
+) -> tuple[ItemFolders | None, str]:
     """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
 
     `ends_s`: wait so long for a living process that writes the run. It may have finished, then or a moment

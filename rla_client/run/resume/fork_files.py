@@ -38,7 +38,7 @@ from rla_client.contract.layout import (
 from rla_client.contract.sharded_checkpoint.copy import copy_sharded
 from rla_client.contract.sharded_checkpoint.pruned import is_called_whole
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.run import Run
 
 BEFORE_FORK = "before-fork"
@@ -59,7 +59,7 @@ NOT_FORKED = (
 )
 
 
-def copy_run_into(source: Item, item: Item, run: Run) -> str:
+def copy_run_into(source: ItemFolders, item: ItemFolders, run: Run) -> str:
     """Copy a run's data under an open one, which continues in them.
 
     Returns:
@@ -86,7 +86,7 @@ def copy_run_into(source: Item, item: Item, run: Run) -> str:
     return ""
 
 
-def _free_name(source: Item, item: Item) -> str:
+def _free_name(source: ItemFolders, item: ItemFolders) -> str:
     """A folder for the run's own files that neither run has yet."""
     name, number = BEFORE_FORK, 1
     kinds = (LOG, *COPIED_AT_ONCE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.layout import CHECKPOINT, LOG, RESUME_FOLDER
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.run.current_logger import backup, get_current, warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.parameters.parameter_changes import tell_changes
 from rla_client.run.parameters.run_parameters import store_changes
 from rla_client.run.record.run_logger import WARN
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rla_client.run.configure import RunSetup
 
 
-def take_parameters(setup: RunSetup, item: Item) -> None:
+def take_parameters(setup: RunSetup, item: ItemFolders) -> None:
     """Where none are given, take those of an earlier run, but for secrets, which it does not keep."""
     if setup.hyper_param:
         return
@@ -41,7 +41,7 @@ def report_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: flo
         store_changes(data, changed, step)
 
 
-def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: Item, name: str) -> None:
+def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: ItemFolders, name: str) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed, data.resumed_from = True, step
     data.checkpoints.resume_state = state
@@ -58,7 +58,7 @@ def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: 
         data.custom.values.setdefault(TIME_STEP_DATA, step)
 
 
-def _why_not_own(data: RunData, state: dict[str, Any], item: Item, file: Path) -> str | None:
+def _why_not_own(data: RunData, state: dict[str, Any], item: ItemFolders, file: Path) -> str | None:
     """Why objects in a resume state (its `file`) of `item` are not what the open run kept here."""
     from rla_client.checkpoint.pickle_trust import pickle_problem  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415

@@ -17,7 +17,7 @@ from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.run.close import end_left, end_run, entered
 from rla_client.run.current_logger import set_current
 from rla_client.run.disabled_run import meeting_place, resume_read_only
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.item_run import open_item_run
 from rla_client.run.open_stream import bind_recorders, say_where
 from rla_client.run.parameters.parameter_changes import changed_parameters
@@ -63,7 +63,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     data.checkpoints.restore_random_state()
 
 
-def reopen(data: RunData, item: Item) -> Run:
+def reopen(data: RunData, item: ItemFolders) -> Run:
     """Open an item in files of its own again: who calls this sends the rows that stay once more."""
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.resume_point import earlier_times  # noqa: PLC0415

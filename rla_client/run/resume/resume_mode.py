@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rla_client.contract.errors import ArgumentError, FetchError, RlaError
 from rla_client.contract.layout import LOG
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.open_stream import opened_here
 from rla_client.run.resume.chain import Chained, chain_here, take_checkpoint
 from rla_client.run.resume.earlier_streams import ENDS_S, StillWritingError
@@ -66,7 +66,7 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
         return None, chained
 
 
-def _run_here(setup: RunSetup, run_id: str) -> Item | None:
+def _run_here(setup: RunSetup, run_id: str) -> ItemFolders | None:
     """The newest run of this run_id on this machine; with `allow`, a living process of it may end first.
 
     None for one that this process itself has finished: a program may open several in turn under one name.
@@ -94,7 +94,7 @@ def raise_or_warn(setup: RunSetup, error: Exception, then: str) -> None:
     warn(f"{error}. {then}; resume='must' would have ended here instead")
 
 
-def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained | None:
+def _newer_elsewhere(setup: RunSetup, run_id: str, here: ItemFolders | None) -> Chained | None:
     """The run of this run_id that another machine began, its checkpoint brought here.
 
     Raises:
@@ -114,7 +114,7 @@ def _newer_elsewhere(setup: RunSetup, run_id: str, here: Item | None) -> Chained
     return found
 
 
-def with_checkpoint(setup: RunSetup, chained: Chained, item: Item) -> Chained | None:
+def with_checkpoint(setup: RunSetup, chained: Chained, item: ItemFolders) -> Chained | None:
     """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
 
     Raises:

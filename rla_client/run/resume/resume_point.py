@@ -31,7 +31,7 @@ from rla_client.contract.sharded_checkpoint.status import ShardedStatus, whole_s
 from rla_client.contract.spool.opening import Continuation, Earlier
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.current_logger import warn
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, streams_of
 from rla_client.run.resume.find_run import find_item, read_run_file
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
@@ -57,7 +57,7 @@ class ResumePoint:
         continues: for the opening frame.
     """
 
-    item: Item
+    item: ItemFolders
     run: str
     epoch: int
     time_step: int | None
@@ -73,7 +73,7 @@ def over_text(run_id: str, index: str) -> str:
     return f"the run {run_id!r} ({index}) has finished, without a checkpoint to continue from"
 
 
-def is_over(item: Item) -> bool:
+def is_over(item: ItemFolders) -> bool:
     """Whether a run has finished and has no checkpoint from which it could continue, and none to come."""
     if read_run_file(item).get("state") != "finished":
         return False
@@ -152,7 +152,7 @@ def _check_waiting(
 
 
 def prepare(
-    root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
+    root: str, table: str, which: str | ItemFolders, at: int | None, name: str, *, autostart: bool
 ) -> ResumePoint:
     """Wait for a run's earlier streams to be taken in, and find the checkpoint to continue from.
 
@@ -171,7 +171,7 @@ def prepare(
         FetchError: a save may be whole on the master, which cannot be asked.
         RlaError: it has no run.json, or no agent takes its records in.
     """
-    item = which if isinstance(which, Item) else find_item(root, table, which)
+    item = which if isinstance(which, ItemFolders) else find_item(root, table, which)
     content = read_run_file(item)
     places = find_places()
     streams = streams_of(places, item, content)
@@ -273,7 +273,7 @@ def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
     return {}
 
 
-def next_abandoned(item: Item) -> str:
+def next_abandoned(item: ItemFolders) -> str:
     """A name that no earlier resume of this run has used."""
     number = 1
     kinds = (LOG, CHECKPOINT, OTHER_RESULTS, SAMPLES)

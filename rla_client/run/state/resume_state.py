@@ -27,7 +27,7 @@ from rla_client.run.state.archive import STATE_FORMAT, read_arrays, unpack_array
 from rla_client.run.state.random_state import capture_random_state
 
 if TYPE_CHECKING:
-    from rla_client.run.item import Item
+    from rla_client.run.item import ItemFolders
 
 
 def keep_resume_state(
@@ -96,7 +96,7 @@ def arrays_of(folder: Path, stem: str) -> list[Path]:
 
 
 def read_resume_arrays(
-    state: Mapping[str, Any], item: Item, name: str, step: int | None
+    state: Mapping[str, Any], item: ItemFolders, name: str, step: int | None
 ) -> Mapping[str, Any]:
     """Arrays of a resume state of `item`; empty, after a warning, where they are gone."""
     if state.get("arrays"):

@@ -53,7 +53,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnded:
     """An attempt is over."""
 
     number: int  # of the run
@@ -92,7 +92,7 @@ class Engine(Protocol):
             SweepError: it lives, where this engine cannot look after it.
         """
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[AttemptEnded]:
         """The ends since the last call; waits for the first for so long."""
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:

@@ -30,7 +30,7 @@ from rla_client.contract.process.syscalls import process_descriptor
 from rla_client.sweep.engines.base import (
     BY_SIGNAL,
     NOT_STARTED,
-    Ended,
+    AttemptEnded,
     Work,
     exit_status,
     group_of,
@@ -79,7 +79,7 @@ class LocalEngine:
         self._started: dict[int, _Started] = {}
         self._adopted: dict[int, Work] = {}  # runs whose shell is not our child, or was killed
         self._killed: set[int] = set()  # runs that were ended together with their shell
-        self._failed: list[Ended] = []
+        self._failed: list[AttemptEnded] = []
 
     def room(self) -> int:
         """As `Engine.room`; GPUs are taken by it, so that they are there when runs come."""
@@ -103,7 +103,7 @@ class LocalEngine:
             try:
                 process = start_program(work, {**os.environ, **further}, held)
             except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
-                self._failed.append(Ended(work.number, NOT_STARTED, f"cannot be started: {error}"))
+                self._failed.append(AttemptEnded(work.number, NOT_STARTED, f"cannot be started: {error}"))
             else:
                 self._started[work.number] = _Started(work, process, _descriptor_of(process.pid))
             finally:
@@ -124,7 +124,7 @@ class LocalEngine:
         self._adopted[work.number] = work
         return True
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[AttemptEnded]:
         """As `Engine.ended`."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -152,7 +152,7 @@ class LocalEngine:
         for started in self._started.values():
             started.close()
 
-    def _ended_started(self, timeout_s: float) -> list[Ended]:
+    def _ended_started(self, timeout_s: float) -> list[AttemptEnded]:
         """Ends of runs whose shell is our child, after waiting for the first for so long."""
         poll = select.poll()
         for started in self._started.values():
@@ -170,30 +170,30 @@ class LocalEngine:
                 found += [] if ended is None else [ended]
         return found
 
-    def _judged(self, work: Work, status: int) -> Ended | None:
+    def _judged(self, work: Work, status: int) -> AttemptEnded | None:
         """The end of a run whose shell has ended; None where the shell was killed and its program lives."""
         if status >= 0:
-            return Ended(work.number, status)
+            return AttemptEnded(work.number, status)
         if exit_status(work.exit) is None and is_held(work.lock):
             self._adopted[work.number] = work
             return None
         return self._ended_without_shell(work)
 
-    def _ended_adopted(self) -> list[Ended]:
+    def _ended_adopted(self) -> list[AttemptEnded]:
         """Those with an exit status, and those that left nobody who could write one."""
         over = [work for work in self._adopted.values() if _has_content(work.exit) or not is_held(work.lock)]
         for work in over:
             del self._adopted[work.number]
         return [self._ended_without_shell(work) for work in over]
 
-    def _ended_without_shell(self, work: Work) -> Ended:
+    def _ended_without_shell(self, work: Work) -> AttemptEnded:
         """The end of a run that its shell does not tell; the status of one that we killed is written here."""
         if work.number not in self._killed or _has_content(work.exit):
-            return Ended(work.number, None)
+            return AttemptEnded(work.number, None)
         status = BY_SIGNAL + signal.SIGKILL
         with suppress(OSError):  # a full disk: this driver knows it all the same
             Path(work.exit).write_text(f"{status}\n", encoding="ascii")
-        return Ended(work.number, status)
+        return AttemptEnded(work.number, status)
 
     def _give_back(self) -> None:
         """GPUs that were taken and no run was for are others' again."""

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.filesystem.plain_files import append_line
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import NOT_STARTED, Ended, Pace, Work, is_released
+from rla_client.sweep.engines.base import NOT_STARTED, AttemptEnded, Pace, Work, is_released
 from rla_client.sweep.engines.ray_task import Outcome, Sweep, task
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 
@@ -87,7 +87,7 @@ class RayEngine:
         self._sweep = Sweep(str(journal.folder / JOURNAL), journal.ident, sys.executable)
         self._refs: dict[int, Any] = {}
         self._left: dict[int, str] = {}  # locks of runs that an earlier driver left and that live
-        self._lost: list[Ended] = []
+        self._lost: list[AttemptEnded] = []
         self._pace = Pace()
         self._fits, self._looked = 0, 0.0
         self._left_until = self._began + LEFT_S
@@ -127,12 +127,12 @@ class RayEngine:
         self._left[work.number] = work.lock
         return True
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[AttemptEnded]:
         """As `Engine.ended`."""
         found, self._lost = self._lost, []
         for number in [number for number, lock in self._left.items() if is_released(lock, 0.0)]:
             del self._left[number]
-            found.append(Ended(number, None))
+            found.append(AttemptEnded(number, None))
         timeout_s = 0.0 if found else timeout_s
         if not self._refs:
             time.sleep(timeout_s)
@@ -154,7 +154,7 @@ class RayEngine:
                 self._ray.cancel(self._refs[number], force=kill)
             elif kill and number in self._left:
                 del self._left[number]
-                self._lost.append(Ended(number, None, "its former process does not end"))
+                self._lost.append(AttemptEnded(number, None, "its former process does not end"))
 
     def close(self) -> None:
         """As `Engine.close`: nothing can be left going; what runs is asked to end."""
@@ -179,20 +179,20 @@ class RayEngine:
         """How many more to hand to Ray than run."""
         return 0 if self._learns else max(QUEUED, self._pace.ahead())
 
-    def _taken(self, numbers: Sequence[int]) -> list[Ended]:
+    def _taken(self, numbers: Sequence[int]) -> list[AttemptEnded]:
         refs = [self._refs.pop(number) for number in numbers]
         try:
             return list(map(self._told, numbers, self._ray.get(refs)))
         except self._ray.exceptions.RayError:
             return [self._one(number, ref) for number, ref in zip(numbers, refs, strict=True)]
 
-    def _one(self, number: int, ref: object) -> Ended:
+    def _one(self, number: int, ref: object) -> AttemptEnded:
         try:
             return self._told(number, self._ray.get(ref))
         except self._ray.exceptions.RayError as error:
             return _end_by(number, error)
 
-    def _told(self, number: int, packed: bytes) -> Ended:
+    def _told(self, number: int, packed: bytes) -> AttemptEnded:
         """The end, once what a node that does not share this file system sent is written down."""
         outcome: Outcome = pickle.loads(packed)  # noqa: S301 - of our task
         run = self._journal.runs[number]
@@ -205,23 +205,23 @@ class RayEngine:
             for line in outcome.items.splitlines():
                 if line not in known:
                     append_line(path, line + b"\n")
-        return Ended(number, outcome.status, outcome.reason)
+        return AttemptEnded(number, outcome.status, outcome.reason)
 
 
-def _end_by(number: int, error: BaseException) -> Ended:
+def _end_by(number: int, error: BaseException) -> AttemptEnded:
     """What an exception of Ray says of a run."""
     from ray import exceptions  # noqa: PLC0415 - an extra
 
     said = " ".join(str(error).split())
     if isinstance(error, exceptions.TaskCancelledError):
-        return Ended(number, None)
+        return AttemptEnded(number, None)
     if isinstance(error, exceptions.RayTaskError):
         cause = getattr(error, "cause", None)
-        return Ended(number, NOT_STARTED, f"cannot be started: {cause or said}")
+        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {cause or said}")
     refusals = (exceptions.RuntimeEnvSetupError, exceptions.TaskUnschedulableError)
     if isinstance(error, refusals):
-        return Ended(number, NOT_STARTED, f"cannot be started: {said}")
-    return Ended(number, None, f"{type(error).__name__}: {said}")
+        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {said}")
+    return AttemptEnded(number, None, f"{type(error).__name__}: {said}")
 
 
 def _connect(init: Mapping[str, Any]) -> tuple[Any, bool]:

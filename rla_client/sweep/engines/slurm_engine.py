@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.sweep.engines.base import Ended, Work, exit_status, tail
-from rla_client.sweep.engines.slurm_job import PLAN, Attempt, job_file
+from rla_client.sweep.engines.base import AttemptEnded, Work, exit_status, tail
+from rla_client.sweep.engines.slurm_job import PLAN, SlurmAttempt, job_file
 from rla_client.sweep.engines.slurm_parameters import parameters_of, whole_number
 from rla_client.sweep.journal import Journal, SweepError
 
@@ -101,7 +101,7 @@ class SlurmEngine:
         self._folder = journal.folder / FOLDER
         self._name = f"rla-{journal.name}-{journal.ident}"
         self._jobs: dict[int, _Job] = {}
-        self._ended: list[Ended] = []
+        self._ended: list[AttemptEnded] = []
         self._found: dict[str, _Seen] | None = None  # by `adopt`
         self._looked = self._tried = 0.0
         self._unsent = ""  # the name of jobs of which it is not known whether Slurm took them
@@ -143,7 +143,7 @@ class SlurmEngine:
         self._jobs[work.number] = _Job(work, handle)
         return True
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[AttemptEnded]:
         """As `Engine.ended`."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -189,7 +189,7 @@ class SlurmEngine:
         try:
             with _outside_of_jobs():
                 submitted = self._executor(name, len(jobs)).submit_array(
-                    [Attempt(job.work, str(plan), self._forwards) for job in jobs]
+                    [SlurmAttempt(job.work, str(plan), self._forwards) for job in jobs]
                 )
         except (FailedJobError, FailedSubmissionError) as error:
             if not BUSY.search(str(error)):
@@ -260,7 +260,7 @@ class SlurmEngine:
         self._tell(job, status, f"job {job.handle} {state}" + (f": {said}" if said else ""))
 
     def _tell(self, job: _Job, status: int | None, reason: str) -> None:
-        self._ended.append(Ended(job.work.number, status, "" if status is not None else reason))
+        self._ended.append(AttemptEnded(job.work.number, status, "" if status is not None else reason))
         del self._jobs[job.work.number]
         if job.handle and status is not None:
             for name in ("submitted.pkl", "0_result.pkl", "0_log.out", "0_log.err"):

@@ -6,7 +6,7 @@ when a later submission names their run, or an exit status tells that it is done
 program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and then the job goes back into the
 queue, as one that is preempted does: the run continues at its last checkpoint.
 
-Queued jobs name this module and `Attempt`, so these keep their names.
+Queued jobs name this module and `SlurmAttempt`, so these keep their names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def job_file(work: Work) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SlurmAttempt:
     """The function of a job: its run, the file of its submission, and whether Slurm signals it alone."""
 
     work: Work

@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 from rla_agent.jobs.job_queue import MAX_TRIES, JobContext, JobKind, JobQueue, RetryLaterError
 from rla_agent.model.records import Position
-from rla_agent.store.agent_db import AgentDatabase, Changes, JobRow
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges, JobRow
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import pack
 
@@ -51,7 +51,7 @@ class Start:
         self._work()
 
     def commit(self, context: JobContext | None) -> bool:
-        changes = Changes()
+        changes = CommitChanges()
         self.queue.add_changes((), changes)
         self._database.commit(changes)
         return self.queue.start(lambda _: context)
@@ -86,7 +86,7 @@ def test_what_fails_at_each_start_is_dropped_at_last(
     blob.write_bytes(b"x")
     began = 0
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
-        database.commit(Changes(jobs=[JOB]))
+        database.commit(CommitChanges(jobs=[JOB]))
         for _ in range(MAX_TRIES):
             start = Start(database, places, pool, fails)
             start.turn(context(tmp_path))
@@ -106,7 +106,7 @@ def test_a_job_that_takes_the_agent_with_it_is_counted_before_it_begins(
 ) -> None:
     seen: list[int] = []
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
-        database.commit(Changes(jobs=[JOB]))
+        database.commit(CommitChanges(jobs=[JOB]))
         for _ in range(3):
             start = Start(database, places, pool, lambda: seen.append(_tries(tmp_path)))
             while start.commit(context(tmp_path)):
@@ -129,7 +129,7 @@ def test_jobs_of_a_kind_that_is_held_stay_with_their_payloads(
     blob.parent.mkdir(parents=True)
     blob.write_bytes(b"x")
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
-        database.commit(Changes(jobs=[JOB]))
+        database.commit(CommitChanges(jobs=[JOB]))
         start = Start(database, places, pool, fails, held=True)
         start.turn(context(tmp_path))
         assert (start.began, start.queue.held(STREAM), start.queue.left(STREAM)) == (0, 1, 1)
@@ -146,7 +146,7 @@ def test_waiting_is_an_outcome_and_a_root_that_is_away_no_try(
         raise RetryLaterError("no space")
 
     with closing(AgentDatabase(tmp_path / "agent.db")) as database:
-        database.commit(Changes(jobs=[JOB]))
+        database.commit(CommitChanges(jobs=[JOB]))
         for _ in range(MAX_TRIES + 2):
             Start(database, places, pool, fails).turn(None)
         assert database.jobs_of(STREAM) == [JOB]

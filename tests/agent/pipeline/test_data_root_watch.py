@@ -28,7 +28,7 @@ from rla_agent.pipeline.data_root_watch import job_context, look_for_item
 from rla_agent.pipeline.run_liveness import follow
 from rla_agent.pipeline.run_registry import new_run_record
 from rla_agent.pipeline.stream import Stream
-from rla_agent.store.agent_db import Changes, JobRow
+from rla_agent.store.agent_db import CommitChanges, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
@@ -259,7 +259,7 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
         desk = JobQueue(
             pool, pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
-        desk.add_changes([job(stream, "kind", {})], Changes())
+        desk.add_changes([job(stream, "kind", {})], CommitChanges())
         stream.handle(StreamEvent.ROOT_AWAY, "away")
         desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
@@ -286,7 +286,7 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
         desk = JobQueue(
             pool, pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
-        desk.add_changes([job(stream, "kind", {})], Changes())
+        desk.add_changes([job(stream, "kind", {})], CommitChanges())
         lone.root.rename(tmp_path / "away")
         desk.start(lambda _: job_context(stream))
         assert look_for_item(stream, side.files, side.widener)

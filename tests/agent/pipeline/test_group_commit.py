@@ -11,7 +11,7 @@ from support.lone import LoneStream, Side
 
 from rla_agent.model.stream_states import OutputState
 from rla_agent.outputs.output_file import Output
-from rla_agent.store.agent_db import Changes
+from rla_agent.store.agent_db import CommitChanges
 
 
 def csv_of(side: Side) -> Output:
@@ -97,7 +97,7 @@ def test_a_full_state_disk_keeps_everything_dirty(lone: LoneStream, monkeypatch:
         lone.row({"v": 1})
         side.read_all()
 
-        def full(_changes: Changes) -> None:
+        def full(_changes: CommitChanges) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
         with monkeypatch.context() as context:
@@ -137,7 +137,7 @@ def test_many_outputs_are_synced_with_few_descriptors(tmp_path: Path) -> None:
         side.read_all()
         streams.append(side.stream)
         side.files.close_all()
-    assert first.committer.commit_streams(streams, Changes(), first.faults)
+    assert first.committer.commit_streams(streams, CommitChanges(), first.faults)
     for (lone, side), stream in zip(sides, streams, strict=True):
         assert stream.all_durable == stream.position, lone.root
         side.drop()

@@ -12,7 +12,7 @@ from support.lone import LoneStream, Side
 from rla_agent.model.records import ItemFile
 from rla_agent.pipeline import item_files
 from rla_agent.pipeline.run_registry import RunRegistry
-from rla_agent.store.agent_db import Changes
+from rla_agent.store.agent_db import CommitChanges
 from rla_client.contract.job.snapshot_footer import encode_footer
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
@@ -173,7 +173,7 @@ def test_rows_are_not_counted_again_after_a_restart_while_a_file_waits(
             registry.opened(side.stream, side.database, 1.0)
             side.read_all()
             item_files.keep_new_files(side.stream, side.faults, 0.0)
-            changes = Changes()
+            changes = CommitChanges()
             registry.follow([side.stream], [side.stream], 1.0, 1e9, changes)
             assert side.committer.commit_streams([side.stream], changes, side.faults)
             registry.stored()

@@ -21,7 +21,7 @@ from rla_agent.pipeline import open_stream, recovery
 from rla_agent.pipeline.flush import Flush
 from rla_agent.pipeline.open_stream import Adopt, why_late
 from rla_agent.pipeline.volume import Stop, Volume, stop_volumes
-from rla_agent.store.agent_db import AgentDatabase, Changes, JobRow
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FrameKind, encode_frame, pack
@@ -210,7 +210,7 @@ def test_runs_and_jobs_of_which_agent_db_makes_no_sense_hold_nothing_up(
     first.end()
     with closing(AgentDatabase(places.database)) as database:
         job = JobRow(lone.writer.name, Position(1, 1), "video", pack({"blob": "b1"}))
-        database.commit(Changes(jobs=[job]))
+        database.commit(CommitChanges(jobs=[job]))
     damaged(places, *damage)
     lone.row({"x": 2})
     second = new_volume()

@@ -25,8 +25,8 @@ from rla_agent.pipeline import item_files, stream_order
 from rla_agent.pipeline.flush import Flush, FlushWaiters
 from rla_agent.pipeline.open_stream import Adopt
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Hint, Stop, Volume
-from rla_agent.store.agent_db import AgentDatabase, Changes
+from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, StreamHint, Stop, Volume
+from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
@@ -104,11 +104,11 @@ def test_a_spool_that_is_away_for_a_moment_says_nothing_of_its_writers(
     wait_until(lambda: Asked(volume, one).answers or volume.streams, what="the stream")
     away = tmp_path / "away"
     for _ in range(400):
-        volume.put(Hint(one.writer.name, FAR))
+        volume.put(StreamHint(one.writer.name, FAR))
         one.spool.rename(away)
         if meanwhile == "a copy":
             (tmp_path / "copy").rename(one.spool)
-            volume.put(Hint(one.writer.name, FAR))
+            volume.put(StreamHint(one.writer.name, FAR))
             wait_until(volume._queue.empty)
             one.spool.rename(tmp_path / "copy")
         away.rename(one.spool)
@@ -227,7 +227,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
         volume.put(Adopt(stream.writer.name, stream.writer.folder))
     for _ in range(messages):
         for stream in streams:
-            volume.put(Hint(stream.writer.name, FAR))
+            volume.put(StreamHint(stream.writer.name, FAR))
     asked = [Asked(volume, stream) for stream in streams]
     volume.start()
     wait_until(lambda: all(one.answers == [True] for one in asked), what="the answers")
@@ -239,7 +239,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
 
 def test_messages_pile_up_only_so_far(volume: Volume) -> None:
     for number in range(QUEUE_MAX_ITEMS + 1000):
-        volume.put(Hint("s", Position(1, number)))
+        volume.put(StreamHint("s", Position(1, number)))
     assert volume._queue.qsize() <= QUEUE_MAX_ITEMS + 1
 
 
@@ -369,7 +369,7 @@ def test_a_hint_beyond_where_the_stream_stands_is_a_reason_to_look(
     monkeypatch.setattr(module, "ASLEEP_S", 0.0)
     wait_until(lambda: volume._next_tick > time.monotonic() + 600)
     stream.row({"x": 2})
-    volume.put(Hint(stream.writer.name, Position(1, stream.writer.size)))
+    volume.put(StreamHint(stream.writer.name, Position(1, stream.writer.size)))
     wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))
 
 
@@ -385,7 +385,7 @@ def test_after_a_message_a_thread_that_slept_looks_each_tick(
     monkeypatch.setattr(module, "LOCK_LOOK_S", 3600.0)
     wait_until(lambda: volume._all_asleep and volume._next_tick > time.monotonic() + 600)
     monkeypatch.setattr(module, "ASLEEP_S", 3600.0)
-    volume.put(Hint(stream.writer.name, FAR))
+    volume.put(StreamHint(stream.writer.name, FAR))
     wait_until(lambda: not volume._all_asleep)
     stream.row({"x": 2})
     wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))
@@ -503,7 +503,7 @@ def test_a_commit_that_fails_is_tried_at_its_usual_interval_whatever_the_one_bef
             disk_is_full.set()
         return gone, more
 
-    def commit(database: AgentDatabase, changes: Changes) -> None:
+    def commit(database: AgentDatabase, changes: CommitChanges) -> None:
         if disk_is_full.is_set():
             refused.set()
             raise sqlite3.OperationalError("database or disk is full")
@@ -536,7 +536,7 @@ def test_a_held_database_is_asked_once_a_turn_for_the_end_of_streams(
         turns.append(0)
         return end(*arguments)
 
-    def commit(database: AgentDatabase, changes: Changes) -> None:
+    def commit(database: AgentDatabase, changes: CommitChanges) -> None:
         if changes.done and not free.is_set():
             turns[-1] += 1
             raise sqlite3.OperationalError("database is locked")

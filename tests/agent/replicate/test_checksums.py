@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from rla_agent.replicate.checksums import write_checksums
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.worker.source_file import Source
+from rla_agent.replicate.worker.source_file import SourceFile
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.process.descriptors import closing_fd
 
@@ -33,7 +33,7 @@ def test_sums_are_not_made_of_what_was_written_a_moment_ago(tmp_path: Path) -> N
 
     def send() -> None:
         ledger.mark(key, number, 1, 1, 0.0)
-        with closing(Source(root, below + b"/picture")) as source:
+        with closing(SourceFile(root, below + b"/picture")) as source:
             source.skip_to(5)
             ledger.sent(key, source.record(0, 5, 1), 0.0)
 

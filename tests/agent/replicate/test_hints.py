@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies
 
 from rla_agent.replicate.file_state import Owned
-from rla_agent.replicate.hints import Announcer, Hint, Listener, parse_hint
+from rla_agent.replicate.hints import Announcer, FileHint, Listener, parse_hint
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.store.agent_db import AgentDatabase
 
@@ -28,9 +28,9 @@ def test_hints_arrive_also_in_a_deep_folder(tmp_path: Path) -> None:
     announcer.placed(["/d/run.json"])
     announcer.now([])
     assert listener.receive() == [
-        Hint(outputs=((b"/d/log/progress.csv", Owned(1, 77, True)), (b"/d/\xff", Owned(0, 1, False)))),
-        Hint(files=(b"/d/run.json",)),
-        Hint(),
+        FileHint(outputs=((b"/d/log/progress.csv", Owned(1, 77, True)), (b"/d/\xff", Owned(0, 1, False)))),
+        FileHint(files=(b"/d/run.json",)),
+        FileHint(),
     ]
     announcer.committed((f"/d/{number}", 0, 1, False) for number in range(1000))
     assert sum(len(hint.outputs) for hint in listener.receive()) == 1000
@@ -47,7 +47,7 @@ def test_hints_arrive_also_in_a_deep_folder(tmp_path: Path) -> None:
 @example(b"[" * 50_000)
 @example(b'{"outputs": [["/d/x", Infinity, 1, false]]}')
 def test_any_message_is_survived(message: bytes) -> None:
-    assert isinstance(parse_hint(message), Hint)
+    assert isinstance(parse_hint(message), FileHint)
 
 
 @pytest.mark.parametrize("name", ["plain", "a#b?mode=memory&100%"])

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_client.capture.hooks.seen_parameters import CONFIG, FILES, HPARAMS, PARSER, Source, Table
+from rla_client.capture.hooks.seen_parameters import CONFIG, FILES, HPARAMS, PARSER, ParameterSource, MarkdownParameters
 from rla_client.capture.parameters import counted, merged, plain, tracked
 
 
@@ -22,11 +22,11 @@ class _Args:
 
 def test_the_higher_rank_wins_and_the_later_among_equals() -> None:
     sources = [
-        Source(HPARAMS, "add_hparams", {"a": 4}, ()),
-        Source(CONFIG, "wandb", {"a": 3, "b": 3}, ()),
-        Source(FILES, "hydra", {"a": 0, "b": 0, "c": 0, "d": 0}, ()),
-        Source(PARSER, "argparse", argparse.Namespace(b=1, c=1), ()),
-        Source(PARSER, "argparse", argparse.Namespace(c=2), ()),
+        ParameterSource(HPARAMS, "add_hparams", {"a": 4}, ()),
+        ParameterSource(CONFIG, "wandb", {"a": 3, "b": 3}, ()),
+        ParameterSource(FILES, "hydra", {"a": 0, "b": 0, "c": 0, "d": 0}, ()),
+        ParameterSource(PARSER, "argparse", argparse.Namespace(b=1, c=1), ()),
+        ParameterSource(PARSER, "argparse", argparse.Namespace(c=2), ()),
     ]
     assert merged(sources) == {"a": 4, "b": 3, "c": 2, "d": 0}
     assert counted(sources) == {"add_hparams": 1, "wandb": 1, "hydra": 1, "argparse": 1}
@@ -35,7 +35,7 @@ def test_the_higher_rank_wins_and_the_later_among_equals() -> None:
 def test_nested_dataclasses_become_dicts_and_code_is_left_out() -> None:
     assert plain(_Args()) == {"seed": 1, "optim": {"lr": 0.1}}
     assert plain(argparse.Namespace(func=print, x=1, _hidden=2)) == {"x": 1}
-    assert plain(Table("|param|value|\n|-|-|\n|lr|0.5|")) == {"lr": 0.5}
+    assert plain(MarkdownParameters("|param|value|\n|-|-|\n|lr|0.5|")) == {"lr": 0.5}
 
 
 def test_what_the_command_line_sets_and_the_seed_are_tracked() -> None:

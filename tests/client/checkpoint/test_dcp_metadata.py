@@ -15,12 +15,12 @@ from torch.distributed.checkpoint import FileSystemReader, save  # noqa: E402 - 
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex  # noqa: E402
 
 from rla_client.checkpoint.dcp_metadata import make_metadata, read_metadata  # noqa: E402
-from rla_client.checkpoint.shard_plan import LocalPlan, Piece, SharedPlan, placed  # noqa: E402
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan, placed  # noqa: E402
 from rla_client.contract.errors import UntrustedCheckpointError  # noqa: E402
 
 PIECES = (
-    Piece("w", "tensor", (0, 0), (2, 3), (2, 3), "bfloat16", 100),
-    Piece("n", "bytes"),
+    ShardPiece("w", "tensor", (0, 0), (2, 3), (2, 3), "bfloat16", 100),
+    ShardPiece("n", "bytes"),
 )
 
 

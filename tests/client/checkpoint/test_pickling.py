@@ -19,7 +19,7 @@ from rla_client.checkpoint import pickling  # noqa: E402
 from rla_client.checkpoint.loading import restore  # noqa: E402
 from rla_client.checkpoint.pickling import Unusual, capture, capture_generally, capture_plain  # noqa: E402
 from rla_client.checkpoint.storage_copy import copy_storages  # noqa: E402
-from rla_client.checkpoint.storage_table import Captured, Table  # noqa: E402
+from rla_client.checkpoint.storage_table import Captured, StorageTable  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 
@@ -204,7 +204,7 @@ def test_what_a_signal_handler_raises_comes_through(monkeypatch: pytest.MonkeyPa
     class PreemptedError(RuntimeError):
         pass
 
-    class Interrupted(Table):
+    class Interrupted(StorageTable):
         def note(self, *_: Any, **__: Any) -> int:
             raise PreemptedError
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rla_client.checkpoint.plan_board import CHUNK_BYTES, TOGETHER, FolderBoard, PlanBoard, StoreBoard
-from rla_client.checkpoint.shard_plan import LocalPlan, Piece
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, layout_file, parts_name, plan_note_name
 from rla_client.contract.sharded_checkpoint.records import PlanDecision, PlanNote
 
 TOKENS = ["0" * 16, "1" * 16, "2" * 16]
-PLAN = LocalPlan((Piece("w", "tensor", (0,), (2,), (2,), "float32", 8),), {"w": ("w",)})
+PLAN = LocalPlan((ShardPiece("w", "tensor", (0,), (2,), (2,), "float32", 8),), {"w": ("w",)})
 
 
 def note(number: int, rank: int, lengths: dict[str, int] | None = None) -> PlanNote:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.checkpoint.shard_plan import LocalPlan, Piece, SharedPlan, placed, share_of
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan, placed, share_of
 from rla_client.contract.errors import RemoteProtocolError
 
 
-def shard(rank: int, *, world: int = 2, key: str = "w") -> Piece:
-    return Piece(key, "shard", (rank * 2, 0), (2, 3), (world * 2, 3), "float32", 100)
+def shard(rank: int, *, world: int = 2, key: str = "w") -> ShardPiece:
+    return ShardPiece(key, "shard", (rank * 2, 0), (2, 3), (world * 2, 3), "float32", 100)
 
 
-def plan(*pieces: Piece) -> LocalPlan:
+def plan(*pieces: ShardPiece) -> LocalPlan:
     return LocalPlan(pieces, {piece.key: ("model", piece.key) for piece in pieces})
 
 
-SAME = Piece("b", "tensor", (0,), (4,), (4,), "float32", 70)
-STEP = Piece("step", "bytes")
+SAME = ShardPiece("b", "tensor", (0,), (4,), (4,), "float32", 70)
+STEP = ShardPiece("step", "bytes")
 
 
 def test_each_piece_is_written_once_by_the_rank_with_least_to_write() -> None:
-    others = [Piece(f"b{n}", "tensor", (0,), (4,), (4,), "float32", 70) for n in range(4)]
+    others = [ShardPiece(f"b{n}", "tensor", (0,), (4,), (4,), "float32", 70) for n in range(4)]
     plans = [plan(shard(0), STEP, *others), plan(shard(1), STEP, *others)]
     shared = SharedPlan(plans)
     assert not shared.problem
@@ -35,7 +35,7 @@ def test_each_piece_is_written_once_by_the_rank_with_least_to_write() -> None:
 
 
 def test_what_one_rank_alone_has_is_written_by_it() -> None:
-    shared = SharedPlan([plan(SAME), plan(Piece("mine", "bytes"), SAME)])
+    shared = SharedPlan([plan(SAME), plan(ShardPiece("mine", "bytes"), SAME)])
     assert [[piece.key for piece in pieces] for pieces in shared.pieces] == [["b"], ["mine"]]
     assert shared.paths["mine"] == ("model", "mine")
 
@@ -66,11 +66,11 @@ def test_shares_of_other_plans_are_refused(shares: bytes) -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        (Piece("w", "shard", (2, 0), (1, 3), (4, 3), "float32"), "the ranks hold 9 of the 12 elements of w"),
-        (Piece("w", "shard", (2, 0), (2, 3), (4, 3), "float16"), "w has another type or shape"),
-        (Piece("w", "shard", (2, 0), (2, 3), (5, 3), "float32"), "w has another type or shape"),
-        (Piece("w", "bytes"), "w has another type or shape"),
+        (ShardPiece("w", "shard", (2, 0), (1, 3), (4, 3), "float32"), "the ranks hold 9 of the 12 elements of w"),
+        (ShardPiece("w", "shard", (2, 0), (2, 3), (4, 3), "float16"), "w has another type or shape"),
+        (ShardPiece("w", "shard", (2, 0), (2, 3), (5, 3), "float32"), "w has another type or shape"),
+        (ShardPiece("w", "bytes"), "w has another type or shape"),
     ],
 )
-def test_pieces_that_make_no_state_are_told(second: Piece, problem: str) -> None:
+def test_pieces_that_make_no_state_are_told(second: ShardPiece, problem: str) -> None:
     assert problem in SharedPlan([plan(shard(0)), plan(second)]).problem

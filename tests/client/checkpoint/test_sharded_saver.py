@@ -21,7 +21,7 @@ from rla_client.checkpoint.plan_board import StoreBoard  # noqa: E402
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
 from rla_client.checkpoint.sharded_loading import find_whole, load_whole  # noqa: E402
-from rla_client.checkpoint.sharded_save import Place, ShardedSave  # noqa: E402
+from rla_client.checkpoint.sharded_save import CheckpointPlace, ShardedSave  # noqa: E402
 from rla_client.checkpoint.sharded_saver import ShardedSaver  # noqa: E402
 from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: E402
 from rla_client.contract.errors import (  # noqa: E402
@@ -49,7 +49,7 @@ class Ranks:
 
     def __init__(self, folder: Path, world: int, epoch: int = 1) -> None:
         self.folder, self.order = folder, 0
-        self.savers = [ShardedSaver(Place(folder, RUN, epoch), rank, world) for rank in range(world)]
+        self.savers = [ShardedSaver(CheckpointPlace(folder, RUN, epoch), rank, world) for rank in range(world)]
 
     def save(self, step: int, state: dict[str, Any], *, ranks: Any = None, **more: Any) -> list[ShardedSave]:
         chosen = self.savers if ranks is None else [self.savers[rank] for rank in ranks]
@@ -239,12 +239,12 @@ def test_a_later_process_fences_the_run(ranks: Ranks) -> None:
 
 
 def test_a_folder_that_cannot_be_written_costs_the_save_alone(tmp_path: Path) -> None:
-    saver = ShardedSaver(Place(tmp_path / "gone", RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path / "gone", RUN, 1), 0, 1)
     assert "there is no folder" in saver.save(state(1.0), "checkpoint", 1).problem
     (tmp_path / "file").write_text("")
     (tmp_path / "file2").mkdir()
     (tmp_path / "file2" / ".rla-parts").write_text("in the way")
-    saver = ShardedSaver(Place(tmp_path / "file2", RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path / "file2", RUN, 1), 0, 1)
     save = saver.save(state(1.0), "checkpoint", 1)
     assert not save.wait("local", 30)
     assert save.problem
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_costs_the_save_alone(tmp_path: Path) ->
 
 
 def test_wrong_arguments_are_said_at_once(tmp_path: Path) -> None:
-    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path, RUN, 1), 0, 1)
     with pytest.raises(UnsafeNameError):
         saver.save(state(1.0), "../up", 1)
     with pytest.raises(ArgumentError, match="cannot be saved"):
@@ -276,7 +276,7 @@ class Own:
 
 
 def test_objects_are_loaded_by_the_run_that_wrote_them_alone(tmp_path: Path) -> None:
-    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path, RUN, 1), 0, 1)
     assert saver.save({"o": Own(), "w": torch.ones(2)}, "checkpoint", 1, per_rank=Own()).wait("whole", 30)
     saver.close()
     path = tmp_path / "checkpoint_1.dcp"
@@ -291,7 +291,7 @@ def test_objects_are_loaded_by_the_run_that_wrote_them_alone(tmp_path: Path) -> 
 
 
 def test_what_does_not_fit_or_is_not_whole_is_said(tmp_path: Path) -> None:
-    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path, RUN, 1), 0, 1)
     assert saver.save(state(1.0), "checkpoint", 1).wait("whole", 30)
     saver.close()
     path = tmp_path / "checkpoint_1.dcp"
@@ -320,7 +320,7 @@ class Apart:
         for here, ranks in zip(self.folders, machines, strict=True):
             for rank in ranks:
                 board = StoreBoard(store, "rla")
-                self.savers.append(ShardedSaver(Place(here, RUN, 1, ranks), rank, world, board))
+                self.savers.append(ShardedSaver(CheckpointPlace(here, RUN, 1, ranks), rank, world, board))
 
     def save(self, step: int, ranks: Iterable[int] | None = None) -> list[ShardedSave]:
         self.order += 1
@@ -568,7 +568,7 @@ def test_a_store_whose_process_is_gone_is_not_waited_for(apart: Callable[..., Ap
 
 
 def test_a_child_by_fork_saves_nothing(tmp_path: Path) -> None:
-    saver = ShardedSaver(Place(tmp_path, RUN, 1), 0, 1)
+    saver = ShardedSaver(CheckpointPlace(tmp_path, RUN, 1), 0, 1)
     child = os.fork()
     if child == 0:
         save = saver.save(state(1.0), "checkpoint", 1)

@@ -5,11 +5,11 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.samples.choice import Candidate, choose
+from rla_client.samples.choice import SampleCandidate, choose
 
 
-def _step(groups: int, each: int, size: int = 10) -> list[Candidate]:
-    return [Candidate(f"g{n // each}", float(n), size) for n in range(groups * each)]
+def _step(groups: int, each: int, size: int = 10) -> list[SampleCandidate]:
+    return [SampleCandidate(f"g{n // each}", float(n), size) for n in range(groups * each)]
 
 
 def test_all_stay_where_there_is_room() -> None:
@@ -28,7 +28,7 @@ def test_the_same_whole_groups_stay_each_step_then_the_extremes() -> None:
 
 
 def test_without_rewards_or_with_nan_it_is_chance() -> None:
-    candidates = [Candidate(str(n), None if n % 2 else math.nan, 1) for n in range(100)]
+    candidates = [SampleCandidate(str(n), None if n % 2 else math.nan, 1) for n in range(100)]
     assert len(choose(candidates, 10, 100, "s")) == 10
 
 
@@ -40,7 +40,7 @@ def test_without_rewards_or_with_nan_it_is_chance() -> None:
 def test_never_more_than_the_limits_nor_in_another_order(
     plain: list[tuple[str, float | None, int]], max_rows: int, max_bytes: int
 ) -> None:
-    candidates = [Candidate(*one) for one in plain]
+    candidates = [SampleCandidate(*one) for one in plain]
     kept = choose(candidates, max_rows, max_bytes, "seed")
     assert kept == sorted(set(kept))
     assert len(kept) <= max(max_rows, 0)

@@ -18,7 +18,7 @@ from rla_client.sweep.call import parameters_of
 from rla_client.sweep.command import CALLER, can_start, check_command, command_of, environment_of, work_of
 from rla_client.sweep.engines.base import start_program
 from rla_client.sweep.journal import Journal, SweepError
-from rla_client.sweep.run_state import RunState
+from rla_client.sweep.run_state import SweepRun
 from rla_client.sweep.spec import Spec
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -33,7 +33,7 @@ def words(command: Any, given: dict[str, Any], root: str = "/data", **content: A
     content.setdefault("parameters", dict.fromkeys(given, "any"))
     journal = Journal(Path(root), "lr")
     journal.ident = "abc"
-    return list(command_of(spec_of(command, **content), journal, RunState(7, 3, given)))
+    return list(command_of(spec_of(command, **content), journal, SweepRun(7, 3, given)))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_program_gets_them(tmp_path: Path) -> None:
     spec = spec_of([sys.executable, "-c", SHOW, "{args}"], parameters=dict.fromkeys(parameters, "any"))
     journal = Journal(tmp_path / "dä ta", "lr")
     journal.begun_in = str(tmp_path)
-    run = RunState(1, 1, parameters)
+    run = SweepRun(1, 1, parameters)
     journal.path(run, "txt").parent.mkdir(parents=True)
     work = work_of(spec, journal, run)
     assert start_program(work, {**os.environ, **work.environment}).wait() == 0
@@ -184,7 +184,7 @@ def test_what_a_run_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(
         "p", resources={"cpus": 2.5}, environment={"A": "b", "RLA_RESUME": "never"}, parameters={"x": 1}
     )
-    assert environment_of(spec, journal, RunState(7, 3, {"x": "é"})) == {
+    assert environment_of(spec, journal, SweepRun(7, 3, {"x": "é"})) == {
         "RLA_DATA_ROOT": "/da ta",
         "RLA_RUN_ID": "lr-abc-7",
         "RLA_RESUME": "never",
@@ -194,10 +194,10 @@ def test_what_a_run_finds(monkeypatch: pytest.MonkeyPatch) -> None:
         "A": "b",
     }
     called = make_spec({"experiment": "a.py:f", "resources": {"cpus": 0.5}}, "x")
-    found = environment_of(called, journal, RunState(7, 3, {}))
+    found = environment_of(called, journal, SweepRun(7, 3, {}))
     assert found["RLA_SWEEP_EXPERIMENT"] == "a.py:f"
     assert "OMP_NUM_THREADS" not in found
-    assert command_of(called, journal, RunState(7, 3, {})) == CALLER
+    assert command_of(called, journal, SweepRun(7, 3, {})) == CALLER
 
 
 def test_parameters_are_read_back() -> None:
@@ -209,9 +209,9 @@ def test_parameters_are_read_back() -> None:
 
 def test_a_run_of_another_file_lacks_what_the_command_names() -> None:
     spec = spec_of("p {lr} {new}", parameters={"lr": 1, "new": 2})
-    assert not can_start(spec, RunState(1, 1, {"lr": 1}))
-    assert can_start(spec, RunState(1, 1, {"lr": 1, "new": 2}))
-    assert can_start(spec_of("p", parameters={"lr": 1}), RunState(1, 1, {}))
+    assert not can_start(spec, SweepRun(1, 1, {"lr": 1}))
+    assert can_start(spec, SweepRun(1, 1, {"lr": 1, "new": 2}))
+    assert can_start(spec_of("p", parameters={"lr": 1}), SweepRun(1, 1, {}))
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from support.waiting import wait_until
 from rla_client.sweep import journal as module
 from rla_client.sweep.driver_setup import begin
 from rla_client.sweep.journal import FOLDER, FORMAT, JOURNAL, Journal, SweepError, names
-from rla_client.sweep.run_state import FINISHED, RUNNING, WAITING, RunState
+from rla_client.sweep.run_state import FINISHED, RUNNING, WAITING, SweepRun
 
 WANTED: list[tuple[int, dict[str, Any]]] = [
     (1, {"lr": 0.1, "seed": 0}),
@@ -337,7 +337,7 @@ def test_a_name_that_there_is_not(journal: Journal) -> None:
 
 
 def test_exit_status(journal: Journal) -> None:
-    run = RunState(1, 1, {})
+    run = SweepRun(1, 1, {})
     assert journal.exit_status(run) is None
     for text, expected in {
         "0\n": 0,
@@ -353,7 +353,7 @@ def test_exit_status(journal: Journal) -> None:
 
 
 def test_items(journal: Journal) -> None:
-    run = RunState(1, 1, {})
+    run = SweepRun(1, 1, {})
     assert journal.items(run) == []
     item = {"data_root": "/d", "table": "t", "index": "i", "run_key": "k"}
     journal.path(run, "items").write_text(

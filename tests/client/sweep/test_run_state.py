@@ -17,7 +17,7 @@ from rla_client.sweep.run_state import (
     STOPPED,
     TRANSITIONS,
     WAITING,
-    RunState,
+    SweepRun,
     counts,
 )
 
@@ -49,8 +49,8 @@ AFTER = {
 }
 
 
-def run(state: str = WAITING) -> RunState:
-    return RunState(1, 1, {"lr": 0.1}, state)
+def run(state: str = WAITING) -> SweepRun:
+    return SweepRun(1, 1, {"lr": 0.1}, state)
 
 
 def event(kind: str, when: float = 5.0, **content: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_a_reason_is_cut() -> None:
 
 
 def test_a_planned_run() -> None:
-    found = RunState.planned({"run": 3, "trial": 2, "parameters": {"a": None}})
+    found = SweepRun.planned({"run": 3, "trial": 2, "parameters": {"a": None}})
     assert (found.number, found.trial, found.parameters, found.state) == (3, 2, {"a": None}, WAITING)
     for damaged in (
         {"run": 3, "trial": 2},
@@ -134,7 +134,7 @@ def test_a_planned_run() -> None:
         {"run": 1, "parameters": {}},
     ):
         with pytest.raises((TypeError, ValueError)):
-            RunState.planned(damaged)
+            SweepRun.planned(damaged)
 
 
 def test_counts_are_in_their_order() -> None:

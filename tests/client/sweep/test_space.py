@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.sweep.space import MAX_DIMENSIONS, Dimension, Range, Space, Values
+from rla_client.sweep.space import MAX_DIMENSIONS, Dimension, Range, Space, Choices
 
 
 def values(name: str, *choices: Any, **when: tuple[Any, ...]) -> Dimension:
-    return Dimension(name, Values(choices), when)
+    return Dimension(name, Choices(choices), when)
 
 
 OPTIMIZER = values("optimizer", "adam", "sgd")
@@ -147,12 +147,12 @@ def spaces(draw: Any) -> list[Dimension]:
         when = {}
         for other in made:
             if draw(st.booleans()):
-                assert isinstance(other.kind, Values)
+                assert isinstance(other.kind, Choices)
                 when[other.name] = tuple(
                     draw(st.lists(st.sampled_from(other.kind.values), unique=True, min_size=1))
                 )
         choices = draw(st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=3))
-        made.append(Dimension(f"p{number}", Values(tuple(choices)), when))
+        made.append(Dimension(f"p{number}", Choices(tuple(choices)), when))
     return list(draw(st.permutations(made)))
 
 
@@ -179,7 +179,7 @@ def test_each_draw_is_in_the_grid(dimensions: list[Dimension], seed: int, trial:
 
 def test_a_condition_may_name_a_listed_parameter() -> None:
     listed = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
-    momentum = Dimension("momentum", Values((0.8, 0.9)), {"optimizer": ("sgd",)})
+    momentum = Dimension("momentum", Choices((0.8, 0.9)), {"optimizer": ("sgd",)})
     space = Space.of([momentum], listed)
     assert [one for given in listed for one in space.grid(given)] == [
         {"optimizer": "sgd", "momentum": 0.8},
@@ -187,4 +187,4 @@ def test_a_condition_may_name_a_listed_parameter() -> None:
         {"optimizer": "adam"},
     ]
     with pytest.raises(ValueError, match="not one of its values"):
-        Space.of([Dimension("x", Values((1,)), {"optimizer": ("sdg",)})], listed)
+        Space.of([Dimension("x", Choices((1,)), {"optimizer": ("sdg",)})], listed)

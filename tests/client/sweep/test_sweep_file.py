@@ -12,8 +12,8 @@ import pytest
 from support.sweep_lab import make_spec
 
 from rla_client.contract.errors import ConfigError
-from rla_client.sweep.space import Range, Values
-from rla_client.sweep.spec import Metric, Resources, Spec
+from rla_client.sweep.space import Range, Choices
+from rla_client.sweep.spec import TrialMetric, Resources, Spec
 from rla_client.sweep.spec_values import MAX_SEEDS
 from rla_client.sweep.sweep_file import read_spec
 
@@ -58,14 +58,14 @@ slurm: {partition: gpu, time: "24:00:00", nodes: 2}
     assert spec.name == "ppo-lr"
     assert spec.command == ("python", "my ppo.py", "--lr", "{lr}", "--seed", "{seed}")
     kinds = {one.name: one.kind for one in spec.space.dimensions}
-    assert kinds["lr"] == Values((0.001, 0.0003))
+    assert kinds["lr"] == Choices((0.001, 0.0003))
     assert kinds["clip"] == Range(0.1, 0.3)
     assert kinds["layers"] == Range(1, 64, log=True, whole=True)
-    assert kinds["env"] == Values(("CartPole-v1",))
+    assert kinds["env"] == Choices(("CartPole-v1",))
     assert spec.names == ("lr", "clip", "layers", "optimizer", "momentum", "env", "seed")
     assert spec.always == {"lr", "clip", "layers", "optimizer", "env", "seed"}
     assert (spec.trials, spec.seeds, spec.retries) == (20, (0, 1, 2, 3, 4), 1)
-    assert spec.metric == Metric("perf/return", "minimize", "best")
+    assert spec.metric == TrialMetric("perf/return", "minimize", "best")
     assert spec.resources == Resources(1, 2 << 30, 0.5, 8)
     assert spec.environment == {"WANDB_MODE": "offline", "EMPTY": ""}
     assert spec.options == {"slurm": {"partition": "gpu", "time": "24:00:00", "nodes": 2}}
@@ -81,7 +81,7 @@ slurm: {partition: gpu, time: "24:00:00", nodes: 2}
 )  # fmt: skip
 def test_what_a_value_is(tmp_path: Path, text: str, expected: Any) -> None:
     (found,) = read(tmp_path, f"{RUN}parameters: {{x: [{text}]}}").space.dimensions
-    assert isinstance(found.kind, Values)
+    assert isinstance(found.kind, Choices)
     (value,) = found.kind.values
     assert (type(value), value) == (type(expected), expected)
 

@@ -11,16 +11,16 @@ from support.sweep_lab import finished_sweep
 
 from rla_client.sweep import results, sweep_table
 from rla_client.sweep.journal import Journal
-from rla_client.sweep.spec import Metric
+from rla_client.sweep.spec import TrialMetric
 
 
 @pytest.mark.parametrize(
     "name", ["trial", "±", "runs", "run", "state", "took", "tries", "loss", "metric.loss", "seed"]
 )
 def test_a_parameter_of_any_name_hides_nothing(tmp_path: Path, name: str) -> None:
-    metric = Metric("loss", goal="minimize")
+    metric = TrialMetric("loss", goal="minimize")
     journal = finished_sweep(tmp_path, "loss", [(1, {name: "a"}, 2.0), (2, {name: "b"}, 1.0)])
-    values = results.Values(journal, metric)
+    values = results.MetricValues(journal, metric)
     best, rows = results.best_trials(values), sweep_table.rows(values, 0.0)
     assert [(row["trial"], row["loss"], row["runs"]) for row in best] == [(2, 1.0, 1), (1, 2.0, 1)]
     assert {(row["run"], row["state"], row["tries"], row["loss"]) for row in rows} == {
@@ -34,9 +34,9 @@ def test_a_parameter_of_any_name_hides_nothing(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["runs", "trial", "took", "state"])
 def test_a_metric_of_any_name_hides_nothing(tmp_path: Path, name: str) -> None:
-    metric = Metric(name)
+    metric = TrialMetric(name)
     journal = finished_sweep(tmp_path, name, [(1, {"lr": 1}, 2.0), (2, {"lr": 2}, 3.0)])
-    values = results.Values(journal, metric)
+    values = results.MetricValues(journal, metric)
     best, rows = results.best_trials(values), sweep_table.rows(values, 0.0)
     assert [(row["trial"], row["lr"]) for row in best] == [(2, 2), (1, 1)]
     assert [3.0 in row.values() for row in (best[0], best[1])] == [True, False]
@@ -58,7 +58,7 @@ def test_a_run_whose_job_waits_in_slurm_is_queued(tmp_path: Path) -> None:
         path = journal.path(journal.runs[number], "job")
         path.write_text("job 9 on node1\n")
         os.utime(path, (time.time() - age_s,) * 2)
-    rows = sweep_table.rows(results.Values(journal, None), time.time() + 60)
+    rows = sweep_table.rows(results.MetricValues(journal, None), time.time() + 60)
     assert [(row["run"], row["state"], row["took"] is None) for row in rows] == [
         (1, "running", False),
         (2, "queued", True),

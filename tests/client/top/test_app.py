@@ -18,14 +18,14 @@ from textual.widgets import DataTable, OptionList, Static
 from rla_client.database.records.fleet import FLEET_FOLDER
 from rla_client.database.runs import Database
 from rla_client.top.app import Choose, TopApp
-from rla_client.top.source import Source
+from rla_client.top.source import RunsOnScreen
 
 PATIENCE_S = 30.0 * TIME_FACTOR
 
 
 def app_of(root: Path) -> TopApp:
     database = Database(root)
-    return TopApp(Source(root, lambda where: database.records(where=where)))
+    return TopApp(RunsOnScreen(root, lambda where: database.records(where=where)))
 
 
 def played(root: Path, play: Callable[[TopApp, Pilot[None]], Awaitable[None]]) -> None:

@@ -27,7 +27,7 @@ from rla_agent.replicate.tombstones import is_buried
 from rla_agent.replicate.transfer.pull import pull
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
-from rla_agent.replicate.verify import Fault, repair, verify_ledger
+from rla_agent.replicate.verify import Difference, repair, verify_ledger
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 PREFIX = "some/prefix/"
@@ -80,7 +80,7 @@ def wait_same(node: Node, server: S3Server, bucket: str, folder: Path, timeout_s
     wait_until(same, timeout_s, lambda: differ)
 
 
-def faults_of(node: Node, server: S3Server, bucket: str) -> tuple[int, list[Fault]]:
+def faults_of(node: Node, server: S3Server, bucket: str) -> tuple[int, list[Difference]]:
     session = opened(server, bucket)
     path = node.state / "replicate" / "ledger.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
@@ -123,7 +123,7 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
         lambda: objects(server, bucket) == here(), 30, lambda: f"the same objects; {node.log()[-2000:]}"
     )
     # a file is on the master a moment before it is in the ledger, and is not counted while it is sent again
-    found: list[tuple[int, list[Fault]]] = []
+    found: list[tuple[int, list[Difference]]] = []
 
     def all_verified() -> bool:
         found.append(faults_of(node, server, bucket))

@@ -12,7 +12,7 @@ from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate.registry import register
 from rla_agent.replicate.worker.retry_backoff import FIRST_BACKOFF_S, MAX_BACKOFF_S, Health
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 
 FILES_PER_ITEM = 100
 MANY_HOURS = 72
@@ -27,15 +27,15 @@ class Simulation:
     cpu_s: float = 0.0
     turns: int = 0
     waits: list[tuple[float, int]] = field(default_factory=list)  # until the next try, failures in a row
-    worker: Worker = field(init=False)
+    worker: Replicator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.worker = Worker(self.node.state, self.node.host)
+        self.worker = Replicator(self.node.state, self.node.host)
 
     def restart(self) -> None:
         """End the process and start another one."""
         self.worker.close()
-        self.worker = Worker(self.node.state, self.node.host)
+        self.worker = Replicator(self.node.state, self.node.host)
 
     def advance(self, seconds: float) -> None:
         """Let the worker's clock run on."""

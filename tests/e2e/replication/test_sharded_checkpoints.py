@@ -24,7 +24,7 @@ from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.session import SmallFile
 from rla_agent.replicate.ledger_rows import PRUNED
-from rla_agent.replicate.prune.prune_plan import Rules
+from rla_agent.replicate.prune.prune_plan import PruneRules
 from rla_agent.replicate.prune.pruner import Pruner
 from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back
 from rla_agent.replicate.transfer.pull import pull
@@ -209,7 +209,7 @@ def test_one_is_pruned_and_comes_back_as_a_whole_whenever_that_is_killed(
 
     def prune() -> None:
         with closing(Pruner(node.state, root, target)) as pruner:
-            plan = pruner.plan(Rules(older_than_s=1e-9), time.time())
+            plan = pruner.plan(PruneRules(older_than_s=1e-9), time.time())
             done = list(pruner.carry_out(plan, FolderSession(str(tmp_path / "master"))))
         assert not [entry for entry in done if entry.stays]
 

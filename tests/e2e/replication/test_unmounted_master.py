@@ -16,7 +16,7 @@ from rla_agent.replicate import command_markers
 from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker import database
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 
 OTHER = ITEM.replace("000001", "000002")
 
@@ -91,7 +91,7 @@ class Pump:
     """A worker in this process, so that its periods can be shortened."""
 
     def __init__(self, node: Node) -> None:
-        self.worker = Worker(node.state, node.host)
+        self.worker = Replicator(node.state, node.host)
 
     def until(self, condition: Callable[[], object], deadline_s: float, what: str) -> None:
         end = time.monotonic() + deadline_s * TIME_FACTOR

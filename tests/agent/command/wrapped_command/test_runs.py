@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_agent.command.wrapped_command.ending import Launch
+from rla_agent.command.wrapped_command.ending import CommandLaunch
 from rla_agent.command.wrapped_command.runs import ended_record
 from rla_agent.model.process_ending import Ending
 from rla_agent.model.run_record import RunRecord
@@ -34,7 +34,7 @@ def test_the_reason_of_a_run(state: RunState, pid: int, reason: str) -> None:
         state=state,
         reason="gone",
     )
-    changed = ended_record(record, Launch("x", 5, Ending(None, 9)))
+    changed = ended_record(record, CommandLaunch("x", 5, Ending(None, 9)))
     assert changed is not None
     assert (changed.reason, changed.signal) == (reason, 9)
 
@@ -55,7 +55,7 @@ def test_a_process_that_fails_after_it_closed_its_run(
         run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=pid, opened=0.0,
         client="", state=RunState.FINISHED,
     )  # fmt: skip
-    changed = ended_record(record, Launch("x", 5, Ending(code, None)), last=last)
+    changed = ended_record(record, CommandLaunch("x", 5, Ending(code, None)), last=last)
     assert changed is not None
     assert (changed.state, changed.exit_code) == (state, code)
     assert changed.reason == ("exit code 3" if state is RunState.FAILED else "")
@@ -65,4 +65,4 @@ def test_a_live_run_is_left_alone() -> None:
     record = RunRecord(
         run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=1, opened=0.0, client=""
     )
-    assert ended_record(record, Launch("x", 1, Ending(0, None))) is None
+    assert ended_record(record, CommandLaunch("x", 1, Ending(0, None))) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rla_agent.replicate.backend.bucket_keys import (
     RADIX,
-    Part,
+    StoredSpan,
     chain,
     home_of,
     key_of,
@@ -61,7 +61,7 @@ def test_parts_lie_with_the_run() -> None:
 
 def test_an_objects_name_tells_what_is_in_it() -> None:
     first, second = new_id(), new_id()
-    name = part_name([Part("", first, 4, 10, 0, 0, 0), Part("", second, 0, 255, 3, 0, 0)], 1_700_000_000)
+    name = part_name([StoredSpan("", first, 4, 10, 0, 0, 0), StoredSpan("", second, 0, 255, 3, 0, 0)], 1_700_000_000)
     found = parts_in(f"x/.rla-parts/{name}", 261)
     assert [(part.id, part.offset, part.end, part.level, part.at) for part in found] == [
         (first, 4, 10, 0, 0),
@@ -73,8 +73,8 @@ def test_an_objects_name_tells_what_is_in_it() -> None:
         assert parts_in(other, 261) == []
 
 
-def part(offset: int, end: int, level: int = 0) -> Part:
-    return Part(f"k{offset}-{end}", "i" * 20, offset, end, level, 0, 0)
+def part(offset: int, end: int, level: int = 0) -> StoredSpan:
+    return StoredSpan(f"k{offset}-{end}", "i" * 20, offset, end, level, 0, 0)
 
 
 def test_a_chain_takes_what_reaches_furthest_and_stops_at_gaps() -> None:
@@ -104,7 +104,7 @@ def test_a_chain_has_every_byte_once_whatever_else_lies_there(seed: int) -> None
 
 
 def test_a_file_has_few_parts_however_often_it_grows() -> None:
-    parts: list[Part] = []
+    parts: list[StoredSpan] = []
     most = written = 0
     for number in range(5000):
         count = merged(parts, 1 << 30)

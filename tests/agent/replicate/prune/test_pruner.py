@@ -23,7 +23,7 @@ from rla_agent.command.transfer.verify import verify_database
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger_rows import PRUNED
-from rla_agent.replicate.prune.prune_plan import Rules
+from rla_agent.replicate.prune.prune_plan import PruneRules
 from rla_agent.replicate.prune.pruner import PruneError, Pruner, is_pruned
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.transfer.fetch_pruned import fetch_noted
@@ -32,7 +32,7 @@ from rla_client.contract.item.prune_notes import pruned_below, pruned_files, rea
 from rla_client.contract.layout import PRUNED_FOLDER
 from rla_client.database.fsck import find_faults
 
-OLD = Rules(older_than_s=1.0)
+OLD = PruneRules(older_than_s=1.0)
 PATIENCE_S = 300.0  # for as many rounds as are wanted; fewer are enough on a busy machine
 
 

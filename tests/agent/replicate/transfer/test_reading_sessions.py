@@ -17,7 +17,7 @@ from support.waiting import wait_until
 from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.transfer.fetch_file import PARTIAL_PREFIX, READ_BYTES
 from rla_agent.replicate.transfer.follow import follow
 from rla_agent.replicate.transfer.pull import pull
@@ -64,9 +64,9 @@ class Counting(FolderSession):
 def test_each_session_serves_one_thread_at_a_time(tmp_path: Path) -> None:
     master = filled(tmp_path / "master", 60)
     Counting.most = 0
-    opened: list[Session] = []
+    opened: list[TargetSession] = []
 
-    def connect() -> Session:
+    def connect() -> TargetSession:
         opened.append(Counting(str(master)))
         return opened[-1]
 
@@ -81,7 +81,7 @@ def test_a_master_that_lets_one_in_serves_one_after_the_other(tmp_path: Path) ->
     master = filled(tmp_path / "master", 20)
     asked: list[int] = []
 
-    def connect() -> Session:
+    def connect() -> TargetSession:
         asked.append(1)
         raise LinkError("connect", b"", "too many connections")
 
@@ -99,7 +99,7 @@ def test_no_more_is_taken_from_the_list_than_is_needed(tmp_path: Path) -> None:
             taken.append(number)
             yield number
 
-    def do(_: Session, number: int) -> int:
+    def do(_: TargetSession, number: int) -> int:
         held.wait(20)
         return number
 
@@ -113,7 +113,7 @@ def test_no_more_is_taken_from_the_list_than_is_needed(tmp_path: Path) -> None:
 
 
 def test_the_first_link_that_breaks_ends_all(tmp_path: Path) -> None:
-    def do(_: Session, number: int) -> int:
+    def do(_: TargetSession, number: int) -> int:
         if number == 5:
             raise LinkError("read", b"", "cut")
         return number
@@ -133,7 +133,7 @@ def test_closing_waits_for_nobody_who_connects(tmp_path: Path) -> None:
         def close(self) -> None:
             closed.set()
 
-    def connect() -> Session:
+    def connect() -> TargetSession:
         connecting.set()
         assert answered.wait(60)
         return Late(str(tmp_path))
@@ -197,9 +197,9 @@ def test_a_pull_over_ssh_that_is_cut_goes_on_where_it_stopped(
 def test_following_keeps_its_sessions(tmp_path: Path) -> None:
     """A look each few seconds is no reason to log in each time."""
     master = filled(tmp_path / "master", 20)
-    opened: list[Session] = []
+    opened: list[TargetSession] = []
 
-    def connect() -> Session:
+    def connect() -> TargetSession:
         opened.append(Counting(str(master)))
         return opened[-1]
 

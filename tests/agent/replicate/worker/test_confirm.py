@@ -22,7 +22,7 @@ from rla_agent.replicate.problems import attention
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.confirm import RESTED_S, SYNC_S, Confirmations, check_all
 from rla_agent.replicate.worker.file_decision import SMALL_BYTES
-from rla_agent.replicate.worker.sender_threads import Link
+from rla_agent.replicate.worker.sender_threads import SenderThreads
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 
@@ -37,7 +37,7 @@ class Lab:
         self.ledger = Ledger(ledger_path(self.state))
         self.number = self.ledger.database(os.fsencode(folder / "data"), "folder:master")
         self.confirmations = Confirmations(self.ledger, self.number, needed=True)
-        self.link = Link(lambda: FolderSession(str(self.master)), queue.SimpleQueue(), lambda: None, 1)
+        self.link = SenderThreads(lambda: FolderSession(str(self.master)), queue.SimpleQueue(), lambda: None, 1)
         self.session = FolderSession(str(self.master))
         self.path = path
         self.parent, _, name = path.rpartition(b"/")

@@ -25,12 +25,12 @@ from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.batch import BatchOutcome, SendBatch
 from rla_agent.replicate.worker.committed import Committed
 from rla_agent.replicate.worker.confirm import Unsynced
-from rla_agent.replicate.worker.database import LONG_S, MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, Database
+from rla_agent.replicate.worker.database import LONG_S, MOVED_A_BATCH, MOVED_ALONE_S, MOVED_S, TargetDatabase
 from rla_agent.replicate.worker.file_decision import LATER, SMALL_BYTES, URGENT
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 from rla_agent.replicate.worker.send_job import Sent
-from rla_agent.replicate.worker.sender_threads import Link
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.sender_threads import SenderThreads
+from rla_agent.replicate.worker.worker import Replicator
 
 ROW = b"12345,67890\n"
 
@@ -48,7 +48,7 @@ class Lab:
         self.log = self.node.run() / "progress.csv"
         self.log.write_bytes(ROW * ((2 << 20) // len(ROW)))
         self.announcer = Announcer(self.node.state)
-        self.worker = Worker(self.node.state, self.node.host)
+        self.worker = Replicator(self.node.state, self.node.host)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         end = time.monotonic() + 20 * TIME_FACTOR
@@ -114,10 +114,10 @@ class Given:
         self.root = os.fsencode(folder / "data")
         self.ledger = Ledger(folder / "ledger.db")
         self.committed = Committed(folder)
-        self.link = Link(lambda: pytest.fail("sends"), queue.SimpleQueue(), lambda: None, connections)
+        self.link = SenderThreads(lambda: pytest.fail("sends"), queue.SimpleQueue(), lambda: None, connections)
         number = self.ledger.database(self.root, "there")
-        self.database = Database(
-            number, Scanner(self.root, Scope("")), self.link, self.ledger, self.committed
+        self.database = TargetDatabase(
+            number, Scanner(self.root, ScanScope("")), self.link, self.ledger, self.committed
         )
         self.batches: list[SendBatch] = []
         setattr(self.link, "give", lambda _, batch: self.batches.append(batch))  # noqa: B010

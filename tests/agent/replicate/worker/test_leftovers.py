@@ -14,10 +14,10 @@ from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key, Temp
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed
 from rla_agent.replicate.worker.committed import Committed
-from rla_agent.replicate.worker.database import Database
+from rla_agent.replicate.worker.database import TargetDatabase
 from rla_agent.replicate.worker.leftovers import SETTLED_S, Leftovers
-from rla_agent.replicate.worker.scan import Scanner, Scope
-from rla_agent.replicate.worker.sender_threads import Link
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
+from rla_agent.replicate.worker.sender_threads import SenderThreads
 
 
 def test_what_a_killed_worker_left_is_cleared_away_again_once_its_server_has_settled(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(Committed(tmp_path)) as committed:
         root = bytes(tmp_path / "data")
         number = ledger.database(root, "there")
-        sender = Link(lambda: pytest.fail("nothing to send"), outcomes, lambda: None, 1)
-        with closing(Database(number, Scanner(root, Scope("")), sender, ledger, committed)) as database:
+        sender = SenderThreads(lambda: pytest.fail("nothing to send"), outcomes, lambda: None, 1)
+        with closing(TargetDatabase(number, Scanner(root, ScanScope("")), sender, ledger, committed)) as database:
             file = Path(os.fsdecode(root + b"/" + path))
             file.write_text("{}")
             database.changes.hint(path, 1.0, whole=True)

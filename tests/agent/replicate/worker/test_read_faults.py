@@ -19,7 +19,7 @@ from support.waiting import wait_until
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.worker.read_faults import ScanError
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 
 MakeNode = Callable[..., Node]
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -182,7 +182,7 @@ def test_a_shortage_of_descriptors_is_no_folders_fault(tmp_path: Path) -> None:
     folder = tmp_path / "results" / ITEM
     folder.mkdir(parents=True)
     (folder / "x.bin").write_bytes(b"x")
-    scanner = Scanner(bytes(tmp_path), Scope(host=""))
+    scanner = Scanner(bytes(tmp_path), ScanScope(host=""))
     old = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, old[1]))
     try:
@@ -198,7 +198,7 @@ def test_what_is_gone_again_is_no_longer_named(tmp_path: Path) -> None:
     folder = tmp_path / "results" / ITEM
     folder.mkdir(parents=True)
     deep_folder(folder, 20)
-    scanner = Scanner(bytes(tmp_path), Scope(host=""))
+    scanner = Scanner(bytes(tmp_path), ScanScope(host=""))
     list(scanner.everything())
     (path,) = scanner.unread
     assert path.startswith(b"results/")
@@ -210,7 +210,7 @@ def test_what_is_gone_again_is_no_longer_named(tmp_path: Path) -> None:
 def test_folders_beyond_the_depth_that_is_seen_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "results" / ITEM / "/".join("d" * 70)
     folder.mkdir(parents=True)
-    scanner = Scanner(bytes(tmp_path), Scope(host=""))
+    scanner = Scanner(bytes(tmp_path), ScanScope(host=""))
     list(scanner.everything())
     assert [why.reason for why in scanner.unread.values()] == ["nested more than 64 folders deep"]
 
@@ -223,7 +223,7 @@ def test_a_data_root_of_another_user(tmp_path: Path) -> None:
     root.chmod(0)
     try:
         with pytest.raises(ScanError, match="Permission denied"):
-            list(Scanner(bytes(root / "x"), Scope(host="")).everything())
+            list(Scanner(bytes(root / "x"), ScanScope(host="")).everything())
     finally:
         root.chmod(0o700)
 

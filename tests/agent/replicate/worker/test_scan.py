@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from support.replication_lab import ITEM
 
-from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
 
 
 def scanner(root: Path, host: str = "b") -> Scanner:
-    return Scanner(os.fsencode(root), Scope(host=host))
+    return Scanner(os.fsencode(root), ScanScope(host=host))
 
 
 def put(path: Path, **content: object) -> None:

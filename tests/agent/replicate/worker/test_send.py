@@ -14,11 +14,11 @@ from support.replication_lab import random_bytes, tree
 from rla_agent.replicate.backend.errors import SourceChangedError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.file_state import SentRecord
-from rla_agent.replicate.ledger_rows import Attempt, Due, Key
+from rla_agent.replicate.ledger_rows import SendAttempt, Due, Key
 from rla_agent.replicate.worker.file_decision import SMALL_BYTES, Append, ReplaceFile, UpToDate, decide
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob, Sent
-from rla_agent.replicate.worker.source_file import Source, local_state
+from rla_agent.replicate.worker.source_file import SourceFile, local_state
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
 TEMP = ITEM + b"/.rla-tmp-1"
@@ -125,13 +125,13 @@ def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
     os.utime(there, (1_700_000_000, 1_700_000_000))
     before = lab.file.read_bytes()
     looked: list[bytes] = []
-    read, read_theirs = Source.read, FolderSession.read
+    read, read_theirs = SourceFile.read, FolderSession.read
 
     def look(session: FolderSession, path: bytes, offset: int, count: int) -> bytes:
         looked.append(path)
         return read_theirs(session, path, offset, count)
 
-    def change_after(source: Source, offset: int, count: int) -> bytes:
+    def change_after(source: SourceFile, offset: int, count: int) -> bytes:
         data = read(source, offset, count)
         if changes and looked and offset + len(data) == len(before):
             lab.file.write_bytes(random_bytes(len(before) + 50_000, 3))
@@ -139,7 +139,7 @@ def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
         return data
 
     monkeypatch.setattr(FolderSession, "read", look)
-    monkeypatch.setattr(Source, "read", change_after)
+    monkeypatch.setattr(SourceFile, "read", change_after)
     result = lab.send(lab.job())
     now = local_state(os.lstat(lab.file))
     assert isinstance(result, Sent), result
@@ -171,7 +171,7 @@ class Grown:
         self.record = self.send(ReplaceFile(55_000, cut=True, grows=True), None)
 
     def send(
-        self, action: ReplaceFile | Append, record: SentRecord | None, attempts: tuple[Attempt, ...] = ()
+        self, action: ReplaceFile | Append, record: SentRecord | None, attempts: tuple[SendAttempt, ...] = ()
     ) -> SentRecord:
         item, _, name = self.path.rpartition(b"/")
         due = Due(Key(1, name), self.path, "log", item, False, 1, 0, 0, 0.0, attempts, record)
@@ -223,7 +223,7 @@ def test_what_somebody_wrote_into_the_masters_file_is_set_aside(
     grown.change(grown.there)
     os.utime(grown.there, (1_700_000_000, 1_700_000_000))
     grown.grow()
-    attempts = (Attempt(55_005, None),) if tried else ()
+    attempts = (SendAttempt(55_005, None),) if tried else ()
     with pytest.raises(AssertionError, match="not there"):  # set aside: it is as if never sent
         grown.send(Append(55_000, 55_005, owned=owned), grown.record, attempts)
     (aside,) = grown.there.parent.glob("log.txt.kept-*")

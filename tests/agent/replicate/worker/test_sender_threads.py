@@ -17,15 +17,15 @@ from support.waiting import wait_until
 from rla_agent.replicate.backend.errors import BlockedError, LinkError, MissingError, NoRootError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Session
+from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Drop, Key
 from rla_agent.replicate.worker import sender_threads
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed, SendBatch
 from rla_agent.replicate.worker.committed import Committed
-from rla_agent.replicate.worker.database import Database
-from rla_agent.replicate.worker.scan import Scanner, Scope
-from rla_agent.replicate.worker.sender_threads import Link
+from rla_agent.replicate.worker.database import TargetDatabase
+from rla_agent.replicate.worker.scan import Scanner, ScanScope
+from rla_agent.replicate.worker.sender_threads import SenderThreads
 from rla_client.contract.errors import ConfigError
 
 
@@ -41,11 +41,11 @@ from rla_client.contract.errors import ConfigError
 def test_a_sender_that_cannot_connect_for_an_odd_reason(
     fault: Exception, kind: type[Exception], why: str
 ) -> None:
-    def open_session() -> Session:
+    def open_session() -> TargetSession:
         raise fault
 
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
-    with closing(Link(open_session, outcomes, lambda: None, 1)) as link:
+    with closing(SenderThreads(open_session, outcomes, lambda: None, 1)) as link:
         for _ in range(2):  # the thread goes on
             link.give(0, SendBatch(1, -1, ()))
             outcome = outcomes.get(timeout=10)
@@ -62,7 +62,7 @@ def test_what_calls_a_checkpoint_whole_goes_whatever_its_time(tmp_path: Path, co
     drop = Drop(Key(1, mark.name.encode()), os.fsencode(mark.relative_to(tmp_path)), RemoteStat(4, 5),
                 hashlib.sha256(b"ours").digest())  # fmt: skip
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
-    with closing(Link(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as link:
+    with closing(SenderThreads(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as link:
         link.give(0, SendBatch(1, -1, (), drops=(drop,)))
         outcome = outcomes.get(timeout=10)
         assert isinstance(outcome, BatchOutcome)
@@ -78,7 +78,7 @@ def test_looking_for_what_was_moved_keeps_no_session_open(
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
     (tmp_path / "there").mkdir()
     looks = 0
-    with closing(Link(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as sender:
+    with closing(SenderThreads(lambda: FolderSession(str(tmp_path)), outcomes, lambda: None, 1)) as sender:
         sender.give(0, SendBatch(1, -1, (), remove=(b".rla-tmp-x",)))
         outcomes.get(timeout=10)
         assert sender.is_open(0)
@@ -101,7 +101,7 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
     monkeypatch.setattr(sender_threads, "JOIN_S", 0.05)
     began, release = threading.Event(), threading.Event()
 
-    def open_session() -> Session:
+    def open_session() -> TargetSession:
         began.set()
         assert release.wait(60)
         raise NoRootError("open", b"", "no root")
@@ -111,8 +111,8 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
     with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(Committed(tmp_path)) as committed:
         root = bytes(tmp_path / "data")
         number = ledger.database(root, "there")
-        sender = Link(open_session, outcomes, lambda: None, 1)
-        database = Database(number, Scanner(root, Scope("")), sender, ledger, committed)
+        sender = SenderThreads(open_session, outcomes, lambda: None, 1)
+        database = TargetDatabase(number, Scanner(root, ScanScope("")), sender, ledger, committed)
         assert database._open_root()
         held = database.descriptor
         sender.give(0, SendBatch(number, held, ()))
@@ -125,7 +125,7 @@ def test_a_data_root_stays_open_while_a_sender_reads_in_it(
             os.fstat(held)
 
 
-class Noted(Link):
+class Noted(SenderThreads):
     """A link that notes when a break was noted."""
 
     breaks: Final[list[object]] = []
@@ -157,7 +157,7 @@ def test_a_break_is_noted_behind_what_the_session_had_acknowledged(tmp_path: Pat
     outcomes: queue.SimpleQueue[BatchOutcome | Confirmed] = queue.SimpleQueue()
     known: list[int] = []
 
-    class Watched(Link):
+    class Watched(SenderThreads):
         def __setattr__(self, name: str, value: object) -> None:
             if name == "ended_at" and hasattr(self, "_bucket"):
                 known.append(outcomes.qsize())

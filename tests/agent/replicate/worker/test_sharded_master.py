@@ -20,7 +20,7 @@ from rla_agent.replicate.backend import remote_stat
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
-from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, Step, next_step
+from rla_agent.replicate.worker.sharded_master import OnMaster, PartFound, MasterStep, next_step
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.fence import raise_fence
@@ -28,7 +28,7 @@ from rla_client.contract.sharded_checkpoint.folder import finals_of, look, parts
 from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 from rla_client.contract.sharded_checkpoint.publish import publish
 from rla_client.contract.sharded_checkpoint.records import Fence, SaveIdentity
-from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, Found, whole_of
+from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, SaveInTheMaking, whole_of
 
 
 class Site:
@@ -69,7 +69,7 @@ SAVE = identity(world=4)
 def on_master(site: Site, **told: object) -> OnMaster:
     here = look(site.a.folder, name_of(SAVE))
     there = look(site.b.folder, name_of(SAVE))
-    found = Found(SAVE.token, {**here.receipts, **there.receipts}, {**here.sizes, **there.sizes})
+    found = SaveInTheMaking(SAVE.token, {**here.receipts, **there.receipts}, {**here.sizes, **there.sizes})
     own = {name: told.pop(name) for name in ("receipts", "whole", "holder", "fence") if name in told}
     return OnMaster(replace(found, **own), **told)  # type: ignore[arg-type]
 
@@ -102,19 +102,19 @@ def test_what_follows_from_what_is_there(site: Site) -> None:
     whole = whole_of(full.found.receipts)
     some = dict(list(full.found.receipts.items())[1:])
     cases = [
-        (on_master(site), Step.TAKE_NAME),
-        (on_master(site, receipts={}), Step.WAIT),
-        (on_master(site, receipts=some), Step.WAIT),
-        (on_master(site, receipts=some, placed=True), Step.GIVE_BACK),
-        (on_master(site, placed=True), Step.PUT_METADATA),
-        (on_master(site, whole=whole), Step.DONE),
-        (on_master(site, holder=NO_CHECKPOINT), Step.BLOCKED),
-        (on_master(site, holder=4), Step.LEAVE_OLDER),
-        (on_master(site, holder=4, puts_away=True), Step.PUT_AWAY_OLDER),
-        (on_master(site, holder=6, receipts=some), Step.REMOVE),
-        (on_master(site, fence=Fence(RUN, 2)), Step.REMOVE),
-        (on_master(site, fence=Fence(RUN, 1)), Step.TAKE_NAME),
-        (on_master(site, whole=whole, fence=Fence(RUN, 2)), Step.DONE),
+        (on_master(site), MasterStep.TAKE_NAME),
+        (on_master(site, receipts={}), MasterStep.WAIT),
+        (on_master(site, receipts=some), MasterStep.WAIT),
+        (on_master(site, receipts=some, placed=True), MasterStep.GIVE_BACK),
+        (on_master(site, placed=True), MasterStep.PUT_METADATA),
+        (on_master(site, whole=whole), MasterStep.DONE),
+        (on_master(site, holder=NO_CHECKPOINT), MasterStep.BLOCKED),
+        (on_master(site, holder=4), MasterStep.LEAVE_OLDER),
+        (on_master(site, holder=4, puts_away=True), MasterStep.PUT_AWAY_OLDER),
+        (on_master(site, holder=6, receipts=some), MasterStep.REMOVE),
+        (on_master(site, fence=Fence(RUN, 2)), MasterStep.REMOVE),
+        (on_master(site, fence=Fence(RUN, 1)), MasterStep.TAKE_NAME),
+        (on_master(site, whole=whole, fence=Fence(RUN, 2)), MasterStep.DONE),
     ]
     assert [next_step(there) for there, _ in cases] == [step for _, step in cases]
 
@@ -185,7 +185,7 @@ class _Counting(FolderSession):
         self.lists += 1
         return super().listing(path)
 
-    def probe(self, wanted: Sequence[Probe]) -> list[remote_stat.Found | TargetError]:
+    def probe(self, wanted: Sequence[Probe]) -> list[remote_stat.StatWithParts | TargetError]:
         self.probed += len(wanted)
         return super().probe(wanted)
 

@@ -29,7 +29,7 @@ from rla_agent.replicate.transfer.fetch_pruned import fetch_sharded_back, settle
 from rla_agent.replicate.worker import changed_files, sharded_master, sharded_parts
 from rla_agent.replicate.worker.scan import Folder
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
-from rla_agent.replicate.worker.worker import Worker
+from rla_agent.replicate.worker.worker import Replicator
 from rla_client.config.schema import load_config
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import FetchError
@@ -60,11 +60,11 @@ class Agent:
             load_config(self.node.config), registry.folder(self.node.state)
         ).name
         self.machine = Machine(self.node.root, ranks, self.target)
-        self.worker: Worker | None = None
+        self.worker: Replicator | None = None
         self.open()
 
     def open(self) -> None:
-        self.worker = Worker(self.node.state, self.node.host)
+        self.worker = Replicator(self.node.state, self.node.host)
 
     def turn(self) -> bool:
         assert self.worker is not None

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.cli.integrate.changes import Changes
+from rla_client.cli.integrate.changes import ScriptChanges
 from rla_client.cli.integrate.logger_lines import integrate
-from rla_client.cli.integrate.source_edits import Source
+from rla_client.cli.integrate.source_edits import SourceEdits
 
 WRITER = "from rla_client.integrations.tensorboard import SummaryWriter"
 CALLBACK = "from rla_client.integrations.sb3 import RLACallback"
 
 
-def changed(text: str) -> tuple[str, Changes]:
-    source = Source(text.encode())
+def changed(text: str) -> tuple[str, ScriptChanges]:
+    source = SourceEdits(text.encode())
     found = integrate(source, "walk")
-    again = Source(source.result().encode())
+    again = SourceEdits(source.result().encode())
     integrate(again, "walk")
     assert not again.changed, "what is ours already stays"
     return source.result(), found

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from rla_client.cli.integrate.source_edits import MAX_BYTES, Source
+from rla_client.cli.integrate.source_edits import MAX_BYTES, SourceEdits
 from rla_client.contract.errors import ArgumentError
 
 
@@ -23,7 +23,7 @@ from rla_client.contract.errors import ArgumentError
     ],
 )
 def test_what_no_edit_names_stays(content: bytes) -> None:
-    source = Source(content)
+    source = SourceEdits(content)
     assert source.before.encode(source.encoding) == content
     source.replace(source.tree.body[0], "import b")
     assert source.insert_after(source.tree.body[-1], "# end")
@@ -33,16 +33,16 @@ def test_what_no_edit_names_stays(content: bytes) -> None:
 
 
 def test_a_line_goes_behind_docstring_and_future() -> None:
-    source = Source(b'#!/usr/bin/python\n"""What it does."""\nfrom __future__ import annotations\nx = 1\n')
+    source = SourceEdits(b'#!/usr/bin/python\n"""What it does."""\nfrom __future__ import annotations\nx = 1\n')
     source.insert_at_top("import b")
     assert source.result().splitlines()[3:] == ["import b", "x = 1"]
-    source = Source(b"#!/usr/bin/python\nx = 1\n")
+    source = SourceEdits(b"#!/usr/bin/python\nx = 1\n")
     source.insert_at_top("import b")
     assert source.result().splitlines() == ["#!/usr/bin/python", "import b", "x = 1"]
 
 
 def test_a_statement_that_shares_its_line_gets_no_line() -> None:
-    source = Source(b"if x: a = 1\nb = 1; c = 2\n")
+    source = SourceEdits(b"if x: a = 1\nb = 1; c = 2\n")
     condition, second, third = source.tree.body
     assert isinstance(condition, ast.If)
     assert not source.insert_after(condition.body[0], "d = 1")
@@ -55,15 +55,15 @@ def test_a_statement_that_shares_its_line_gets_no_line() -> None:
 def test_what_is_no_python_or_would_be_none() -> None:
     for content in (b"print 'two'\n", b"\xff\n", b"x = 1\0\n", b"#" * (MAX_BYTES + 1)):
         with pytest.raises(ArgumentError):
-            Source(content)
-    source = Source(b"f((1))\n")
+            SourceEdits(content)
+    source = SourceEdits(b"f((1))\n")
     call = source.tree.body[0]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     source.add_argument(call.value, "a=1")
     with pytest.raises(ArgumentError, match="would not be Python"):
         source.result()
-    source = Source(b"f(g(1))\n")
+    source = SourceEdits(b"f(g(1))\n")
     statement = source.tree.body[0]
     assert isinstance(statement, ast.Expr)
     assert isinstance(statement.value, ast.Call)

@@ -22,7 +22,7 @@ from rla_client.contract.item.prune_notes import (
 )
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.spool.opening import Continuation
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.abandoned_files import abandon_later
 from rla_client.run.resume.resume_point import ResumePoint
 
@@ -107,7 +107,7 @@ def test_resume_at_an_older_step_leaves_later_notes_behind(folder: Path, tmp_pat
     (folder / "checkpoint_30.pt").write_bytes(b"x")
     index = RunIndex.parse(INDEX)
     assert index is not None
-    item = Item(str(tmp_path), "t", index, datetime(2026, 11, 21))  # noqa: DTZ001
+    item = ItemFolders(str(tmp_path), "t", index, datetime(2026, 11, 21))  # noqa: DTZ001
     abandon_later(
         ResumePoint(item, "r", 1, 10, None, 0, "checkpoint", {}, Continuation(abandoned="abandoned-1"))
     )

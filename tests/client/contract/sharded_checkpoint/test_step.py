@@ -9,14 +9,14 @@ from support.sharded_folders import RUN, identity
 
 from rla_client.contract.sharded_checkpoint.files import METADATA, STAGED_METADATA
 from rla_client.contract.sharded_checkpoint.records import Fence, KeptFile, Receipt
-from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, Found, Step, next_step, whole_of
+from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, SaveInTheMaking, PublishStep, next_step, whole_of
 
 SAVE = identity()
 SHA = "0" * 64
 ZERO = Receipt(SAVE, 0, "a", 5, (KeptFile("__0_0.distcp", 3, SHA),), KeptFile(METADATA, 9, SHA))
 ONE = Receipt(SAVE, 1, "b", 4, (KeptFile("__1_0.distcp", 4, SHA),))
 SIZES = {"__0_0.distcp": 3, "__1_0.distcp": 4, STAGED_METADATA: 9}
-BOTH = Found(SAVE.token, {0: ZERO, 1: ONE}, SIZES)
+BOTH = SaveInTheMaking(SAVE.token, {0: ZERO, 1: ONE}, SIZES)
 PLACED = replace(BOTH, sizes={"__0_0.distcp": 3, "__1_0.distcp": 4, METADATA: 9})
 WHOLE = replace(PLACED, whole=whole_of(BOTH.receipts))
 LATER = Fence(RUN, SAVE.epoch + 1)
@@ -25,43 +25,43 @@ THREE = replace(SAVE, world=3)
 TWO_OF_THREE = {rank: replace(receipt, save=THREE, beside=(0, 1)) for rank, receipt in enumerate((ZERO, ONE))}
 
 TABLE = {
-    "nothing": (Found(SAVE.token, {}, {}), Step.WAIT),
-    "rank 0 alone": (replace(BOTH, receipts={0: ZERO}), Step.WAIT),
-    "without rank 0": (replace(BOTH, receipts={1: ONE}), Step.WAIT),
-    "a shard is not there": (replace(BOTH, sizes={"__0_0.distcp": 3, STAGED_METADATA: 9}), Step.WAIT),
-    "a shard is short": (replace(BOTH, sizes={**SIZES, "__1_0.distcp": 3}), Step.WAIT),
-    "the metadata are short": (replace(BOTH, sizes={**SIZES, STAGED_METADATA: 8}), Step.WAIT),
-    "rank 0 has no metadata": (replace(BOTH, receipts={0: replace(ZERO, metadata=None), 1: ONE}), Step.WAIT),
+    "nothing": (SaveInTheMaking(SAVE.token, {}, {}), PublishStep.WAIT),
+    "rank 0 alone": (replace(BOTH, receipts={0: ZERO}), PublishStep.WAIT),
+    "without rank 0": (replace(BOTH, receipts={1: ONE}), PublishStep.WAIT),
+    "a shard is not there": (replace(BOTH, sizes={"__0_0.distcp": 3, STAGED_METADATA: 9}), PublishStep.WAIT),
+    "a shard is short": (replace(BOTH, sizes={**SIZES, "__1_0.distcp": 3}), PublishStep.WAIT),
+    "the metadata are short": (replace(BOTH, sizes={**SIZES, STAGED_METADATA: 8}), PublishStep.WAIT),
+    "rank 0 has no metadata": (replace(BOTH, receipts={0: replace(ZERO, metadata=None), 1: ONE}), PublishStep.WAIT),
     "another layout": (
         replace(BOTH, receipts={0: ZERO, 1: replace(ONE, save=replace(SAVE, layout="M"))}),
-        Step.WAIT,
+        PublishStep.WAIT,
     ),
     "another world": (
         replace(BOTH, receipts={0: ZERO, 1: replace(ONE, save=replace(SAVE, world=3))}),
-        Step.WAIT,
+        PublishStep.WAIT,
     ),
-    "all parts": (BOTH, Step.PUT_METADATA),
-    "all parts, something older under the final name": (replace(BOTH, holder=1), Step.PUT_METADATA),
-    "metadata placed": (PLACED, Step.WRITE_WHOLE),
-    "whole": (WHOLE, Step.TAKE_NAME),
-    "whole, and an older one": (replace(WHOLE, holder=4), Step.PUT_AWAY_OLDER),
-    "whole, and a newer one": (replace(WHOLE, holder=6), Step.DISCARD),
-    "whole, and something else": (replace(WHOLE, holder=NO_CHECKPOINT), Step.SET_ASIDE),
-    "all parts of an earlier opening": (replace(BOTH, fence=LATER), Step.ABANDON),
-    "whole, of an earlier opening": (replace(WHOLE, fence=LATER), Step.ABANDON),
-    "some parts of an earlier opening": (replace(BOTH, receipts={1: ONE}, fence=LATER), Step.ABANDON),
-    "the part of this machine": (replace(BOTH, receipts={0: APART[0]}), Step.MARK_PART),
-    "that of another": (replace(BOTH, receipts={1: APART[1]}), Step.MARK_PART),
-    "that of two ranks": (replace(BOTH, receipts=TWO_OF_THREE), Step.MARK_PART),
-    "one of two ranks": (replace(BOTH, receipts={1: TWO_OF_THREE[1]}), Step.WAIT),
-    "a short one": (replace(BOTH, receipts={1: APART[1]}, sizes={"__1_0.distcp": 3}), Step.WAIT),
-    "one that is marked": (replace(BOTH, receipts={0: APART[0]}, marked=True), Step.WAIT),
+    "all parts": (BOTH, PublishStep.PUT_METADATA),
+    "all parts, something older under the final name": (replace(BOTH, holder=1), PublishStep.PUT_METADATA),
+    "metadata placed": (PLACED, PublishStep.WRITE_WHOLE),
+    "whole": (WHOLE, PublishStep.TAKE_NAME),
+    "whole, and an older one": (replace(WHOLE, holder=4), PublishStep.PUT_AWAY_OLDER),
+    "whole, and a newer one": (replace(WHOLE, holder=6), PublishStep.DISCARD),
+    "whole, and something else": (replace(WHOLE, holder=NO_CHECKPOINT), PublishStep.SET_ASIDE),
+    "all parts of an earlier opening": (replace(BOTH, fence=LATER), PublishStep.ABANDON),
+    "whole, of an earlier opening": (replace(WHOLE, fence=LATER), PublishStep.ABANDON),
+    "some parts of an earlier opening": (replace(BOTH, receipts={1: ONE}, fence=LATER), PublishStep.ABANDON),
+    "the part of this machine": (replace(BOTH, receipts={0: APART[0]}), PublishStep.MARK_PART),
+    "that of another": (replace(BOTH, receipts={1: APART[1]}), PublishStep.MARK_PART),
+    "that of two ranks": (replace(BOTH, receipts=TWO_OF_THREE), PublishStep.MARK_PART),
+    "one of two ranks": (replace(BOTH, receipts={1: TWO_OF_THREE[1]}), PublishStep.WAIT),
+    "a short one": (replace(BOTH, receipts={1: APART[1]}, sizes={"__1_0.distcp": 3}), PublishStep.WAIT),
+    "one that is marked": (replace(BOTH, receipts={0: APART[0]}, marked=True), PublishStep.WAIT),
     "one of an earlier opening": (
         replace(BOTH, receipts={0: APART[0]}, marked=True, fence=LATER),
-        Step.ABANDON,
+        PublishStep.ABANDON,
     ),
-    "all parts, of two machines": (replace(BOTH, receipts=APART, marked=True), Step.PUT_METADATA),
-    "of this opening": (replace(BOTH, fence=Fence(RUN, SAVE.epoch)), Step.PUT_METADATA),
+    "all parts, of two machines": (replace(BOTH, receipts=APART, marked=True), PublishStep.PUT_METADATA),
+    "of this opening": (replace(BOTH, fence=Fence(RUN, SAVE.epoch)), PublishStep.PUT_METADATA),
 }
 
 
@@ -72,4 +72,4 @@ def test_the_next_step(case: str) -> None:
 
 
 def test_every_step_is_in_the_table() -> None:
-    assert {step for _, step in TABLE.values()} == set(Step)
+    assert {step for _, step in TABLE.values()} == set(PublishStep)

@@ -27,7 +27,7 @@ from rla_client.database.curves.stream_tables import (
 )
 from rla_client.database.runs import Database
 from rla_client.mcp.tools import Tools
-from rla_client.top.source import Source
+from rla_client.top.source import RunsOnScreen
 from rla_client.web import curves as page_curves
 from rla_client.web.live_stream import Watcher
 from rla_client.web.run_registry import Site
@@ -171,7 +171,7 @@ def test_an_assistant_and_the_terminal_find_them(root: Path, index: str) -> None
         "reward@rollout-2": [(10.0, 7.0), (20.0, 8.0)],
         "return": [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)],
     }
-    source = Source(root, lambda _: database.records())
+    source = RunsOnScreen(root, lambda _: database.records())
     assert "reward@rollout-10" in source.metrics(database.records())
     assert source.curve(("task", index), "reward@rollout-10") == [(1.0, 9.0)]
 

@@ -28,10 +28,10 @@ from rla_client.database.catalogue import Catalogue
 from rla_client.database.curves.progress_csv import read_columns
 from rla_client.database.lake import build_plan as build_plan_module
 from rla_client.database.lake.build import build
-from rla_client.database.lake.build_plan import FEW, Ended, plan
+from rla_client.database.lake.build_plan import FEW, EndedRun, plan
 from rla_client.database.lake.lake_reader import Lake, PartRuns
 from rla_client.database.lake.lake_writer import building
-from rla_client.database.lake.manifest import LAKE, MAX_RUNS, Part, read_parts
+from rla_client.database.lake.manifest import LAKE, MAX_RUNS, LakePart, read_parts
 from rla_client.database.lake.status import status
 from rla_client.database.lake.verify import verify
 from rla_client.database.records.notes import change_note
@@ -169,15 +169,15 @@ def test_only_what_is_new_is_read(root: Path, make_run: MakeRun, monkeypatch: py
     check_whole(root, indexes)
 
 
-def ended(count: int, start: int = 0, size: int = 10) -> list[Ended]:
+def ended(count: int, start: int = 0, size: int = 10) -> list[EndedRun]:
     return [
-        Ended(f"2026/01/01/{number:06}", f"{number},1,{size}", size) for number in range(start, start + count)
+        EndedRun(f"2026/01/01/{number:06}", f"{number},1,{size}", size) for number in range(start, start + count)
     ]
 
 
-def part_of(runs: list[Ended], name: str) -> PartRuns:
+def part_of(runs: list[EndedRun], name: str) -> PartRuns:
     return PartRuns(
-        Part(name, "t", runs[0].index, runs[-1].index, len(runs), 0, {}, {}, 0.0),
+        LakePart(name, "t", runs[0].index, runs[-1].index, len(runs), 0, {}, {}, 0.0),
         pa.table(
             {
                 "idx": [one.index for one in runs],

@@ -8,13 +8,13 @@ from support.sampled import write_samples
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.database.samples.sample_index import SampleIndex
-from rla_client.database.tree.chains import Link
+from rla_client.database.tree.chains import ChainLink
 
 RUN = "2026/11/21/09-30-01-123456_10.0.0.5"
 
 
 def _index(root: Path) -> SampleIndex:
-    return SampleIndex(root, "t", [Link(RUN)])
+    return SampleIndex(root, "t", [ChainLink(RUN)])
 
 
 def test_a_run_without_samples_has_none(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_of_a_continued_run_what_was_done_again_does_not_count(tmp_path: Path) -
     later = RUN.replace("09-30", "10-30")
     write_samples(tmp_path, "t", RUN, [(1, [{"reward": 1}]), (2, [{"reward": 2}])])
     write_samples(tmp_path, "t", later, [(2, [{"reward": 20}])])
-    index = SampleIndex(tmp_path, "t", [Link(RUN, 1, 1.0), Link(later)])
+    index = SampleIndex(tmp_path, "t", [ChainLink(RUN, 1, 1.0), ChainLink(later)])
     assert index.refresh()
     assert index.columns["reward"] == [1, 20]
     assert not index.refresh()

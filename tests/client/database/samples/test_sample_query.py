@@ -10,7 +10,7 @@ from support.sampled import write_samples
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.samples.sample_index import SampleIndex
 from rla_client.database.samples.sample_query import containing, matching, ordered, parse_steps
-from rla_client.database.tree.chains import Link
+from rla_client.database.tree.chains import ChainLink
 
 RUN = "2026/11/21/09-30-01-123456_10.0.0.5"
 
@@ -23,7 +23,7 @@ def index(tmp_path: Path) -> SampleIndex:
         {"prompt": "b", "completion": [{"role": "assistant", "content": 'say "hi"\n'}]},
     ]
     write_samples(tmp_path, "t", RUN, [(step, rows) for step in (1, 2)])
-    found = SampleIndex(tmp_path, "t", [Link(RUN)])
+    found = SampleIndex(tmp_path, "t", [ChainLink(RUN)])
     found.refresh()
     return found
 

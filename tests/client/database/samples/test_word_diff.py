@@ -3,18 +3,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.database.samples.word_diff import MAX_WORDS, Piece, diff_text, word_diff
+from rla_client.database.samples.word_diff import MAX_WORDS, DiffPiece, diff_text, word_diff
 
 
 def test_a_changed_word_is_shown_between_what_stayed() -> None:
     assert word_diff("the cat sat", "the dog sat") == [
-        Piece("same", "the "),
-        Piece("removed", "cat"),
-        Piece("added", "dog"),
-        Piece("same", " sat"),
+        DiffPiece("same", "the "),
+        DiffPiece("removed", "cat"),
+        DiffPiece("added", "dog"),
+        DiffPiece("same", " sat"),
     ]
     assert diff_text(word_diff("a b", "a c")) == "a [-b-]{+c+}"
-    assert word_diff("same", "same") == [Piece("same", "same")]
+    assert word_diff("same", "same") == [DiffPiece("same", "same")]
 
 
 @given(st.text("ab \n.", max_size=30), st.text("ab \n.", max_size=30))

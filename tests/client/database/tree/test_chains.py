@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rla_client import database
-from rla_client.database.tree.chains import Link, chain_of, link_of
+from rla_client.database.tree.chains import ChainLink, chain_of, link_of
 
 DAY = "2026/11/21/"
 FIRST, SECOND, THIRD = (f"{DAY}09-30-0{n}-000001_10.0.0.{n}_&" for n in (1, 2, 3))
@@ -107,8 +107,8 @@ def test_a_circle_ends(tmp_path: Path) -> None:
     base = tmp_path / "data"
     write(base, FIRST, range(1, 4), link(SECOND, 1, 1))
     write(base, SECOND, range(1, 4), link(FIRST, 2, 1))
-    assert chain_of(base, "t", FIRST) == [Link(SECOND, 1, 1.0), Link(FIRST)]
-    assert link_of({"parent": link(FIRST, -1, 2)}, "t") == Link(FIRST, None, 2.0)
+    assert chain_of(base, "t", FIRST) == [ChainLink(SECOND, 1, 1.0), ChainLink(FIRST)]
+    assert link_of({"parent": link(FIRST, -1, 2)}, "t") == ChainLink(FIRST, None, 2.0)
 
 
 def test_plot_func_draws_one_curve(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

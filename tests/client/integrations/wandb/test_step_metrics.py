@@ -12,7 +12,7 @@ from rla_client.integrations.wandb.step_metrics import (
     MAX_WAIT_S,
     MAX_WAITING,
     LoggedRow,
-    Metric,
+    DefinedMetric,
     StepMetrics,
 )
 
@@ -32,8 +32,8 @@ def test_without_metrics_a_row_is_where_it_was_logged() -> None:
 
 def test_rows_wait_for_the_first_value_of_their_step_metric() -> None:
     metrics = StepMetrics()
-    metrics.define(Metric("*", "step"))
-    metrics.define(Metric("eval_*", "epoch"))
+    metrics.define(DefinedMetric("*", "step"))
+    metrics.define(DefinedMetric("eval_*", "epoch"))
     assert logged(metrics, row(0, a=1)) == []
     assert logged(metrics, row(1, eval_a=1)) == []
     assert logged(metrics, row(2, b=1, step=7)) == [(7, ["a"]), (7, ["b", "step"])]
@@ -46,8 +46,8 @@ def test_rows_wait_for_the_first_value_of_their_step_metric() -> None:
 
 def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
     metrics = StepMetrics()
-    metrics.define(Metric("train/*", "train/step"))
-    metrics.define(Metric("eval/*", "eval/step"))
+    metrics.define(DefinedMetric("train/*", "train/step"))
+    metrics.define(DefinedMetric("eval/*", "eval/step"))
     values = {"train/loss": 1.0, "eval/acc": 2.0, "plain": 3.0, "train/step": 500, "eval/step": 20}
     assert logged(metrics, row(7, **values)) == [
         (500, ["train/loss", "train/step"]),
@@ -58,7 +58,7 @@ def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
     ((at, names),) = logged(metrics, row(8, **values))
     assert (at, sorted(names)) == (8, sorted(values))
     late = StepMetrics()
-    late.define(Metric("eval/*", "eval/step"))
+    late.define(DefinedMetric("eval/*", "eval/step"))
     assert logged(late, row(3, **{"loss": 1, "eval/acc": 2})) == [(3, ["loss"])]
     assert logged(late, row(4, **{"eval/acc": 3, "eval/step": 9})) == [
         (9, ["eval/acc"]),
@@ -68,9 +68,9 @@ def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
 
 def test_metrics_over_time_are_at_the_step_that_is_under_way() -> None:
     metrics = StepMetrics()
-    metrics.define(Metric("*", "step"))
-    metrics.define(Metric("inference/*", "_timestamp"))
-    metrics.define(Metric("batch/*", "_step"))
+    metrics.define(DefinedMetric("*", "step"))
+    metrics.define(DefinedMetric("inference/*", "_timestamp"))
+    metrics.define(DefinedMetric("batch/*", "_step"))
     busy = {"inference/busy": 1}
     assert logged(metrics, row(0, **busy)) == [(0, ["inference/busy"])]
     assert logged(metrics, row(1, loss=1, step=70)) == [(70, ["loss", "step"])]
@@ -83,7 +83,7 @@ def test_a_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     metrics = StepMetrics()
-    metrics.define(Metric("*", "step"))
+    metrics.define(DefinedMetric("*", "step"))
     for number in range(MAX_WAITING):
         assert logged(metrics, row(number, a=1)) == []
     assert len(logged(metrics, row(MAX_WAITING, a=1))) == MAX_WAITING + 1
@@ -94,7 +94,7 @@ def test_a_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wait_has_an_end_beside_rows_that_need_not_wait() -> None:
     metrics = StepMetrics()
-    metrics.define(Metric("val/*", "val/step"))
+    metrics.define(DefinedMetric("val/*", "val/step"))
     found = [logged(metrics, row(at, loss=1.0, **{"val/acc": 2.0})) for at in range(MAX_WAITING + 2)]
     assert found[MAX_WAITING - 1] == [(MAX_WAITING - 1, ["loss"])]
     assert found[MAX_WAITING][0] == (0, ["val/acc"])
@@ -105,6 +105,6 @@ def test_a_wait_has_an_end_beside_rows_that_need_not_wait() -> None:
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), "seven", None])
 def test_a_step_metric_that_is_no_number_is_none(odd: object) -> None:
     metrics = StepMetrics()
-    metrics.define(Metric("*", "step"))
+    metrics.define(DefinedMetric("*", "step"))
     metrics.take({"step": odd})
     assert metrics.step_of("a", 4) == 4

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from rla_client.run.console import console_process
-from rla_client.run.console.console_process import Piece, Worker
+from rla_client.run.console.console_process import OutputPiece, OutputWorker
 
 
 def test_what_is_too_much_is_left_out_but_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,13 +15,13 @@ def test_what_is_too_much_is_left_out_but_no_call(monkeypatch: pytest.MonkeyPatc
     seen: list[bytes] = []
     may_go = threading.Event()
 
-    def take(piece: Piece) -> None:
+    def take(piece: OutputPiece) -> None:
         may_go.wait()
         seen.append(piece.data)
 
-    worker = Worker(take)
+    worker = OutputWorker(take)
     for number in range(30):
-        worker.put(Piece(0, b"%03d " % number * 25))
+        worker.put(OutputPiece(0, b"%03d " % number * 25))
         if number == 2:
             worker.put(lambda: seen.append(b"called"))
     worker.put(None)

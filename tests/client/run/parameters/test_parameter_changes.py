@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rla_client.code.secret_values import Secrets
-from rla_client.run.item import Item, create_item
+from rla_client.run.item import ItemFolders, create_item
 from rla_client.run.parameters.parameter_changes import (
     changed_parameters,
     keep_changes,
@@ -38,7 +38,7 @@ os._exit(1)
 
 
 @pytest.fixture
-def item(tmp_path: Path) -> Item:
+def item(tmp_path: Path) -> ItemFolders:
     made = create_item(str(tmp_path), "t", "", "noip")
     write_parameters(made, *parameter_file({"lr": 0.1, "net": {"sizes": (1, 2), "name": "a"}, "old": 1}))
     return made
@@ -67,13 +67,13 @@ def test_a_resumed_run_tells_and_keeps_what_changed(tmp_path: Path, wait_until: 
     wait_until(lambda: "lr was 0.5, is now 0.2" in (log / "warn.txt").read_text())
 
 
-def test_equal_parameters_of_other_types_are_equal(item: Item) -> None:
+def test_equal_parameters_of_other_types_are_equal(item: ItemFolders) -> None:
     same = {"lr": np.float64(0.1), "net": {"sizes": [1, 2], "name": "a"}, "old": 1}
     assert changed_parameters(item, same, Secrets()) == {}
     assert changed_parameters(item, {}, Secrets()) == {}, "none given: they are taken over"
 
 
-def test_names_that_come_go_and_change(item: Item) -> None:
+def test_names_that_come_go_and_change(item: ItemFolders) -> None:
     changed = changed_parameters(
         item, {"lr": 0.1, "net": {"sizes": [1, 3], "name": "a"}, "new": "x" * 500}, Secrets()
     )
@@ -85,7 +85,7 @@ def test_names_that_come_go_and_change(item: Item) -> None:
     assert last_parameters(item) == {"lr": 0.1}
 
 
-def test_a_damaged_file_is_passed_over(item: Item) -> None:
+def test_a_damaged_file_is_passed_over(item: ItemFolders) -> None:
     keep_changes(item, {"lr": 0.2}, {}, None)
     Path(item.folder("log"), "parameter.resumed-2.json").write_text("{half")
     assert last_parameters(item) == {"lr": 0.2}
@@ -123,7 +123,7 @@ def test_a_resumed_run_sees_its_own_secret_and_writes_none(tmp_path: Path) -> No
             assert not [key for key in (b"first-key", b"second-key") if key in path.read_bytes()], path
 
 
-def test_the_secret_of_an_older_release_is_not_written_again(item: Item) -> None:
+def test_the_secret_of_an_older_release_is_not_written_again(item: ItemFolders) -> None:
     write_parameters(item, *parameter_file({"lr": 0.1, "api_key": "old-key-771"}))
     changed = changed_parameters(item, {"lr": 0.2, "api_key": "new-key-772"}, Secrets())
     assert changed == {"lr": (0.1, 0.2)}

@@ -10,14 +10,14 @@ from support.stamped import stamped
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.run_index import RunIndex
 from rla_client.contract.sharded_checkpoint.publish import publish_all
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.resume.chain import chain_here, take_checkpoint
 
 
-def item(root: Path, number: int) -> Item:
+def item(root: Path, number: int) -> ItemFolders:
     index = RunIndex.parse(f"2026/11/21/09-30-0{number}-000001_h_&")
     assert index is not None
-    return Item(str(root), "t", index, index.opened)
+    return ItemFolders(str(root), "t", index, index.opened)
 
 
 def test_a_chain_goes_on_at_the_checkpoint_that_was_saved_last_be_it_sharded(tmp_path: Path) -> None:

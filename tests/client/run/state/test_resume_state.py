@@ -11,7 +11,7 @@ from support.spooled import stop_autostart
 from rla_client import exp_manager, time_step_holder
 from rla_client.contract.agent.places import Places
 from rla_client.contract.layout import CHECKPOINT
-from rla_client.run.item import Item
+from rla_client.run.item import ItemFolders
 from rla_client.run.state import resume_state
 from rla_client.run.state.custom_data import join_arrays
 from rla_client.run.state.resume_state import arrays_of, read_resume_arrays, read_resume_state
@@ -19,7 +19,7 @@ from rla_client.run.state.resume_state import arrays_of, read_resume_arrays, rea
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
-def saved_states(tmp_path: Path, at: tuple[int, ...]) -> Item:
+def saved_states(tmp_path: Path, at: tuple[int, ...]) -> ItemFolders:
     """A run that saved a checkpoint at each of these time-steps, with custom data that tells which."""
     config = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
     exp_manager.configure("t", config, str(tmp_path), code_root=str(tmp_path))

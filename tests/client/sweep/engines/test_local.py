@@ -15,7 +15,7 @@ from support.waiting import TIME_FACTOR, lives, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.sweep.engines import local
-from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work, group_of, is_held
+from rla_client.sweep.engines.base import NOT_STARTED, AttemptEnded, Work, group_of, is_held
 from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
@@ -32,7 +32,7 @@ class Engine(LocalEngine):
     def __init__(self, folder: Path, resources: Resources) -> None:
         super().__init__(resources)
         self.folder = folder
-        self.told: list[Ended] = []
+        self.told: list[AttemptEnded] = []
 
     def work(self, number: int, *command: str, **environment: str) -> Work:
         files = [str(self.folder / f"{number}.{kind}") for kind in ("txt", "exit", "lock")]
@@ -47,7 +47,7 @@ class Engine(LocalEngine):
     def shell(self, number: int, script: str) -> Work:
         return self.begin(number, "sh", "-c", script, str(number))
 
-    def next(self) -> Ended:
+    def next(self) -> AttemptEnded:
         """The next end; several may be told at a time."""
         self.told += [] if self.told else self.ended(ENDED_S)
         return self.told.pop(0)
@@ -89,7 +89,7 @@ def test_exit_status_and_output(make: Make) -> None:
     engine = make(parallel=3)
     for number, script in enumerate(["echo one; echo two >&2", "exit 3", "kill -9 $$"]):
         engine.shell(number, script)
-    found: list[Ended] = []
+    found: list[AttemptEnded] = []
     while len(found) < 3:
         found += engine.ended(ENDED_S)
     assert sorted((one.number, one.status) for one in found) == [(0, 0), (1, 3), (2, 137)]
@@ -312,9 +312,9 @@ def test_a_shell_that_is_killed_leaves_its_program_going(make: Make) -> None:
     assert engine.ended(0.5) == []
     assert engine.room() == 1
     engine.shell(2, "echo started beside it")
-    assert engine.next() == Ended(2, 0)
+    assert engine.next() == AttemptEnded(2, 0)
     engine.path("gate").touch()
-    assert engine.next() == Ended(1, None), "nothing saw how it ended"
+    assert engine.next() == AttemptEnded(1, None), "nothing saw how it ended"
     assert engine.path("1.txt").read_text() == "through\n"
 
 
@@ -332,7 +332,7 @@ def test_an_old_kernel_without_descriptors_of_processes(make: Make, monkeypatch:
     monkeypatch.setattr(local, "_descriptor_of", lambda _: -1)
     engine = make(parallel=1)
     engine.shell(1, "exit 3")
-    assert engine.next() == Ended(1, 3)
+    assert engine.next() == AttemptEnded(1, 3)
 
 
 def test_a_script_without_its_interpreter(make: Make) -> None:
@@ -340,7 +340,7 @@ def test_a_script_without_its_interpreter(make: Make) -> None:
     engine.path("plain").write_text("echo $1; exit 4")
     engine.path("plain").chmod(0o755)
     engine.begin(1, "./plain", "a b")
-    assert engine.next() == Ended(1, 4)
+    assert engine.next() == AttemptEnded(1, 4)
     assert engine.path("1.txt").read_text() == "a b\n"
 
 
@@ -402,7 +402,7 @@ def test_adopted(make: Make) -> None:
     assert second.room() == 0
     assert second.ended(0.0) == []
     first.path("gate").touch()
-    assert second.next() == Ended(1, None)
+    assert second.next() == AttemptEnded(1, None)
     assert first.path("1.exit").read_text() == "0\n"
     assert second.room() == 1
     wait_until(lambda: not is_held(work.lock), 30)  # its shell lets go of it a moment after it told
@@ -422,7 +422,7 @@ def test_a_run_of_another_machine_is_not_looked_after_here(make: Make) -> None:
             second.adopt(work, other)
     assert second.adopt(work, f"its-former-name {place}")
     first.path("gate").touch()
-    assert second.next() == Ended(1, None)
+    assert second.next() == AttemptEnded(1, None)
 
 
 def test_adopted_and_stopped(make: Make) -> None:
@@ -431,7 +431,7 @@ def test_adopted_and_stopped(make: Make) -> None:
     first.wait_for("program.pid", "\n")
     assert second.adopt(work, "")
     second.stop([1], kill=False)
-    assert second.next() == Ended(1, None)
+    assert second.next() == AttemptEnded(1, None)
     assert first.path("1.exit").read_text() == "143\n"
 
 
@@ -441,7 +441,7 @@ def test_adopted_and_killed(make: Make) -> None:
     first.wait_for("program.pid", "\n")
     assert second.adopt(work, "")
     second.stop([1], kill=True)
-    assert second.next() == Ended(1, 137)
+    assert second.next() == AttemptEnded(1, 137)
     assert first.path("1.exit").read_text() == "137\n"
 
 
@@ -451,7 +451,7 @@ def test_adopted_with_something_left_behind(make: Make) -> None:
     left = int(first.wait_for("left.pid", "\n"))
     assert second.adopt(work, "")
     first.path("gate").touch()
-    assert second.next() == Ended(1, None), "its exit status counts, not who holds its lock"
+    assert second.next() == AttemptEnded(1, None), "its exit status counts, not who holds its lock"
     os.kill(left, signal.SIGKILL)
 
 
