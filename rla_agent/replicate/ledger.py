@@ -34,6 +34,8 @@ from rla_agent.replicate.ledger_rows import (
     Due,
     LedgerFile,
     Key,
+    LedgerFile,
+    SendAttempt,
     Temp,
     Unconfirmed,
     due_of,

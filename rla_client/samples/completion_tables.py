@@ -52,18 +52,27 @@ _OWN = frozenset(
 )
 
 
-def known_names(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row under the names of `log_samples`; a name that the row has already is not taken."""
-    return dict(zip(_known(tuple(row), _is_number(row.get("rewards"))), row.values(), strict=True))
+def known_names(row: Mapping[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A row under the names of `log_samples`; a name that the row has already is not taken.
+
+    Args:
+        row: of a table.
+        without: columns that are left out, by their names in `log_samples`.
+    """
+    pairs = _known(tuple(row), _is_number(row.get("rewards")), without)
+    return {known: row[name] for name, known in pairs}
 
 
 @lru_cache(maxsize=256)  # the rows of a table have the same names
-def _known(names: tuple[str, ...], is_rewards_number: bool) -> tuple[str, ...]:
-    found: list[str] = []
+def _known(
+    names: tuple[str, ...], is_rewards_number: bool, without: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
     for name in names:
         known = "reward" if name == "rewards" and is_rewards_number else _NAMES.get(name, name)
-        found.append(name if known != name and (known in names or known in found) else known)
-    return tuple(found)
+        known = name if known != name and (known in names or known in found) else known
+        found[known] = name
+    return tuple((name, known) for known, name in found.items() if known not in without)
 
 
 def is_text(name: str) -> bool:
@@ -135,7 +144,7 @@ class TrlTables:
         iterations, generation, accumulated = (value if isinstance(value, int) else 1 for value in given)
         self._own = iterations * generation <= accumulated  # each step generates
         self._step: float | None = None
-        self._last: list[list[str]] = []
+        self._last: list[list[str | float]] = []
 
     def new_rows(
         self, rows: Sequence[Mapping[str, Any]], step: float
@@ -145,7 +154,11 @@ class TrlTables:
         before, self._step = self._last, step
         self._last = [
             # text as it is, of which a copy would take longer than all else; NaN is unequal to itself
-            [cell if type(cell) is str else repr(cell) for name, cell in row.items() if name != "step"]
+            [
+                cell if (kind := type(cell)) is str or (kind is float and cell == cell) else repr(cell)  # noqa: PLR0124
+                for name, cell in row.items()
+                if name != "step"
+            ]
             for row in rows
         ]
         if again:
@@ -153,7 +166,7 @@ class TrlTables:
         return ([] if not self._own and before == self._last else rows), "train"
 
 
-def _overlap(before: list[list[str]], now: list[list[str]]) -> int:
+def _overlap(before: list[list[str | float]], now: list[list[str | float]]) -> int:
     """How many rows at the end of one table begin the next one."""
     counts = range(min(len(before), len(now)), 0, -1)
     return next((count for count in counts if before[-count:] == now[:count]), 0)

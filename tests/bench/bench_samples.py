@@ -30,6 +30,7 @@ from rla_client.stream.outbox import Outbox
 CALLS, BATCH, CHARS = 300, 64, 10_000
 MEDIAN_MS, P99_MS = 2.0, 10.0
 INDEXED = 100_000
+TABLES = 100
 RUN = "2026/11/21/09-30-01-123456_10.0.0.5"
 
 
@@ -71,6 +72,33 @@ def training(folder: Path) -> None:
     print(f"  of msgpack and write(2): p50 {p50 / least[0]:.2f} x, p99 {p99 / least[1]:.2f} x")
 
 
+def tables(folder: Path) -> None:
+    """Time of a call that logs a table of completions, which is kept as a table and as samples."""
+    folder.mkdir()
+    (folder / "rla_config.yaml").write_text("AGENT: {autostart: false}\n")
+    os.environ.update(RLA_STATE_DIR=str(folder / "state"), RLA_RUNTIME_DIR=str(folder / "run"))
+    os.chdir(folder)
+    from rla_client.integrations import wandb
+
+    columns = ["step", "prompt", "completion", "reward", "advantage"]
+    run = wandb.init(project="tables")
+    made = [
+        wandb.Table(columns, [[step, *row.values(), 0.5][: len(columns)] for row in rows_of(step)])
+        for step in range(TABLES + 10)
+    ]
+    numbers = iter(range(1 << 30))
+
+    def call() -> None:
+        step = next(numbers)
+        run.log({"completions": made[step]}, step=step)
+
+    taken = timed(call, TABLES)
+    run.finish()
+    p50, p99 = taken[TABLES // 2], taken[int(TABLES * 0.99)]
+    what = f"a wandb table of {BATCH} x {CHARS} characters"
+    print(f"{what}: p50 {p50:.2f} ms (goal {MEDIAN_MS}), p99 {p99:.2f} ms (goal {P99_MS})")
+
+
 def agent() -> None:
     """CPU of the agent for a step."""
     records = [Record(step, Samples("train", step, 1.0, 0, rows_of(step))) for step in range(20)]
@@ -109,6 +137,7 @@ def main() -> None:
     """All of it."""
     with tempfile.TemporaryDirectory() as folder:
         training(Path(folder))
+        tables(Path(folder) / "tables")
         agent()
         readers(Path(folder))
 

@@ -36,7 +36,7 @@ OWNERS = {
 }
 OTHERS = frozenset((
     "pieces[-1].damaged",  # a `Batch`
-    "changes.outputs", "changes.firings",  # of `Changes`
+    "changes.outputs", "changes.firings",  # of `CommitChanges`
     "asked.retry_at",  # a configuration file
     "tally.files", "self.tally.files",  # of a transfer
     "tracked.at",  # a process

@@ -34,6 +34,7 @@ from rla_agent.replicate.backend.session import (
     ModeOf,
     TargetSession,
     SmallFile,
+    TargetSession,
     Upload,
     check_append,
 )

@@ -1,4 +1,4 @@
-"""Connections to one target: a few threads, each with a session of its own.
+"""Threads that send to one target, each with a session of its own.
 
 The worker's thread hands out batches; a thread sends one batch at a time and puts a `BatchOutcome` on the
 shared queue. A session is opened at the first batch and closed after `IDLE_CLOSE_S` without one. When

@@ -198,7 +198,7 @@ def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, str, list[dict[
         for begin in range(0, len(chosen), CHUNK_ROWS):
             some = [
                 plain_row(
-                    {key: value for key, value in known_names(rows[n]).items() if key not in STEPS},
+                    known_names(rows[n], without=STEPS),
                     MAX_CHARS,
                     withheld=tables.withheld,
                 )

@@ -98,7 +98,7 @@ class Objects:
 
     @property
     def table_bytes(self) -> int:
-        """What the run's tables weigh in a part, see `Ended`."""
+        """What the run's tables weigh in a part, see `EndedRun`."""
         samples = sum(meta["size"] for meta in self.samples.values()) if self.samples_signature else 0
         return csv_bytes(self) + samples // SAMPLES_SHARE
 

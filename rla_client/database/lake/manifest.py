@@ -45,7 +45,7 @@ class LakePart:
         first: the least index of its runs.
         last: the greatest.
         runs: how many.
-        table_bytes: of their tables, see `build_plan.Ended`.
+        table_bytes: of their tables, see `build_plan.EndedRun`.
         sizes: file name without ending → its bytes.
         footers: file name without ending → checksum of its footer, which Parquet itself does not protect.
         written: Unix seconds.

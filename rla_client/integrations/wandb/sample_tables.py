@@ -56,14 +56,8 @@ class SampleTables:
             return
         of_trl = key.rpartition("/")[2] == _TRL and are_of_trl(columns)
         tells_steps = not of_trl and not {*STEPS}.isdisjoint(columns)
-        rows: Sequence[Any] = single_rows([
-            {
-                name: cell.item() if isinstance(cell, np.generic) else cell
-                for name, cell in zip(columns, cells, strict=False)
-                if type(cell) in _PLAIN or not is_media(cell)  # which are in the table's own files
-            }
-            for cells in (self._new(key, table, whole) if tells_steps else table.data)
-        ])  # fmt: skip
+        data = self._new(key, table, whole) if tells_steps else table.data
+        rows: Sequence[Any] = single_rows([_row(columns, cells) for cells in data])
         name = samples_name(key)
         if of_trl:
             tables = self._trl.setdefault(key, TrlTables(self._config))
@@ -73,8 +67,7 @@ class SampleTables:
         if key.rpartition("/")[2] == _TRL:
             rows = trl_rows(rows, self._config.get("reward_weights"))
         for at, numbers in groupby(range(len(rows)), lambda number: steps[number]):
-            chosen = (known_names(rows[number]) for number in numbers)
-            given = [{k: v for k, v in row.items() if k not in STEPS} for row in chosen]
+            given = [known_names(rows[number], without=STEPS) for number in numbers]
             log_samples(given, step=at, name=name)
 
     def _new(self, key: str, table: Table, whole: Table) -> list[Any]:
@@ -94,6 +87,17 @@ class SampleTables:
             else:
                 new.append(row)
         return new
+
+
+def _row(columns: Sequence[str], cells: Sequence[Any]) -> dict[str, Any]:
+    """A row without its media, which are in the table's own files."""
+    if _PLAIN.issuperset(map(type, cells)):
+        return dict(zip(columns, cells, strict=False))
+    return {
+        name: cell.item() if isinstance(cell, np.generic) else cell
+        for name, cell in zip(columns, cells, strict=False)
+        if type(cell) in _PLAIN or not is_media(cell)
+    }
 
 
 def _mark(row: Sequence[Any]) -> int:

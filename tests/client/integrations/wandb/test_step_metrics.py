@@ -11,6 +11,7 @@ pytest.importorskip("tensorboardX")
 from rla_client.integrations.wandb.step_metrics import (
     MAX_WAIT_S,
     MAX_WAITING,
+    DefinedMetric,
     LoggedRow,
     DefinedMetric,
     StepMetrics,
