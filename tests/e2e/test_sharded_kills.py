@@ -209,7 +209,7 @@ class Lab:
     def note_whole(self) -> None:
         """See what is whole on the master, or here where one machine has all; it must stay.
 
-        A save of an earlier process does not count where it became whole after the run had gone on without it.
+        A save of an earlier process does not count where it became whole after the run had continued without.
         """
         wholes = whole_in(self.master.root)
         if len(self.machines) == 1:

@@ -112,14 +112,15 @@ class WaitingParts:
             self._ledger.forget(self._key(making, item, _STAGED))
         if moved:
             self._forget_older(final, item, note)
-        sent = set()
+        sent: set[bytes] = set()
         for below, row in rows.items():
             key = self._key(making, item, below)
             if below in moved:
                 self._ledger.move(key, self._key(final, item, moved[below]))
                 continue
             self._give_up(key)
-            if row[5] is not None or self._ledger.assume_arrived(key):
+            acked: int | None = row[5]
+            if acked is not None or self._ledger.assume_arrived(key):
                 sent.add(below)
                 self._ledger.set_state(key, DROPPED)
             else:
