@@ -1,4 +1,4 @@
-"""Both sockets of the agent, with their poller."""
+"""Sockets of the agent with their poller."""
 
 from __future__ import annotations
 

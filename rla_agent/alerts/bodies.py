@@ -1,4 +1,6 @@
-"""Bodies of messages: mail, plain text, JSON of the shape that each service takes.
+"""Message bodies of alerts.
+
+Mail, plain text, or JSON in the form that a service takes.
 
 Names of runs come from users: they are escaped so that they can neither ping a channel nor add a header.
 Several alerts in one message are listed; the first ones in full.

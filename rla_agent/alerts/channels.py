@@ -1,4 +1,4 @@
-"""Channels of alerts: one message by mail, webhook or command.
+"""Channels of alerts.
 
 Sending blocks; it is called in a courier's own thread, never in ingest. A message counts as sent when the
 other side said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0). It takes `timeout_s` at most,

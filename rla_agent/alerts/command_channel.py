@@ -1,4 +1,4 @@
-"""Alerts by a command of the user's."""
+"""Alerts by a user's command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Couriers that send alerts, one thread at a time for each channel.
+"""Sender threads of alerts.
 
 So a server that hangs holds up its own channel and nothing else. A message is marked as sent after the other
 side accepted it: a kill in between sends it again, with the same Message-ID or Idempotency-Key.

@@ -1,4 +1,4 @@
-"""Connections that end at one moment, whatever the other side does until then.
+"""Connections with an overall deadline.
 
 A socket's own timeout counts for each operation anew, so a server that sends a byte now and then (an endless
 `100 Continue`, a reply of ever more lines) holds a client for ever. Here each operation may take only what is

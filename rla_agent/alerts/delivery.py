@@ -1,4 +1,4 @@
-"""Delivery of alerts: batches, retries.
+"""Delivery schedule of alerts.
 
 A failed try comes again after RETRY_FIRST_S, twice that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is
 stored, so a restart neither loses a message nor hurries.

@@ -1,4 +1,4 @@
-"""Events of runs, of metric rules, of the machine that become alerts.
+"""Watch of the events that become alerts.
 
 It looks at what is durable: run states in agent.db (so an alert tells of nothing that a crash could undo, and
 one that a crash interrupted is seen again), firings of metric rules there, free space, replication.

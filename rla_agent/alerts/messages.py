@@ -1,4 +1,4 @@
-"""Messages of alerts, as plain data with their words."""
+"""Messages of alerts as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch of metric rules over one stream's rows.
+"""Evaluation of metric rules over one stream's rows.
 
 It does no input or output: batches in, firings out. A metric rule fires when its condition has held in a
 column for `rows` rows in a row, and again only after a row in which it did not hold there. Each column

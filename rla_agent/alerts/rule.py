@@ -1,4 +1,4 @@
-"""Rule of an alert, with the configuration that it stands in."""
+"""Alert rule with its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations with rules of alerts.
+"""Configuration files with alert rules.
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are read
 when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has faults keeps

@@ -1,4 +1,4 @@
-"""Ends of a command that fails.
+"""Exit of failed commands.
 
 Exit codes: 0 done · 1 failed, or doctor found something · 2 wrong usage · 3 the agent runs already, or does
 not run · 4 the state folder cannot be used · 5 the configuration has faults · 6 a later release wrote the

@@ -1,4 +1,4 @@
-"""Rendering of `rla-agent status` for people, as wide as the terminal."""
+"""Rendering of `rla-agent status` for a terminal."""
 
 from __future__ import annotations
 

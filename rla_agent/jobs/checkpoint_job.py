@@ -1,4 +1,4 @@
-"""Checkpoint jobs: a slot or blob becomes a durable `.pt`.
+"""Checkpoint jobs, which make durable `.pt` files.
 
 `run_checkpoint` may be killed anywhere and run again; each step is safe to repeat. Nothing here unpickles;
 a skeleton is copied as bytes. Jobs of one folder must not run in parallel.

@@ -1,4 +1,4 @@
-"""Code jobs: the sources of a run.
+"""Code jobs, which store the sources of a run.
 
 A code blob is what `rla_client/contract/job/code_blob.py` describes; nothing in it is believed before it
 has been checked.

@@ -1,4 +1,4 @@
-"""Store of code contents, shared over all runs of a data root.
+"""Store of code contents of a data root.
 
 `<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by its SHA-256,
 mode 0444; contents of runs with less open folders lie beside it under names that end in `-<mode>`, for a

@@ -1,4 +1,4 @@
-"""Queue of a volume's jobs: slow work that streams ask for, accepted durably, done in a pool.
+"""Durable job queue of a volume.
 
 A JOB frame becomes a row of agent.db in the transaction that moves the stream's position past it; then its
 runner starts, for media in a pool of their own, as a video takes minutes. Jobs of one stream and kind run

@@ -1,4 +1,4 @@
-"""Render jobs: figures, images, videos, tables.
+"""Render jobs of media.
 
 The agent never looks into the blob of a picture. It opens the blob (or a shared-memory slot) and a hidden
 temp file beside the final name and starts `rla_client/media/render.py` with these two as standard input and

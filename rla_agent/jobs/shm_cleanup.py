@@ -1,4 +1,4 @@
-"""Sweep of shared memory that nobody will read again."""
+"""Cleanup of unused shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshot jobs: a slot or blob becomes a durable `itr_N.pkl` or `params.pkl`.
+"""Snapshot jobs, which make durable snapshot files.
 
 `run_snapshot` may be killed anywhere and run again. A file that carries this job's token is done; one of a
 newer save stays. The bytes go to a temp file, then fsync; each name left gets the file by rename, the last

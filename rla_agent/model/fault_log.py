@@ -1,4 +1,4 @@
-"""Log lines of faults that last. Pure.
+"""Log lines of lasting faults. Pure.
 
 There is one when a fault begins, another when it is over.
 

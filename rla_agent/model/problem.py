@@ -1,4 +1,4 @@
-"""Problems of the agent in words, with their fixes. Pure."""
+"""Problems of the agent with their fixes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End of a process, as its run's record tells it."""
+"""End of a process in its run's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status of the agent, as `rla-agent status --json` prints it. Pure: facts in, plain data out.
+"""Status report of the agent (`rla-agent status --json`). Pure.
 
 The JSON is stable and described in docs/reference/status.md: fields are added, never renamed or removed
 while `format` stays the same.

@@ -1,4 +1,4 @@
-"""State table of streams with their outputs. Pure: events in, states out.
+"""State tables of streams with their outputs. Pure.
 
 TRANSITIONS says what follows what.
 

@@ -1,4 +1,4 @@
-"""Drain: a spool taken in once.
+"""One-time ingest of a spool (`rla-agent drain`).
 
 Any spool can be taken in: this machine's own, or one copied from a machine that is gone. The base files in
 a spool say where its outputs stood, so that a copy can be taken in without the agent.db of its machine.

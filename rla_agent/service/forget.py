@@ -1,4 +1,4 @@
-"""Forgetting of streams that wait for a lost data root.
+"""Discarding of streams for a lost data root (`rla-agent forget`).
 
 A stream whose data root is not there waits in the spool, for ever if need be: the root may only be
 unmounted. `forget_streams` is how a user says that it will not come back. Streams that a process still

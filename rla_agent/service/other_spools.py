@@ -1,4 +1,4 @@
-"""Spools of this user beside the own one that no agent serves."""
+"""Other spools of this user without an agent."""
 
 from __future__ import annotations
 

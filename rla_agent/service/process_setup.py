@@ -1,4 +1,7 @@
-"""Setup of the agent's own process: logging, garbage collection, limits."""
+"""Process-wide settings of the agent.
+
+These are logging, garbage collection and limits.
+"""
 
 from __future__ import annotations
 

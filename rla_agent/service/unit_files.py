@@ -1,4 +1,4 @@
-"""Unit files of the agent, for a user or for the system.
+"""systemd unit files of the agent.
 
 The texts in `systemd/` are complete; what depends on the machine is put in here: the interpreter, the
 environment that decides where the state lies, and for the system unit, a template with a drop-in for one

@@ -1,4 +1,4 @@
-"""Reader of `rla_config.yaml` beside the threads that may not wait for it.
+"""Non-blocking reader of `rla_config.yaml`.
 
 A run's configuration may lie on a file server that hangs: stat(2) and open(2) return when the server does,
 if ever. So threads that take in rows or send alerts never call them: a reader thread does, and who asks

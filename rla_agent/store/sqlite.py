@@ -1,4 +1,4 @@
-"""SQLite files of the agent: versions, connections, transactions.
+"""SQLite access of the agent.
 
 A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
 """

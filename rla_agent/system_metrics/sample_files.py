@@ -1,4 +1,4 @@
-"""File of a run's samples: system.csv.
+"""Writer of a run's system metrics (`system.csv`).
 
 That of a part of a run is called system.<machine>.csv. It is the agent's own: no frames stand behind it, a
 restart continues at its last whole line, and a sample that could not be written is dropped.

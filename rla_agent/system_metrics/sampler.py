@@ -1,4 +1,4 @@
-"""Sampler of the resources that a run's processes use, at no cost to training.
+"""Sampler of the resources of runs' processes.
 
 Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and appends a
 line to `log/…/system.csv`; of the processes of a part of a run, to `system.<machine>.csv`. A run whose file

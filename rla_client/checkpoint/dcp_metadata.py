@@ -1,4 +1,4 @@
-"""`.metadata` of torch.distributed.checkpoint: made of a plan, read without running code.
+"""The file `.metadata` of torch.distributed.checkpoint.
 
 torch reads it by plain `pickle`, which runs what the file names. Here the pickle may name nothing but the
 classes of which such a file consists.

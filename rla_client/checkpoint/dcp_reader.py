@@ -1,4 +1,4 @@
-"""Reader of whole checkpoints for torch.distributed.checkpoint, which runs no code from the files.
+"""Safe checkpoint reader for torch.distributed.checkpoint.
 
 Import it where torch is there anyway: its classes are torch's.
 """

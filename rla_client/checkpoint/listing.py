@@ -1,4 +1,4 @@
-"""The checkpoints of a run, listed by name or age.
+"""Listing of a run's checkpoints.
 
 A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`.
 """

@@ -1,4 +1,4 @@
-"""The loading of a checkpoint file, safely.
+"""Safe loading of checkpoint files.
 
 It goes through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
 runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run that

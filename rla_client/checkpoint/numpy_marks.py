@@ -1,4 +1,4 @@
-"""Arrays of numpy that travel as marked tensors.
+"""Encoding of numpy arrays as marked tensors.
 
 Arrays and scalars of numpy in lists, tuples and as values of dicts are written as tensors with an attribute
 (NUMPY_MARK) that says what they were: `torch.load(weights_only=True)` reads them without this package, and

@@ -1,4 +1,4 @@
-"""The rule by which a pickle is this user's own, so that it may be loaded in full.
+"""Trust rule for pickles.
 
 Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
 or any folder that leads to it (filesystem/trusted_paths.py), and when it did not come from the master or

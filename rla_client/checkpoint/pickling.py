@@ -1,4 +1,4 @@
-"""The capture of a user's content: a skeleton pickle, a list of storages.
+"""Capture of a checkpoint's content.
 
 The skeleton is what `torch.save` would write as `data.pkl`: the same pickle protocol (2, the one that
 `torch.load(weights_only=True)` reads in full), the same rebuild functions, storages by persistent id. Plain

@@ -1,4 +1,4 @@
-"""The group of ranks that save or load a sharded checkpoint together.
+"""Rank group of a sharded checkpoint.
 
 They talk over a gloo group of their own, whatever the training's backend is, and only where all of them are
 in the same call anyway: the first one, to learn where rank 0's run lies, and each load.

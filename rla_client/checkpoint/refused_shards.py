@@ -1,4 +1,4 @@
-"""Tensors of which each rank holds a part, refused at save or load.
+"""Refusal of tensors that are spread over ranks.
 
 PyTorch pickles a DTensor or a ShardedTensor as what this rank holds of it, together with this rank's place
 in the mesh. Whoever loads such a file on another rank, or on all of them, gets the first rank's shard without

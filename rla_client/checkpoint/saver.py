@@ -1,4 +1,4 @@
-"""The saver of checkpoints: the step waits for one copy of the bytes, the agent writes the file.
+"""Asynchronous saver of checkpoints.
 
 `CheckpointSaver.save` takes one of three ways, each of which leaves the content safe from SIGKILL
 of this process when it returns:

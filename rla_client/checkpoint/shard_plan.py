@@ -1,4 +1,4 @@
-"""The plan of a sharded save: pieces of the state, by the rank that writes them.
+"""Write plan of a sharded save.
 
 Each rank describes the pieces that it could write (`LocalPlan`) to rank 0, which makes the `SharedPlan`: a
 piece that several ranks hold is written by the one that has the least to write so far, and one of changing

@@ -1,4 +1,7 @@
-"""The loading of a sharded checkpoint: the newest whole one, at any number of ranks."""
+"""Loading of sharded checkpoints.
+
+The newest complete one is loaded, at any number of ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharded save that was asked for, as its caller sees it."""
+"""Handle of a requested sharded save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saver of sharded checkpoints: the step waits for one copy of this rank's pieces.
+"""Asynchronous saver of sharded checkpoints.
 
 A rank copies only what it wrote in the save before, as long as its own pieces are the same; where another
 rank's have changed so that it would have to write more, that save stays incomplete, which is said, and the

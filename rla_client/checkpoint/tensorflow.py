@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow 2 under RLA's names, whole or not at all.
+"""Atomic checkpoints of TensorFlow 2 under RLA's names.
 
 `tf.train.Checkpoint` writes `<prefix>.data-0000i-of-0000n` and `<prefix>.index`. It does so into a hidden
 folder; then the data files take their names and the index, without which no reader looks at them, takes its

@@ -1,4 +1,4 @@
-"""Lists of a bucket on GCS or Azure without the keys that the library `obstore` cannot name.
+"""Filtered listing of a bucket on GCS or Azure.
 
 Where a page has such a key, the library gives nothing of it, and signs no list there that somebody else could
 ask for. So it is given a second address for the same bucket, on loopback and for one list: requests that come

@@ -1,4 +1,4 @@
-"""The list of a bucket's objects, also where the library `obstore` cannot name one of their keys.
+"""Listing of a bucket's objects.
 
 Anyone may put an object under a key with an empty component (`a//b`), with `.` or `..`, or with a control
 character. The library takes no such key, and gives none of the page (1,000 keys) that one is in. Then the

@@ -1,4 +1,4 @@
-"""The names of a database: kinds of items, files of an item.
+"""Names in a database's layout.
 
 No I/O, no clock. A database is `<data_root>/<kind>/<task_table_name>/<index>`; `run_index` has the index.
 """

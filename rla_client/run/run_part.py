@@ -1,4 +1,4 @@
-"""The part of a run that this machine writes, while another one has the run's main process.
+"""Part of a run that this machine writes.
 
 What that process says of the run holds here, too, but for where: the item has the same index below this
 machine's own data root. Where both share the root, it is the same folder, and the machine of the main process

@@ -1,4 +1,4 @@
-"""Place of a rank's sharded saves: rank 0's checkpoint folder, or that of a part of the run.
+"""Folder of a rank's sharded saves.
 
 Rank 0's process has the run; the others learn where it lies, and which opening it is. From then on its older
 saves are fenced off (`fence`). A rank that does not see rank 0's checkpoint folder saves into that of

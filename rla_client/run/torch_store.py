@@ -1,4 +1,4 @@
-"""The default store of torch's process group, as a place for small texts between the ranks of a job.
+"""Text exchange between ranks by torch's default store.
 
 All ranks reach it, on whatever machine they are, once `init_process_group` has returned. Nothing here waits
 for a key: who asks gets what is there. torch is not imported; where the program has not done so, there is no

@@ -1,4 +1,4 @@
-"""The label of a further writer of a run, where no two machines may have the same.
+"""Unique label of a further writer of a run.
 
 Labels are part of file names, and the files of all machines lie in one item on the master.
 """

@@ -1,4 +1,4 @@
-"""Rank that writes the runs of its job: the first one.
+"""Writing rank of a job.
 
 What the others log goes nowhere, unless they join its run (`rank_meeting`, `all_ranks`).
 """

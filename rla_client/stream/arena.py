@@ -1,4 +1,4 @@
-"""Reused shared memory, made or faulted in behind the training loop's back.
+"""Arena of reused shared memory.
 
 An `Arena` is one file in /dev/shm (layout: contract/job/arena_layout.py), mapped by mmap(2) (mapping.py)
 so that copying needs an address and nothing else. Invariants:

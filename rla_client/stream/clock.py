@@ -1,4 +1,7 @@
-"""The clock of a run: its time-step, which the training loop sets."""
+"""Clock of a run's time-steps.
+
+The training loop sets the time-step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent, as an outbox talks to it: hints, flushes, a start where none serves.
+"""Messenger of an outbox to the agent.
 
 Sending never waits, and nothing depends on it: records are in the spool. A connection belongs to the thread
 that holds the outbox's lock; waiting for an answer uses one of its own. Where no agent answers, one is

@@ -1,4 +1,4 @@
-"""The outbox of a training process: spool first, then a hint.
+"""Outbox of a training process.
 
 `put` appends one frame to the segment of its stream (rla_client/stream/segment_writer.py) and returns: from
 then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream

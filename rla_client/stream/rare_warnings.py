@@ -1,4 +1,4 @@
-"""Warnings that are given once a minute at most."""
+"""Rate-limited warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The current run of each thread, to which it writes where it names none.
+"""Current run of each thread.
 
 A `Scope` is the place of one run at a time. It holds what belongs to that run and is asked for without a
 name: its clock, its logger, where its pictures go (each a `PerScope`). A thread's scope is

@@ -1,4 +1,4 @@
-"""Slots of an arena, on their way to a frame.
+"""Sender of an arena's slots.
 
 A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written. One that a
 `SlotSender` claimed ends in one of three ways: a frame in the stream names it (the agent frees it), it is

@@ -1,4 +1,4 @@
-"""Process of the command, with its output or its signals passed on.
+"""Child process of a wrapped command.
 
 The main thread waits for signals with sigtimedwait. What the terminal sends reaches the command by itself,
 as one of the same foreground group (si_code says so); everything else is sent on to it. As process 1 of a

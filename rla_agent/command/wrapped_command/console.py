@@ -1,4 +1,4 @@
-"""Bounded copy of a command's output: `console.txt` in the log folder of its runs.
+"""Bounded copy of a command's output (`console.txt`).
 
 The first half of the bound is kept in a file, the last half in a ring, so that both the beginning and the
 traceback at the end survive a chatty program. The file moves into the first run's log folder as soon as

@@ -1,4 +1,4 @@
-"""End of a command, with the signal that told it to stop."""
+"""Exit of a wrapped command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process that alone writes into the log folders of a command's runs.
+"""Process that writes into the log folders of a command's runs.
 
 Whoever waits for a disk that is frozen cannot even be killed. So whoever passes the output on never touches
 one: `LogWriter` hands the output over to a process of its own. There one thread takes it into bounded

@@ -1,4 +1,4 @@
-"""Command with an agent around it, for batch jobs or containers (`rla-agent run -- CMD`).
+"""Run of a command with an agent of its own (`rla-agent run -- CMD`).
 
 Starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output on and
 keeps it (`console`), writes its exit code or signal into run.json of the runs that it opened, waits until

@@ -1,4 +1,4 @@
-"""A connection to the agent: ZeroMQ's protocol (ZMTP 3.0, NULL, DEALER) over a Unix socket.
+"""Connection to the agent by ZMTP over a Unix socket.
 
 It has no threads. The library would keep some ten descriptors and two threads in the training process, and
 ends that process where somebody closes one of them. Here a descriptor that was closed is an OSError like

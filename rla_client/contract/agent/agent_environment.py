@@ -1,4 +1,7 @@
-"""The environment that an agent is started in: variables, limits, container."""
+"""Environment of a started agent.
+
+It has variables and limits, and depends on the container.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders of an agent's state or sockets, found alike by clients or their agent.
+"""Folders of an agent.
 
 State: `RLA_STATE_DIR`, else the platform's state folder if it is on a local disk and safe, else
 `/var/tmp/rla-agent-<uid>` (with a random ending where somebody else took that name); below it one folder

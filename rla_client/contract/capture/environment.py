@@ -1,4 +1,4 @@
-"""Environment in which a command is captured, with the file for the notes of its processes.
+"""Environment of a captured command.
 
 `PYTHONPATH` begins with the folder of a `sitecustomize` that starts the capture in each Python process
 (`rla_client/capture/loader`). The command line stays as it is.

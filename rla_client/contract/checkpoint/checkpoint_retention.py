@@ -1,4 +1,4 @@
-"""Retention of checkpoints: `max_to_keep`, `keep_every`, `keep_best`.
+"""Retention rules of checkpoints.
 
 The stamps in the files of one name say which may go. Before a file goes, a line of `.rla-dropped` beside it
 names it with its modification time: so the replicator can tell it from one that the user removed

@@ -1,4 +1,4 @@
-"""The stamp of a checkpoint file: a record of its zip that names the save it came from.
+"""Save stamp in a checkpoint file.
 
 By it a replay sees that its work is done, and retention counts only our own files.
 """

@@ -1,4 +1,4 @@
-"""Permission bits of the files or folders that are made.
+"""Permission bits of new files or folders.
 
 The training process makes the folders of its run under the user's umask. The agent, whose own umask is 0,
 gives what it makes in a folder the folder's permissions, from the first byte on: a file may be read by

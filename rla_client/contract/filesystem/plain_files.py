@@ -1,4 +1,4 @@
-"""Files of a data root, opened without trust.
+"""Safe opening of regular files below a data root.
 
 A file of a data root that is a link, a pipe, a device, a socket or a folder is not a file: `open_plain`
 refuses it without waiting for anybody.

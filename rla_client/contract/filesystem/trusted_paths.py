@@ -1,4 +1,4 @@
-"""Paths that nobody but root or the caller can make lead elsewhere.
+"""Trust check of paths against other users.
 
 From / on, links included: each component belongs to root or to the caller, and nobody else may write to a
 folder on the way unless it is sticky. "Nobody else": the world may not write, nor a group, unless it is

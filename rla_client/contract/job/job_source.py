@@ -1,4 +1,4 @@
-"""The place of a job's bytes: a slot of an arena, or a blob of the stream.
+"""Location of a job's bytes.
 
 They are the skeleton (the pickle that becomes `data.pkl`), then the storages in the order of their keys,
 each at the next multiple of `ALIGNMENT`. A *blob* is a file in the stream's blob folder, which ends with

@@ -1,4 +1,4 @@
-"""The limits of jobs that make a figure, an image, a video, a table.
+"""Limits of media jobs.
 
 Their bytes lie in a blob or a slot.
 """

@@ -1,4 +1,4 @@
-"""The footer of a snapshot, behind its pickle, where `pickle.load` does not look.
+"""Footer of a snapshot file.
 
 It is a JSON object, its length in bytes (4, little endian) and the magic `rlaS`. It says what has to be
 known without unpickling: `itr`, `rows`, and `token` and `order` of the save. The later of two saves of one

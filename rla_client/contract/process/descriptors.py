@@ -1,4 +1,4 @@
-"""File descriptors that are ours in somebody else's process.
+"""Defensive file descriptors.
 
 Training code and its libraries close descriptors that they did not open (`os.closerange` in whatever turns
 itself into a daemon), and write to numbers that they expect to be open (1 and 2). So what stays open here

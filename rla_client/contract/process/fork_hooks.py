@@ -1,4 +1,4 @@
-"""Hooks at a fork, or at the end of a process, forked ones included.
+"""Hooks at the fork or end of a process.
 
 Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
 there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row) must

@@ -1,4 +1,7 @@
-"""The screen of a process: whether a window that it opens would be seen."""
+"""Detection of a visible screen.
+
+Without one, a window that the process opens would not be seen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that tell a program to stop, or exit statuses that name one.
+"""Stop signals of programs.
 
 Shells and schedulers end with 128 + n after signal n, and so do programs that catch one and leave. Who was
 told to stop and ended has not finished, whatever it did on the way out: its run is *interrupted*. A status

@@ -1,4 +1,4 @@
-"""System calls that some builds of Python lack, conda's among them."""
+"""System calls that some builds of Python lack."""
 
 from __future__ import annotations
 

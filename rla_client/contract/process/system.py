@@ -1,4 +1,4 @@
-"""The operating system that recording needs."""
+"""Check of the operating system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Copies of sharded checkpoints in another run, each of which appears whole."""
+"""Atomic copies of sharded checkpoints.
+
+Each copy in another run appears complete or not at all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fence that keeps saves of earlier openings of a run from being published."""
+"""Fence against saves of earlier openings of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Final name, here, of a save that is whole on the master."""
+"""Local completion of a save that is complete on the master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharded checkpoints in a folder, as they lie there."""
+"""Listing of a folder's sharded checkpoints."""
 
 from __future__ import annotations
 

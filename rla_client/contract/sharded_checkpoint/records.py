@@ -1,4 +1,7 @@
-"""Records of a sharded checkpoint: the JSON of plans, receipts, `whole.json`, fences."""
+"""JSON records of a sharded checkpoint.
+
+These are plans, receipts, `whole.json` and fences.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Removal of sharded checkpoints: gone under their names at once, or not at all."""
+"""Atomic removal of sharded checkpoints.
+
+A checkpoint loses its name at once, or is not removed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention of sharded checkpoints: the rules of checkpoint files, applied to whole ones.
+"""Retention of sharded checkpoints.
 
 A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
 once a newer one is whole, or as soon as the notes show that no rank is at it any more. Where the ranks have

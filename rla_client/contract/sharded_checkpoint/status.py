@@ -1,4 +1,7 @@
-"""Sharded checkpoints of a folder, whole or with parts that are missing."""
+"""Status of a folder's sharded checkpoints.
+
+Each is complete, or lacks named parts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses of a run, told alike by client, agent or readers.
+"""Loss counts of a run.
 
 Rows are counted: `lost` of run.json. Everything else, a figure, a video, a checkpoint, a file, text, is
 counted as well (`lost_others`), and `losses` says what it was and why: the newest MAX_LOSSES, one of each

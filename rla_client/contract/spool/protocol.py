@@ -1,4 +1,4 @@
-r"""The wire protocol of a client with its agent: frames, messages. Pure.
+r"""Wire protocol of client with agent. Pure.
 
 A *frame* is one record of a stream::
 

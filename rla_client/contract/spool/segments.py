@@ -1,4 +1,4 @@
-"""The spool: the write-ahead files of its streams.
+"""Write-ahead segments of the spool.
 
 ::
 

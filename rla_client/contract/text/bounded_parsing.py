@@ -1,4 +1,4 @@
-"""JSON or YAML of anybody, parsed within bounds.
+"""Bounded parsing of untrusted JSON or YAML.
 
 A file of a few bytes can stand for billions of values (aliases of aliases, merges of merges), for a number
 that takes minutes to print, or for lists so deep that whoever walks them runs out of stack. The bounds are

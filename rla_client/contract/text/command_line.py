@@ -1,4 +1,4 @@
-"""The behaviour that the commands `rla` or `rla-agent` have in common."""
+"""Common behaviour of command lines."""
 
 from __future__ import annotations
 

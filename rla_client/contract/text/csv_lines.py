@@ -1,4 +1,4 @@
-"""Lines of CSV that every reader takes apart as they were put together.
+"""Unambiguous CSV lines.
 
 They end with a newline alone. Python's writer then quotes cells with a newline, but not those with a lone
 carriage return, which pandas and the csv module take for the end of a row. It quotes both where lines end

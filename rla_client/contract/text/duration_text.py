@@ -1,4 +1,4 @@
-"""Durations, as every command prints them."""
+"""Durations as text."""
 
 from __future__ import annotations
 

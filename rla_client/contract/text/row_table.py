@@ -1,4 +1,4 @@
-"""The table of one row, as stdout or log.txt show it.
+"""Text table of one row.
 
 ::
 

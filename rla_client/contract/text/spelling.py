@@ -1,4 +1,4 @@
-"""Names that a user meant, found by their last parts or by likeness.
+"""Resolution of shortened or misspelt names.
 
 A name of several parts (`charts/episodic_return`, `agent.lr`) may be given by its last parts alone where no
 other known name ends in them; a whole name always means itself. A name that means nothing becomes an error

@@ -1,4 +1,7 @@
-"""Rows from scalars that come one by one, each with its step."""
+"""Assembly of rows from single scalars.
+
+Each scalar comes with its step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures or checkpoints that came after the point from which a run continues.
+"""Abandoned files behind the point of a resume.
 
 They move to `abandoned-N/`. Time-steps may have begun again since: the order of the saves counts, and of
 figures the time, too.

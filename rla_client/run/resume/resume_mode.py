@@ -1,4 +1,4 @@
-"""The choice of the run that a `run_id` continues, by `resume='allow'` or `'must'`.
+"""Choice of the run that a `run_id` continues.
 
 When the master or the agent is away, `must` raises and `allow` begins a new run with a warning: training
 does not stand still because of the network, and nothing is lost by it, for the older run stays as it is on

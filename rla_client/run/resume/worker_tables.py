@@ -1,4 +1,4 @@
-"""Tables of workers or ranks, cut where their run continues.
+"""Truncation of workers' tables at a resume.
 
 They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`,
 event files in `tb/<label>/`, and samples in `samples.<label>.jsonl.gz` of the folder of samples.

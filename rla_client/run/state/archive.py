@@ -1,4 +1,4 @@
-"""The archive of a run: `archive_tester`.
+"""Archive of a run (`archive_tester`).
 
 It is what RLA pickled of its manager, as plain data. `<index>.json` holds hyper-parameters, tracked keys,
 custom data, dates and folders. Arrays and tensors among the custom data lie in `<index>.pt`

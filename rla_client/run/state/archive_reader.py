@@ -1,4 +1,7 @@
-"""The reader of archive_tester entries: our JSON or the original's pickle."""
+"""Reader of archive_tester entries.
+
+An entry is our JSON or the original's pickle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom data as plain data beside arrays.
+"""Encoding of custom data.
 
 `split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is its inverse.
 None, numbers, text, lists and dicts with text as keys stand as they are; the others are dicts with one of

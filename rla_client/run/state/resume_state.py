@@ -1,4 +1,4 @@
-"""The resume state beside a checkpoint: clock, random generators, moving averages, custom data.
+"""Resume state beside a checkpoint.
 
 It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
 `.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.

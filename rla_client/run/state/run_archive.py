@@ -1,4 +1,4 @@
-"""The archive of the open run, written anew each time."""
+"""Archive of the open run."""
 
 from __future__ import annotations
 

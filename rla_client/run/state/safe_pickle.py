@@ -1,4 +1,4 @@
-"""A pickle reader that imports or calls nothing that the file names.
+"""Safe pickle reader without imports.
 
 The original dumps its whole manager by dill. Unpickling that as it stands would import and call whatever the
 file names. Here `pickle.Unpickler` gets, for every name, an inert class of our own that only remembers the
