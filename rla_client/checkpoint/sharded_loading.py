@@ -89,7 +89,9 @@ def bring_here(found: ChosenCheckpoint, *, autostart: bool) -> str:
     return ""
 
 
-def bring_save(path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool) -> str:
+def bring_save(
+    path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool
+) -> str:
     """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
 
     What that machine's agent still has to send is waited for, as long as a fetch may take.

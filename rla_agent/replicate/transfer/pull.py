@@ -35,7 +35,9 @@ MAX_LISTED: Final = 10_000_000  # files that one pull may see
 LEFT_S: Final = 3600.0  # a partial file here that no pull has written to for so long is left over
 
 
-def pull(source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+def pull(
+    source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None
+) -> Tally:
     """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
 
     Args:

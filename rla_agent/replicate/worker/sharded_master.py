@@ -17,8 +17,8 @@ only check for the final name while a save is young, and stand by for a while af
 older than the save with the name, lose their name at once and are then deleted.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint whose other files, and
-`whole.json`, are on the master. Checkpoints that retention does not hold any longer are removed: the training,
-which else does that, may have ended. This runs on a sender's thread.
+`whole.json`, are on the master. Checkpoints that retention does not hold any longer are removed: the
+training, which else does that, may have ended. This runs on a sender's thread.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat
-from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
+from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint import folder as sharded_folder

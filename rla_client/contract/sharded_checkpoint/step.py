@@ -1,7 +1,7 @@
 """Next step of a publisher of sharded checkpoints.
 
-Pure: what lies in the folder of a save in the making, and under its final name, goes in (`SaveInTheMaking`); what to do
-comes out (`next_step`). The steps themselves: `publish`.
+Pure: what lies in the folder of a save in the making, and under its final name, goes in (`SaveInTheMaking`);
+what to do comes out (`next_step`). The steps themselves: `publish`.
 """
 
 from __future__ import annotations
