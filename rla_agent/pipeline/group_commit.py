@@ -26,7 +26,7 @@ from rla_agent.model.stream_states import OutputState, StreamEvent
 from rla_agent.outputs.data_root_presence import root_is_away
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
-from rla_agent.pipeline.segment_base import renew_base
+from rla_agent.pipeline.segment_base import free_segments, renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import temp_name
 from rla_agent.store.agent_db import AgentDatabase, CommitChanges
@@ -76,7 +76,7 @@ class Committer:
             stream.committed(outputs)
             # 5. segments that every durable position has passed go
             try:
-                stream.free_segments()
+                free_segments(stream)
             except OSError as error:
                 _log.warning("segments stay for now: %s: %s", stream.folder, error)
         return True

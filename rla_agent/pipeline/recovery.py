@@ -28,7 +28,7 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.fencing import fence
 from rla_agent.pipeline.resume_fork import continue_outputs, same_stream
-from rla_agent.pipeline.segment_base import newest_base
+from rla_agent.pipeline.segment_base import newest_base, write_base
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, OutputRow, making_sense
@@ -201,6 +201,6 @@ def _begin_new(stream: Stream) -> None:
     stream.begin_at(stream.position, rows)
     number = stream.first_segment
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, which identifies the stream
-    stream.write_base(number)
+    write_base(stream, number)
     fsync_folder(stream.folder)
     fsync_folder(stream.folder.parent)

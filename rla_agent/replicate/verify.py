@@ -102,7 +102,9 @@ def _look(session: TargetSession, root: bytes, row: tuple[Any, ...], *, deep: bo
         found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
     ):
         what = "mode"
-    return None if what is None else Difference(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+    return (
+        None if what is None else Difference(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+    )
 
 
 def _is_as_it_was(db: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
@@ -133,7 +135,9 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
         last = rows[-1][:2]
 
 
-def _open_folders(session: TargetSession, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Difference]:
+def _open_folders(
+    session: TargetSession, db: sqlite3.Connection, number: int, root: bytes
+) -> Iterator[Difference]:
     query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
     for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
         wanted = _mode_here(os.path.join(root, path), folder_copy_mode, mode)
@@ -162,7 +166,11 @@ def _more_open(state: RemoteStat | None, mode: int | None) -> bool:
 
 
 def _compare(
-    session: TargetSession, path: bytes, state: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+    session: TargetSession,
+    path: bytes,
+    state: RemoteStat | None,
+    size: int,
+    sums: tuple[int, bytes | None] | None,
 ) -> FaultKind | None:
     if state is None:
         return "missing"

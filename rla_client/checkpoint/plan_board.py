@@ -1,8 +1,9 @@
 """Notice board of the ranks of a sharded save.
 
-Each rank describes its pieces once for each layout, and leaves a note of its possible part in each save.
-Where all ranks share the folder of the saves, both are files there; else both are in the store of torch's
-process group, whose keys are read without waiting.
+Each rank describes its pieces once for each layout, and leaves a note of what it could write to each save.
+Rank 0 reads them, and leaves its decision for the others, with the shares of all ranks once for each layout.
+Where all ranks share the folder of the saves, all of that are files there; else it is in the store of
+torch's process group. Nobody waits for a key of it: who asks gets what is there.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
-from rla_client.contract.sharded_checkpoint.files import layout_file, plan_note_name
+from rla_client.contract.sharded_checkpoint.files import DECISION_FILE, layout_file, plan_note_name
 from rla_client.contract.sharded_checkpoint.folder import UNREADABLE, parts_of
-from rla_client.contract.sharded_checkpoint.records import PlanNote
+from rla_client.contract.sharded_checkpoint.records import PlanDecision, PlanNote
 
 MAX_BYTES: Final = 256 << 20  # of a note or a description
 LOOK_S: Final = 0.02
@@ -58,8 +59,20 @@ class PlanBoard(Protocol):
     def leave_out(self, note: PlanNote) -> None:
         """Withdraw a rank from a save; `note`: as to the next call, so that nobody waits for it."""
 
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """Leave the shares of all ranks in a layout of all of them, where they are not there; for rank 0."""
+
+    def shares(self, layout: str) -> bytes:
+        """These."""
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """Leave the decision on a save, which is this call of rank 0; what it names is there before."""
+
+    def decision(self, parts: str) -> bytes:
+        """That on the save that has this folder of parts."""
+
     def all_told(self, number: int) -> None:
-        """Note that this rank has all notes to this call, so that earlier ones are obsolete."""
+        """All ranks have come to this call, and this one has what it needs for it of the others."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
         """Wait until all ranks have come this far, since the board may end with this process."""
@@ -74,21 +87,43 @@ class FolderBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._layout = ""  # described last
+        self._layout = self._shared = ""  # described last, and shared out
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
-        path = self._folder / PARTS_FOLDER / layout_file(plan.layout)
-        if plan.layout != self._layout or not os.path.lexists(path):  # removed while it was written
-            with held_folder(self._folder, PARTS_FOLDER) as above:
-                write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
-            self._layout = plan.layout
+        self._put(plan.layout, plan.encoded, self._layout)
+        self._layout = plan.layout
 
     def description(self, rank: int, layout: str) -> bytes:
         """See `PlanBoard`."""
         del rank
+        return self.shares(layout)
+
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """See `PlanBoard`."""
+        self._put(layout, shares, self._shared)
+        self._shared = layout
+
+    def shares(self, layout: str) -> bytes:
+        """See `PlanBoard`."""
         return read_small(self._folder / PARTS_FOLDER / layout_file(layout), MAX_BYTES)
+
+    def _put(self, layout: str, data: bytes, former: str) -> None:
+        path = self._folder / PARTS_FOLDER / layout_file(layout)
+        if layout != former or not os.path.lexists(path):  # the removal met the writing
+            with held_folder(self._folder, PARTS_FOLDER) as above:
+                write_atomic(above / path.name, data, durable=False)
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """See `PlanBoard`."""
+        del number
+        with held_folder(self._folder, f"{PARTS_FOLDER}/{parts}") as here:
+            write_atomic(here / DECISION_FILE, decision.encode(), durable=False)
+
+    def decision(self, parts: str) -> bytes:
+        """See `PlanBoard`."""
+        return read_small(self._folder / PARTS_FOLDER / parts / DECISION_FILE, MAX_BYTES)
 
     def tell(self, parts: str, note: PlanNote) -> None:
         """Does nothing: the saver puts it into the folder of the save."""
@@ -133,7 +168,7 @@ class StoreBoard:
     def __init__(self, store: Any, prefix: str) -> None:  # noqa: ANN401 - torch's
         self._store, self._prefix = store, prefix
         self._own: dict[str, tuple[int, int]] = {}  # own keys → call that needs them last, number of chunks
-        self._layout = ""  # key of the own description
+        self._layout = self._shared = ""  # keys of the own description, and of the shares of all
         self._readers = ""  # key with the number of ranks that have all notes to the newest save
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
@@ -175,6 +210,27 @@ class StoreBoard:
         for rank in ranks:
             with suppress(OSError):
                 yield self._read(f"newest/{rank}")
+
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """See `PlanBoard`."""
+        name = f"shares/{layout}"
+        if name != self._shared:
+            self._put(name, shares, 0)
+            self._shared = name
+
+    def shares(self, layout: str) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"shares/{layout}")
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """See `PlanBoard`."""
+        self._put(f"{parts}/all", decision.encode(), number)
+        if decision.layout:
+            self._own[self._shared] = number, self._own[self._shared][1]
+
+    def decision(self, parts: str) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"{parts}/all")
 
     def leave_out(self, note: PlanNote) -> None:
         """See `PlanBoard`."""

@@ -1,8 +1,8 @@
 """Write plan of a sharded save.
 
-Each rank describes the pieces that it could write (`LocalPlan`) and publishes the description. All ranks
-compute the same `SharedPlan` from these: a piece of several ranks is written by the one with the least to
-write so far, and one of changing length (a pickled object) by the lowest rank. No I/O, no torch.
+Each rank describes the pieces that it could write (`LocalPlan`) to rank 0, which makes the `SharedPlan`: a
+piece that several ranks hold is written by the one that has the least to write so far, and one of changing
+length (a pickled object) by the lowest. Of it each rank learns its own share. No I/O, no torch.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Placed(NamedTuple):
 
 
 class SharedPlan:
-    """Assignment of pieces to ranks, the same on all ranks.
+    """Who writes what.
 
     Args:
         plans: of each rank, by rank.
@@ -130,40 +130,84 @@ class SharedPlan:
     def __init__(self, plans: Sequence[LocalPlan]) -> None:
         joined = "".join(plan.layout for plan in plans)
         self.layout = hashlib.sha256(joined.encode()).hexdigest()[:HASH_CHARS]
-        self.pieces = _assigned(plans)
+        taken = _assigned(plans)
+        self.pieces = [[plan.pieces[at] for at in own] for plan, own in zip(plans, taken, strict=True)]
+        self._runs = [_runs(own) for own in taken]
         self.paths = {key: path for plan in reversed(plans) for key, path in plan.paths.items()}
         self.problem = _problem(self.pieces)
 
-    def placed(self, rank: int, lengths: Mapping[str, int]) -> list[Placed]:
-        """Offsets of a rank's pieces in its file.
-
-        Args:
-            rank: whose.
-            lengths: key → bytes of its pickled objects in this save.
-        """
-        at, found = 0, []
-        for piece in self.pieces[rank]:
-            length = lengths[piece.key] if piece.kind == "bytes" else piece.length
-            found.append(Placed(piece, shard_name(rank), at, length))
-            at += length + -length % ALIGNMENT
-        return found
+    @cached_property
+    def shares(self) -> bytes:
+        """JSON for `share_of`: of each rank the runs of its own pieces, in the order of its file."""
+        return json.dumps(self._runs, separators=(",", ":")).encode("ascii")
 
 
-def _assigned(plans: Sequence[LocalPlan]) -> list[list[ShardPiece]]:
+def share_of(plan: LocalPlan, rank: int, shares: bytes) -> list[ShardPiece]:
+    """The pieces that a rank writes, of those that it could.
+
+    Args:
+        plan: the rank's own.
+        rank: whose.
+        shares: see `SharedPlan.shares`.
+
+    Raises:
+        RemoteProtocolError: these are no shares of such a plan.
+    """
+    try:
+        ranges = [range(first, first + count) for first, count in json.loads(shares)[rank]]
+        if any(run.start < 0 for run in ranges):
+            raise RemoteProtocolError("a share begins before the plan")
+        return [plan.pieces[at] for run in ranges for at in run]
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
+        raise RemoteProtocolError(f"not the shares of these ranks: {error}") from error
+
+
+def placed(pieces: Sequence[ShardPiece], rank: int, lengths: Mapping[str, int]) -> list[Placed]:
+    """Where a rank's pieces lie in its file.
+
+    Args:
+        pieces: those that it writes.
+        rank: whose.
+        lengths: key → bytes of its pickled objects in this save.
+
+    Raises:
+        KeyError: one of them is missing there.
+    """
+    at, found = 0, []
+    for piece in pieces:
+        length = lengths[piece.key] if piece.kind == "bytes" else piece.length
+        found.append(Placed(piece, shard_name(rank), at, length))
+        at += length + -length % ALIGNMENT
+    return found
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """First number and count of what follows each other."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and sum(found[-1]) == number:
+            found[-1][1] += 1
+        else:
+            found.append([number, 1])
+    return found
+
+
+def _assigned(plans: Sequence[LocalPlan]) -> list[list[int]]:
+    """Of each rank the places in its plan of what it writes."""
     holders: dict[PieceKey, list[int]] = {}
     for rank, plan in enumerate(plans):
         for piece in plan.pieces:
             holders.setdefault(piece.identity, []).append(rank)
     load = [0] * len(plans)
-    taken: list[list[ShardPiece]] = [[] for _ in plans]
-    own = [{piece.identity: piece for piece in plan.pieces} for plan in plans]
+    taken: list[list[int]] = [[] for _ in plans]
+    places = [{piece.identity: at for at, piece in enumerate(plan.pieces)} for plan in plans]
     for identity, ranks in sorted(holders.items(), key=lambda one: len(one[1]) > 1):  # no choice: first
-        piece = own[ranks[0]][identity]
+        piece = plans[ranks[0]].pieces[places[ranks[0]][identity]]
         rank = ranks[0] if piece.kind == "bytes" else min(ranks, key=lambda one: load[one])
         load[rank] += piece.length
-        taken[rank].append(own[rank][identity])
-    for pieces in taken:
-        pieces.sort(key=lambda piece: piece.kind == "bytes")  # what differs in length comes last
+        taken[rank].append(places[rank][identity])
+    for plan, own in zip(plans, taken, strict=True):
+        own.sort(key=lambda at: plan.pieces[at].kind == "bytes")  # what differs in length comes last
     return taken
 
 

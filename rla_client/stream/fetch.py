@@ -23,10 +23,11 @@ from rla_client.contract.sharded_checkpoint.folder import waiting_parts
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
 FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
 START_S = 10.0  # for an agent to come up
-ANSWERS_S = 60.0  # for a live one to answer at all: its disk may hang
-ANSWER_S = 2.0  # for one request; then it is repeated
-SETTLE_S = 20.0  # for saves to become complete before a run is resumed
-LOOKS_S = 60.0  # for one check of all of them, perhaps a hundred; other ranks wait 120 s for rank 0
+MOST_STARTS = 3  # of agents that end while they are asked: what is asked for may be what ends them
+ANSWERS_S = 60.0  # for a living one to answer at all: its disk may hang, and the job would begin at 0
+ANSWER_S = 2.0  # for one question; then it is asked again
+SETTLE_S = 20.0  # for saves to become whole before a run is resumed
+LOOKS_S = 60.0  # for one look at all of them, of which a hundred may wait; other ranks wait 120 s for rank 0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
 
 
@@ -151,7 +152,7 @@ def ask_for_fetch(
         why = "" if start is not None else ", and AGENT.autostart: false in the configuration lets none start"
         raise FetchError(f"{what}: no agent is running here{why}; start one: rla-agent start --detach")
     began = heard = time.monotonic()
-    wait = FIRST_WAIT_S
+    wait, starts, may_start = FIRST_WAIT_S, 0, began
     while True:
         left = began + timeout_s - time.monotonic()
         answer = ask(places.control_socket, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
@@ -163,7 +164,13 @@ def ask_for_fetch(
             if answer["fetch"] == "failed":
                 kind = next((kind for flag, kind in FETCH_KINDS.items() if answer.get(flag)), FetchError)
                 raise kind(f"{what}: {answer.get('error')}")
-        if now - heard > (ANSWERS_S if agent_alive(places) else START_S):
+        lives = agent_alive(places)
+        if not lives and start is not None and starts < MOST_STARTS and now >= may_start:
+            starts += 1
+            if start():
+                heard = time.monotonic()
+            may_start = time.monotonic() + START_S / 2  # one that starts is not seen at once
+        if now - heard > (ANSWERS_S if lives else START_S):
             raise FetchError(f"{what}: the agent does not answer; see: rla-agent status")
         if now - began > timeout_s:
             raise FetchError(

@@ -197,7 +197,7 @@ class File:
 
     @property
     def state(self) -> RemoteStat:
-        """Its state as `Session.stat` returns it."""
+        """Its state as `TargetSession.stat` returns it."""
         if not self.parts:
             return RemoteStat(self.whole, self.whole_mtime_s, version=self)
         return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s, version=self)

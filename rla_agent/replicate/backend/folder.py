@@ -54,11 +54,11 @@ class FolderSession(OneByOne):
 
     @property
     def syncs(self) -> bool:
-        """See `Session`."""
+        """See `TargetSession`."""
         return True
 
     def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
-        """See `Session`."""
+        """See `TargetSession`."""
         synced = {name: self._sync_one(name) for name in {*paths, *map(parent, paths)}}
         return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
@@ -77,7 +77,7 @@ class FolderSession(OneByOne):
         return True
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`; their folders are synced once."""
+        """See `TargetSession`; their folders are synced once."""
         results = super().put_many(files)
         folders = {
             parent(file.path)
@@ -100,7 +100,7 @@ class FolderSession(OneByOne):
         return synced if made else set()
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("look at", path):
             try:
                 return _state(os.lstat(self._full(path)))
@@ -108,7 +108,7 @@ class FolderSession(OneByOne):
                 return None
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         found = []
         with self._converted("list", path), os.scandir(self._full(path)) as entries:
             for entry in entries:
@@ -128,7 +128,7 @@ class FolderSession(OneByOne):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`."""
+        """See `TargetSession`."""
         results: list[TargetError | None] = []
         for path, mode in wanted:
             try:
@@ -176,7 +176,7 @@ class FolderSession(OneByOne):
         return found
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         found = self._place(job)
         return replace(found, synced=parent(job.path) in self._sync_folders({parent(job.path)}))
 
@@ -221,7 +221,7 @@ class FolderSession(OneByOne):
                 job.synced(at)
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         whole = list(pieces)
         with self._converted("append to", path):
             descriptor = os.open(self._full(path), _OLD)
@@ -250,39 +250,39 @@ class FolderSession(OneByOne):
         os.fdatasync(descriptor)
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("read", path), open(self._full(path), "rb") as file:
             file.seek(offset)
             return file.read(count)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("cut", path):
             os.truncate(self._full(path), size)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("rename", new):
             os.replace(self._full(old), self._full(new))
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("remove", path), suppress(FileNotFoundError):
             os.unlink(self._full(path))
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("remove folder", path), suppress(FileNotFoundError):
             os.rmdir(self._full(path))
 
     def free_bytes(self) -> int | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("look at", b""):
             found = os.statvfs(self._root)
         return found.f_bavail * found.f_frsize
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
 
     def _full(self, path: bytes) -> bytes:
         try:

@@ -94,7 +94,7 @@ class FtpSession(OneByOne):
             )
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         full = self._full(path)
         with self._converted("look at", path):
             try:
@@ -106,7 +106,7 @@ class FtpSession(OneByOne):
             return RemoteStat(0, 0, "folder") if self._is_folder(full) else None
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         if self.stat(path) is None:
             raise MissingError("list", path, "not there")
         with self._converted("list", path):
@@ -121,7 +121,7 @@ class FtpSession(OneByOne):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`; nothing is changed for `only_less`, since the present permissions are unknown."""
+        """See `TargetSession`; changes nothing for `only_less`, as the present permissions are unknown."""
         for path, mode in () if only_less else wanted:
             self._chmod(path, mode)
         return [None] * len(wanted)
@@ -154,7 +154,7 @@ class FtpSession(OneByOne):
         return super()._put(file)
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._expect(job.path, job.expect)
         job = job.continued(self)
         with self._converted("send", job.path):
@@ -184,7 +184,7 @@ class FtpSession(OneByOne):
             raise reader.error
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`; continues from the size that the server reports."""
+        """See `TargetSession`; continues from the size that the server reports."""
         data = b"".join(pieces)
         found = self.stat(path)
         if found is None:
@@ -198,7 +198,7 @@ class FtpSession(OneByOne):
         return self.stat(path) or found
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         if self.stat(path) is None:
             raise MissingError("read", path, "not there")
         found = bytearray()
@@ -212,7 +212,7 @@ class FtpSession(OneByOne):
         return bytes(found)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`: read and stored anew, since FTP has no other way."""
+        """See `TargetSession`: read and stored anew, since FTP has no other way."""
         data = self.read(path, 0, size)
         temp = path + b".cut"
         with self._converted("cut", path):
@@ -220,7 +220,7 @@ class FtpSession(OneByOne):
         self.rename(temp, path)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("rename", new):
             try:
                 self._ftp.rename(self._full(old), self._full(new))
@@ -233,11 +233,11 @@ class FtpSession(OneByOne):
                 self._ftp.rename(self._full(old), self._full(new))
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._take_away("remove", path, self._ftp.delete)
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._take_away("remove folder", path, self._ftp.rmd)
 
     def _take_away(self, operation: str, path: bytes, do: Callable[[str], str]) -> None:
@@ -249,7 +249,7 @@ class FtpSession(OneByOne):
                     raise
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._ftp.close()
 
     def _full(self, path: bytes) -> str:

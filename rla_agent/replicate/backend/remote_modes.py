@@ -23,8 +23,8 @@ def mode_for_umask(mode: int) -> int:
 def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
     """Bits to set so that a remote file or folder has the permission bits `mode`; None: nothing to set.
 
-    `only_less` as in `Session.set_modes`. Setgid and sticky of a folder stay, since shared groups rely on
-    them.
+    `only_less` as in `TargetSession.set_modes`. Setgid and sticky of a folder stay, since shared groups rely
+    on them.
     """
     if found.mode is None or found.kind not in {"file", "folder"}:
         return None

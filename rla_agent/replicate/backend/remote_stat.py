@@ -13,7 +13,7 @@ class RemoteStat:
     """State of one remote path.
 
     `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like included; None: unknown.
-    `version`: identifies the version for `Session.read_version`, where the target has versions.
+    `version`: identifies the version for `TargetSession.read_version`, where the target has versions.
     `synced`: it was just written, and would survive a power cut there.
     """
 

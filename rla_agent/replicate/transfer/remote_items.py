@@ -23,10 +23,10 @@ from rla_client.contract.text.terminal_text import printable
 
 
 class Lists(Protocol):
-    """Source of folder listings of the master: a `Session`, or several (`Readers`)."""
+    """What tells what is in a folder of the master: a `TargetSession`, or several (`Readers`)."""
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
 
 
 def remote_files(

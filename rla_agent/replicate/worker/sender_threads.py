@@ -2,8 +2,8 @@
 
 Each thread has a session of its own. The worker's thread hands out batches; a thread sends one at a time and
 puts a `BatchOutcome` on the shared queue. A session is opened at the first batch and closed after
-`IDLE_CLOSE_S` without one. Begin and end of sessions are recorded (`SenderThreads.begun_at` and so on), because
-acknowledged bytes may be lost once a session has ended.
+`IDLE_CLOSE_S` without one. Begin and end of sessions are recorded (`SenderThreads.begun_at` and so on),
+because acknowledged bytes may be lost once a session has ended.
 """
 
 from __future__ import annotations
@@ -279,7 +279,9 @@ class SenderThreads:
             session.close()
 
 
-def _synced(session: TargetSession, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
+def _synced(
+    session: TargetSession, files: Sequence[Unsynced]
+) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
     """Sync files on the master; those that were synced, and those for which the disk gave an error."""
     done = session.sync([file.path for file in files]) if files else []
     pairs = list(zip(files, done, strict=True))
@@ -288,7 +290,9 @@ def _synced(session: TargetSession, files: Sequence[Unsynced]) -> tuple[tuple[Un
     )
 
 
-def _check(session: TargetSession, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:
+def _check(
+    session: TargetSession, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool
+) -> None:
     """Check files; where some are missing the whole root may be, and then no result counts."""
     found = check_all(session, files) if files else []
     if used and any(one.what == "missing" for one in found):

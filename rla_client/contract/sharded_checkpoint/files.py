@@ -8,11 +8,12 @@
             rank-<rank>.pt                   what a rank keeps for itself; not every save has it
             .metadata                        which tensor lies where
             .rla/plan-<rank>.json            what a rank could write in this save
+            .rla/plan.json                   rank 0's answer to these, for the other ranks
             .rla/shard-<rank>.json           receipt: these files of this rank are durable
             .rla/part.json                   all is here of this machine's ranks; the others are elsewhere
             .rla/whole.json                  the checkpoint is complete; nothing else says so
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
-        .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
+        .rla-parts/layout-<hash>.json        of a rank's pieces, or of who writes what, for other ranks
         .rla-parts/fence.json                run and epoch whose saves may still be published here
         .rla-parts/publish.lock              held by who publishes or removes
         .rla-parts/abandoned-N/              what earlier openings of the run had not completed
@@ -35,8 +36,10 @@ OWN_FOLDER: Final = ".rla"
 WHOLE_NAME: Final = "whole.json"
 WHOLE_FILE: Final = f"{OWN_FOLDER}/{WHOLE_NAME}"
 PART_NAME: Final = "part.json"
+DECISION_NAME: Final = "plan.json"
 PART_FILE: Final = f"{OWN_FOLDER}/{PART_NAME}"
 METADATA: Final = ".metadata"
+DECISION_FILE: Final = f"{OWN_FOLDER}/{DECISION_NAME}"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"
 LOCK_FILE: Final = "publish.lock"
@@ -114,7 +117,7 @@ def plan_note_name(rank: int) -> str:
 
 
 def layout_file(layout: str) -> str:
-    """File of PARTS_FOLDER that describes the pieces of a rank."""
+    """File of PARTS_FOLDER that describes the pieces of a rank, or which of them each rank writes."""
     return f"layout-{layout}.json"
 
 
@@ -131,5 +134,5 @@ def receipt_rank(file: str) -> int | None:
 
 
 def is_only_of_the_making(file: str) -> bool:
-    """Whether a file of OWN_FOLDER is obsolete once the checkpoint is complete."""
-    return file == PART_NAME or _PLAN.fullmatch(file) is not None
+    """Whether a file of OWN_FOLDER says nothing any more once the checkpoint is whole."""
+    return file in {PART_NAME, DECISION_NAME} or _PLAN.fullmatch(file) is not None

@@ -111,8 +111,6 @@ class PlanNote:
         layout: hash of the pieces' description, which is in `layout_file`.
         host: of the rank.
         lengths: key → bytes of the pickled objects that it has.
-        order: of rank 0, as in its receipt, and so are `metrics`.
-        keep: of rank 0: retention rules for the time when this one is complete.
     """
 
     token: str
@@ -122,13 +120,10 @@ class PlanNote:
     layout: str
     host: str
     lengths: Mapping[str, int]
-    order: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    keep: Retention = Retention()  # noqa: RUF009 - frozen
 
     def encode(self) -> bytes:
         """JSON."""
-        return _json({"format": FORMAT, **asdict(self), "metrics": _told_metrics(self.metrics)})
+        return _json({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def decode(cls, data: bytes) -> PlanNote:
@@ -149,9 +144,50 @@ class PlanNote:
             layout=layout,
             host=text_field(fields.get("host"), "host"),
             lengths={str(key): count_field(count, "length") for key, count in lengths.items()},
-            order=int64_field(fields.get("order", 0), "order"),
-            metrics=_metrics(fields.get("metrics", {})),
-            keep=_retention(fields.get("keep", {})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecision:
+    """Rank 0's answer to the notes of all ranks to one save.
+
+    Attributes:
+        token: of the save.
+        layout: hash of who writes what; empty where not all ranks have come to the save.
+        problem: why it stays incomplete; empty where it need not.
+        order: of the receipts, nanoseconds; and so are `metrics`.
+        keep: which checkpoints stay once this one is whole.
+    """
+
+    token: str
+    layout: str
+    problem: str = ""
+    order: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    keep: Retention = Retention()  # noqa: RUF009 - frozen
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self), "metrics": _told_metrics(self.metrics)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> PlanDecision:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no decision.
+        """
+        fields = _fields(data)
+        layout = text_field(fields.get("layout"), "layout")
+        if layout and _LAYOUT.fullmatch(layout) is None:
+            raise RemoteProtocolError("a decision names no layout")
+        return cls(
+            token=token_field(fields.get("token")),
+            layout=layout,
+            problem=text_field(fields.get("problem"), "problem"),
+            order=int64_field(fields.get("order"), "order"),
+            metrics=_metrics(fields.get("metrics")),
+            keep=_retention(fields.get("keep")),
         )
 
 
@@ -169,6 +205,8 @@ class Receipt:
         metrics: of rank 0: values that retention compares.
         beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
             several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
+        keep: rank 0's rules at this save, in several data roots: it may become whole there once the ranks
+            have ended. None: they are not told.
     """
 
     save: SaveIdentity
@@ -179,6 +217,7 @@ class Receipt:
     metadata: KeptFile | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     beside: tuple[int, ...] = ()
+    keep: Retention | None = None
 
     @property
     def stamp(self) -> Stamp:
@@ -221,6 +260,7 @@ class Receipt:
             metadata=None if metadata is None else KeptFile.from_fields(metadata),
             metrics=_metrics(fields.get("metrics")),
             beside=beside,
+            keep=None if fields.get("keep") is None else _retention(fields["keep"]),
         )
 
 

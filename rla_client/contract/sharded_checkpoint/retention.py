@@ -93,6 +93,22 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     return [entry.file for entry in gone]
 
 
+def remove_superseded_late(folder: Path, name: str) -> None:
+    """As `remove_superseded_sharded`, by the rules of the newest save, for the ranks may have ended.
+
+    Does nothing where that does not tell them.
+
+    Raises:
+        OSError: one could not be removed.
+    """
+    saved = [entry for entry, _ in _list_all(folder, name)]
+    newest = max(saved, key=lambda entry: entry.stamp.order, default=None)
+    for receipt in () if newest is None else receipts_in(folder / newest.file):
+        if receipt.keep is not None:
+            remove_superseded_sharded(folder, name, receipt.save.run, receipt.keep)
+            return
+
+
 def remove_dropped_sharded(folder: Path, final: str) -> None:
     """Remove a dropped checkpoint after its hold has ended.
 
