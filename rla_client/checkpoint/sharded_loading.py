@@ -89,7 +89,9 @@ def bring_here(found: ChosenCheckpoint, *, autostart: bool) -> str:
     return ""
 
 
-def bring_save(path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool) -> str:
+def bring_save(
+    path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool
+) -> str:
     """Fetch a checkpoint that rank 0 found on another machine; returns the failure.
 
     It waits for files that the other machine's agent still has to send, as long as a fetch may take.

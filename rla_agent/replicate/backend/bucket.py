@@ -61,7 +61,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, TargetSession, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import ModeOf, SmallFile, TargetSession, Upload, check_append
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode

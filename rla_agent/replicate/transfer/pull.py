@@ -36,7 +36,9 @@ MAX_LISTED: Final = 10_000_000  # files that one pull may see
 LEFT_S: Final = 3600.0  # a partial file without writes for so long is a leftover
 
 
-def pull(source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
+def pull(
+    source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None
+) -> Tally:
     """Fetch the selected items into the data root; equal (size, time) or newer files stay.
 
     Args:
