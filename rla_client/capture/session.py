@@ -1,4 +1,4 @@
-"""Session: the run of a captured process, which its first metric opens.
+"""Run of a captured process.
 
 The program's own run (it uses `rla_client` itself) wins: then nothing is recorded. A worker process joins the
 run of the one that it works for. Nothing is printed, and no call here waits.

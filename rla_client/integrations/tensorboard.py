@@ -1,4 +1,4 @@
-"""A `SummaryWriter` to put in the place of torch's or tensorboardX's: one changed import line.
+"""Drop-in replacement of torch's or tensorboardX's `SummaryWriter`.
 
     from rla_client.integrations.tensorboard import SummaryWriter  # was: torch.utils.tensorboard
 
