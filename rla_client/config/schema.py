@@ -1,4 +1,4 @@
-"""The schema of `rla_config.yaml` (or of a dict of its shape), as frozen dataclasses.
+"""Schema of `rla_config.yaml` as frozen dataclasses.
 
 The dataclasses are the schema: each field is one key, its default the key's default, its rule
 what a value must be. YAML keys of the top level are the field names in capitals, those inside a

@@ -1,4 +1,4 @@
-"""Import of samples that a trainer wrote into a run that is there.
+"""Import of a trainer's samples into an existing run.
 
 Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL, SkyRL), tables of
 wandb (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of

@@ -1,8 +1,8 @@
 """A run of another tool on its way into a database.
 
 A reader finds runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index is made of its
-start and of a name that holds the tool's own id, so whoever imports again finds the run there and leaves
-it; run.json keeps tool and id under `imported`.
+start and of a name that holds the tool's own id, so whoever imports again finds the run there and leaves it;
+run.json keeps tool and id under `imported`.
 
 What is read may come from anybody. Names become a table, an index or a file only through `table_name`,
 `layout.make_info` and `files_below`; values become cells; nothing is unpickled, and no path that a foreign

@@ -1,4 +1,4 @@
-"""The views of a database that a query reads."""
+"""SQL views of a database."""
 
 from __future__ import annotations
 

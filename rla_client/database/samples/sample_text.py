@@ -1,4 +1,4 @@
-"""A sample as text for people."""
+"""Samples as text for people."""
 
 from __future__ import annotations
 

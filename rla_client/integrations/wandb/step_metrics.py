@@ -1,4 +1,4 @@
-"""The metrics that `define_metric` knows, with their time-steps or summaries."""
+"""Metrics of `define_metric`."""
 
 from __future__ import annotations
 
