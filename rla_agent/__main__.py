@@ -1,4 +1,4 @@
-"""`python -m rla_agent` is the `rla-agent` command."""
+"""Entry point of `python -m rla_agent`, the `rla-agent` command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run that an adapter of another library joins or opens.
+"""Run of an adapter for another library.
 
 * `ensure_run`, `join_or_open`: at the first record of something that was told of no run.
 * `open_own_run`, then `leave_run` when its work is done: the run stays open for what follows, until

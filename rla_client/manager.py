@@ -1,4 +1,4 @@
-"""exp_manager: one experiment from its configuration to its end (RLA's `tester`).
+"""`exp_manager`, the manager of one experiment (RLA's `tester`).
 
     exp_manager.configure("demo_task", rla_config="rla_config.yaml", data_root="data")
     exp_manager.set_hyper_param(**kwargs)

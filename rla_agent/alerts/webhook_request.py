@@ -1,4 +1,4 @@
-"""The request of a webhook: its address, its method, its headers, its body, as each service takes them.
+"""HTTP request of a webhook, as its service takes it.
 
 Secrets that a service takes in the address as users paste it (Telegram's chat, Matrix's token) go where the
 service documents them.

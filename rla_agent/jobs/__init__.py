@@ -1,1 +1,4 @@
-"""Slow work that streams ask for: checkpoints, snapshots, figures, videos, code."""
+"""Background jobs of streams.
+
+They make checkpoints, snapshots, figures, videos and code backups.
+"""

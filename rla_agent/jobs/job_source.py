@@ -1,4 +1,4 @@
-"""Bytes of a job, in a slot of shared memory or in a blob of the spool.
+"""Source bytes of a job.
 
 Shared memory is read by pread, never mapped: a file that somebody truncates gives a short read and not
 SIGBUS. A slot is believed only if it is BUSY with the job's number before and after reading. A blob is

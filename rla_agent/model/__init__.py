@@ -1,1 +1,1 @@
-"""Pure decisions: frames to records, events to states, facts to status."""
+"""Pure decisions of the agent."""

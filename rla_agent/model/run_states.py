@@ -1,4 +1,4 @@
-"""States of a run. Pure: a table says which event leads from which state to which.
+"""State table of runs. Pure.
 
 A run, as `status` and run.json show it, bears every event in every state:
 

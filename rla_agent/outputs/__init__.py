@@ -1,1 +1,1 @@
-"""Output files: formats, encoders, repair after a crash."""
+"""Append-only output files of streams."""

@@ -1,10 +1,9 @@
 """Encoder of progress.csv.
 
-progress.csv has one row a dump, and columns that may grow: the first row's keys, sorted, are the columns;
-keys that come later are appended at the end, sorted among themselves, and older rows get empty cells (RLA's
-format, with proper quoting). Each row has `time-step` and `timestamp`. New columns need a rewrite of the
-file: `widened` gives the new content piece by piece; who calls it (`pipeline/csv_widening.py`) decides
-when, and does the files.
+progress.csv has one row for each dump. Its columns are the first row's keys, sorted; later keys are appended
+at the end, sorted among themselves, and older rows get empty cells (RLA's format, with proper quoting). Each
+row has `time-step` and `timestamp`. New columns need a rewrite of the file: `widened` yields the new content
+piece by piece, and its caller (`pipeline/csv_widening.py`) decides when to write it.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ def new_columns(columns: Sequence[str], records: Iterable[Record]) -> list[str]:
 def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
     """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed.
 
-    What no reader takes is escaped: lone surrogates, and NUL, which readers take for the tail of a power cut.
+    Characters that readers refuse are escaped: lone surrogates, and NUL, which marks the tail of a power cut.
     """
     if not lines:
         return b""
@@ -257,13 +256,13 @@ def size_by_header(descriptor: int, encoder: CsvEncoder) -> int | None:
     """Bytes of a CSV's header and the rows of its encoder, which takes over the header.
 
     Returns:
-        None where the header is the encoder's, or neither is the other one before or after a widening.
+        None where the header is the encoder's, or neither is a widened form of the other.
     """
-    found, columns = read_header(descriptor), encoder.columns
-    both = min(len(found), len(columns))
-    if not both or found == columns or found[:both] != columns[:both]:
+    header, columns = read_header(descriptor), encoder.columns
+    both = min(len(header), len(columns))
+    if not both or header == columns or header[:both] != columns[:both]:
         return None
-    encoder.set_columns(found)
+    encoder.set_columns(header)
     return offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), encoder.rows)
 
 

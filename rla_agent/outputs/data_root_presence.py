@@ -1,7 +1,7 @@
-"""Presence of data roots, of the items in them.
+"""Presence of data roots with their items.
 
-Folders are opened without following links. A root that is missed may be away (unmounted, moved) or the item
-in it removed: only where its root is there does an item count as removed.
+Folders are opened without following links. An item counts as removed only where its data root is there: a
+missing root may be unmounted or moved.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from rla_client.contract.spool.opening import Opening
 
 
 def same_root(opening: Opening) -> bool:
-    """Whether the data root that this agent sees is the one that the client meant.
+    """Whether the data root of this path is the one that the client recorded.
 
-    Device numbers are given anew at each boot: for a stream of before, the inode and the item's folder
-    must do.
+    Device numbers change at each boot: for a stream from before it, the inode and the item's folder decide.
     """
     try:
-        found = os.stat(opening.root)
+        status = os.stat(opening.root)
     except OSError:
         return False
-    if found.st_ino != opening.root_inode:
+    if status.st_ino != opening.root_inode:
         return False
-    if found.st_dev == opening.root_device:
+    if status.st_dev == opening.root_device:
         return True
     return opening.opened < boot_time() and os.path.isdir(opening.log_folder)
 
 
 def item_is_there(opening: Opening) -> bool:
-    """Whether the data root is the one that is meant, and the item's log folder is in it."""
+    """Whether the data root is the recorded one and has the item's log folder."""
     return _has_folder(opening) and same_root(opening)
 
 
 def root_is_away(opening: Opening) -> bool:
-    """Whether an item is missed because all of its data root is not there, or another one.
+    """Whether an item is missing because its data root is missing, or another folder.
 
-    One whose folder is found is not away: a file system that was mounted anew may have another device number.
+    A root with the item's folder in it is there: a file system that was mounted anew may have another device
+    number.
     """
     return not same_root(opening) and not _has_folder(opening)
 
@@ -60,7 +60,7 @@ def boot_time() -> float:
 
 
 def why_parked(root: str) -> str:
-    """Say why streams of a data root wait; an item is given up only where its root is there."""
+    """Message that says why streams of a data root wait."""
     if os.path.exists(root):
         return (
             f"the data root {root} is another folder here than for the training process (a container?); "

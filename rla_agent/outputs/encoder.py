@@ -1,4 +1,4 @@
-"""Encoder of an append-only sink: records in, bytes out.
+"""Encoder of an append-only sink.
 
 An encoder's bytes are a function of the records alone (wall time from the record, never from a clock), so
 that a replay writes the same bytes and an open reader stays valid. An encoder also knows how its records
@@ -22,7 +22,7 @@ CSV_SINK, JSON_SINK, LOG_SINK = "csv", "json", "log"  # what `exclude` and LOG_U
 
 
 def values_for(row: Row, sink: str) -> Mapping[str, Any]:
-    """What of a row is for a sink."""
+    """The values of a row that a sink takes."""
     excluded = row.excluded
     if not excluded:
         return row.values
@@ -31,20 +31,20 @@ def values_for(row: Row, sink: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class WholePart:
-    """What of a file that somebody else put there can be gone on from."""
+    """The part of a foreign file behind which an output can continue."""
 
-    size: int  # bytes of it that are whole records, but for `ending`
+    size: int  # bytes of it that are complete records, but for `ending`
     ending: bytes  # what the last of them lacks: editors leave out the last newline
     state: dict[str, Any]  # of an encoder that continues behind them
 
 
 @dataclass(frozen=True, slots=True)
 class TruncatePlan:
-    """What stays of a file where a run continues at an earlier point."""
+    """The part of a file that stays where a run continues at an earlier point."""
 
     size: int  # bytes that stay
     state: dict[str, Any]  # of an encoder that continues behind them
-    head: bytes = b""  # what a file of the rest has to begin with, to be read by itself
+    head: bytes = b""  # head that makes the rest a readable file of its own
 
 
 class Encoder(ABC):
@@ -52,7 +52,7 @@ class Encoder(ABC):
 
     Attributes:
         rows: rows encoded so far, over the whole output.
-        takes_rows: whether rows leave anything in the output.
+        takes_rows: whether rows are written to the output.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Encoder(ABC):
         return {"rows": self.rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
         self.rows = int(state.get("rows", 0))
 
     @staticmethod
@@ -90,7 +90,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def whole_part(self, content: FileContent) -> WholePart:
-        """Where the output may continue in a file that is not as it left it; size 0 when nowhere."""
+        """Where the output may continue in a file that was changed; size 0 when nowhere."""
 
     def kept(
         self, content: FileContent, rows: int | None, time_step: float | None, saved: float = -math.inf
@@ -110,8 +110,7 @@ class Encoder(ABC):
 class RowEncoder(Encoder):
     """The encoder of a sink whose file is one record a row and nothing else.
 
-    A subclass says how a record looks, where it ends and of which time-step it is; the rest of an
-    `Encoder` follows from that.
+    A subclass defines a record's bytes, its end and its time-step; the rest of an `Encoder` follows.
     """
 
     sink: ClassVar[str]  # what `exclude` and LOG_USED call it

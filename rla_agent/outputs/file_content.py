@@ -1,4 +1,4 @@
-"""Content of an output file, read piece by piece."""
+"""Piecewise reader of an output file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class FileContent:
         """Bytes up to the last newline, with it."""
         for end in range(self.size, 0, -CHUNK_BYTES):
             start = max(0, end - CHUNK_BYTES)
-            found = self.at(start, end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = self.at(start, end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
         return 0
 
 
@@ -61,11 +61,11 @@ def ends_in(chunks: Iterable[bytes], ends: Callable[[bytes], list[int]]) -> Iter
     begin, rest = 0, b""
     for chunk in chunks:
         rest += chunk
-        found = ends(rest)
-        for end in found:
+        record_ends = ends(rest)
+        for end in record_ends:
             yield begin + end
-        if found:
-            begin, rest = begin + found[-1], rest[found[-1] :]
+        if record_ends:
+            begin, rest = begin + record_ends[-1], rest[record_ends[-1] :]
 
 
 def cut(
@@ -75,7 +75,7 @@ def cut(
     rows: int | None,
     is_later: Callable[[bytes], bool] | None,
 ) -> tuple[int, int]:
-    """Bytes of a content to keep, and rows in them.
+    """Bytes of a content that stay, with the rows in them.
 
     Args:
         content: of the file.
@@ -102,7 +102,7 @@ def later_than(
     saved: float = -math.inf,
     moment_of: Callable[[bytes], float] = lambda _record: math.inf,
 ) -> Callable[[bytes], bool] | None:
-    """What tells `cut` that a record is of a later time-step: never one that has none.
+    """Predicate for `cut`: whether a record is of a later time-step; false where it has none.
 
     Args:
         time_step: a record is later whose step is above it; None: there is no later one.
@@ -129,5 +129,5 @@ def line_ends(data: bytes) -> list[int]:
 
 
 def missing_newline(content: FileContent) -> bytes:
-    """What a text lacks to end with a newline."""
+    """The newline that a text lacks at its end, else nothing."""
     return b"" if content.size and content.at(content.size - 1, 1) == b"\n" else b"\n"

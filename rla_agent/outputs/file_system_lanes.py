@@ -1,8 +1,8 @@
 """Lanes of work, one for each file system.
 
-A call into a file system whose server hangs does not return. So nobody asks one which it is (`disk_of`),
-and what one thread does for many roots is done in `Lanes`: work for a file system that still holds up its
-last work is left out, and all others continue.
+A call into a file system whose server hangs does not return. So `disk_of` identifies a file system without a
+call into it, and work of one thread for many roots runs in `Lanes`: a file system whose last work still hangs
+is skipped, and all others continue.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def disk_of(root: str, device: int) -> Disk:
-    """What tells the file system of a data root from others.
+    """Identity of a data root's file system.
 
-    Two roots on two file systems are always told apart where their mount points are in their paths, else by
-    the device number, which may be given to another file system at the next boot.
+    Roots on two file systems always differ where their mount points are in their paths, else by the device
+    number, which another file system may get at the next boot.
 
     Args:
         root: its absolute path.
@@ -55,12 +55,12 @@ class Lanes:
         self._running: dict[Disk, tuple[threading.Thread, float]] = {}
 
     def hung_s(self, disk: Disk) -> float | None:
-        """For how long the last work for a file system has been under way; None when it is through."""
+        """Seconds that the last work for a file system has been running; None: it has ended."""
         thread, since = self._running.get(disk, (None, 0.0))
         return time.monotonic() - since if thread is not None and thread.is_alive() else None
 
     def run(self, work: Mapping[Disk, Callable[[], None]], wait_s: float) -> None:
-        """Do work for file systems that have none under way; returns after `wait_s` at the latest."""
+        """Run work for file systems that are idle; returns after `wait_s` at the latest."""
         self._running = {disk: one for disk, one in self._running.items() if one[0].is_alive()}
         now = time.monotonic()
         for disk, task in work.items():

@@ -1,7 +1,7 @@
 """Formats of the outputs that a stream may have.
 
-A new sink is a line of FORMATS. What it is called and what its file is called stand in
-`rla_client.contract.layout` (SINKS, OUTPUT_NAMES), as clients choose by these names.
+A new sink is a line of FORMATS. Its name and its file's name are in `rla_client.contract.layout` (SINKS,
+OUTPUT_NAMES), because clients choose by them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ends: TypeAlias = "Callable[[bytes], list[int]]"
 
 
 class Format(NamedTuple):
-    """How one output is written: its encoder's `ends`, and what makes an encoder for a fresh file."""
+    """Format of one output: its encoder's `ends`, with a factory of encoders for fresh files."""
 
     ends: Ends
     new: Callable[[Opening], Encoder]
@@ -47,7 +47,7 @@ _BY_ENDING: Final = {os.path.splitext(OUTPUT_NAMES[name])[1]: FORMATS[name].ends
 
 
 def ends_of(name: bytes) -> Ends:
-    """How the records of a growing file end, by its name."""
+    """The function that finds ends of records in a growing file, by the file's name."""
     if b"tfevents" in name:
         return EventEncoder.ends
     if is_samples_file(os.fsdecode(name)):

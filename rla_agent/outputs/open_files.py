@@ -1,4 +1,4 @@
-"""Descriptors of output files, a bounded number of them open.
+"""Bounded cache of output files' descriptors.
 
 A thousand live runs have more files than a process may open.
 """
@@ -17,7 +17,7 @@ class Reopened(Protocol):
         """Open its file."""
 
     def close_failed(self) -> None:
-        """Closing the file told of bytes that could not be written."""
+        """Note that closing the file reported bytes that could not be written."""
 
 
 class OpenFiles:
@@ -37,10 +37,10 @@ class OpenFiles:
             ItemGoneError: the item's folder is not there.
             OSError: it cannot be opened.
         """
-        found = self._open.get(output)
-        if found is not None:
+        descriptor = self._open.get(output)
+        if descriptor is not None:
             self._open.move_to_end(output)
-            return found
+            return descriptor
         opened = self._open[output] = output.open_file()
         while len(self._open) > self.limit:
             self.close(next(iter(self._open)))
@@ -51,11 +51,11 @@ class OpenFiles:
         return self._open.get(output)
 
     def close(self, output: Reopened) -> None:
-        """Close an output's descriptor if there is one; what that tells is the output's."""
-        found = self._open.pop(output, None)
-        if found is not None:
+        """Close an output's descriptor if there is one; the output is told of an error."""
+        descriptor = self._open.pop(output, None)
+        if descriptor is not None:
             try:
-                os.close(found)
+                os.close(descriptor)
             except OSError:
                 output.close_failed()
 

@@ -35,8 +35,8 @@ from rla_client.contract.filesystem.modes import open_within
 from rla_client.contract.filesystem.safe_paths import ItemGoneError, is_there, open_below, open_folder
 from rla_client.contract.process.descriptors import closing_fd
 
-MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
-KEPT_FOR_ROWS = 64 << 20  # of a disk, or 2 % of a small one: what is no row waits in the spool meanwhile
+MARKS_FIELD = "marks"  # field of a checkpoint job: where resume truncates the outputs
+KEPT_FOR_ROWS = 64 << 20  # of a disk, or 2 % of a small one; below it only rows are written
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -143,11 +143,11 @@ class Output:
             self.intent = ""
 
     def touch(self) -> None:
-        """There is something to sync or to store."""
+        """Note that there is something to sync or to store."""
         self.dirty = True
 
     def synced(self) -> None:
-        """All bytes of the file are durable."""
+        """Note that all bytes of the file are durable."""
         self.dirty = False
 
     def validate(self) -> None:
@@ -230,20 +230,20 @@ class Output:
             self.fail(error)
 
     def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
-        """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
-        found = whole_part(descriptor, self.encoder)
-        if found.size == 0:
+        """Continue behind the last complete record of a foreign file; without one the file is renamed."""
+        part = whole_part(descriptor, self.encoder)
+        if part.size == 0:
             files.close(self)
             self.put_aside()
             os.close(self.open_file(create=True))
             return
-        os.ftruncate(descriptor, found.size)
-        self.encoder.restore(found.state)
-        self.size = found.size
+        os.ftruncate(descriptor, part.size)
+        self.encoder.restore(part.state)
+        self.size = part.size
         try:
-            self._write(descriptor, found.ending)
+            self._write(descriptor, part.ending)
         except OSError:
-            self.size = 0  # nothing is known of it: looked at again
+            self.size = 0  # its content is unknown: examined again
             raise
 
     def put_aside(self) -> None:
@@ -279,16 +279,16 @@ class Output:
             os.fsync(folder)
 
     def _align_short(self, descriptor: int) -> None:
-        """The file lost bytes that were durable: continue after its last whole record."""
+        """Continue after the last complete record of a file that lost durable bytes."""
         os.ftruncate(descriptor, self.encoder.end_of_records(FileContent(descriptor, self.size)))
-        found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
-        os.ftruncate(descriptor, found.size)
-        self.size = found.size
+        part = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
+        os.ftruncate(descriptor, part.size)
+        self.size = part.size
         self.moved = True
-        if found.size == 0:
+        if part.size == 0:
             self.encoder = self.new_encoder()
-        elif found.state:
-            self.encoder.restore(found.state)
+        elif part.state:
+            self.encoder.restore(part.state)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         done = 0
@@ -323,7 +323,7 @@ class Output:
                 if self.lazy:
                     self._make_room(len(data))
                 descriptor = files.descriptor(self)
-                if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place: else zeros to `size`
+                if os.lseek(descriptor, 0, os.SEEK_END) < self.size:  # emptied in place
                     self.adopt_replacement(files)
                     return
                 self._write(descriptor, data)
@@ -358,17 +358,17 @@ class Output:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def begin_again(self, files: OpenFiles) -> None:
-        """The file was removed under us: a fresh one takes what comes from here on.
+        """Begin a fresh file after the file was removed under us.
 
-        It is made RETRY_S later: whoever removes the whole item removes its files first, and
-        would find a new one in a folder that was empty.
+        It is made RETRY_S later: whoever removes the whole item removes its files first, and would fail to
+        remove a folder with a new file in it.
         """
         files.close(self)
         self._start_over()
         self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _start_over(self) -> None:
-        """Whatever is known of the file is of another one."""
+        """Discard the state of the file, which another one has replaced."""
         self.encoder = self.new_encoder()
         self.bases.clear()
         self.size = 0
@@ -390,7 +390,7 @@ class Output:
         return False
 
     def pass_over(self, position: Position) -> None:
-        """What is before a position never comes: go on there."""
+        """Continue at a position; the records before it are lost."""
         self.position = position
         self.touch()
 
@@ -408,7 +408,7 @@ class Output:
         )
 
     def take_rewrite(self, row: OutputRow) -> None:
-        """A commit holds what `rewritten_row` gave; `take_name` is to follow."""
+        """Note that a commit holds the row of `rewritten_row`; `take_name` is to follow."""
         self.encoder.restore({**self.encoder.state(), "columns": row.state["columns"]})
         self.size = row.size
         self.generation = row.generation
@@ -416,8 +416,8 @@ class Output:
         self.handle(OutputEvent.REWRITTEN, row.intent)
 
     def refuse_rewrite(self, error: OSError) -> None:
-        """What `rewritten_row` gave could not be stored: the old file stays."""
-        self.generation += 1  # a transaction that failed may be there all the same
+        """Note that the row of `rewritten_row` could not be stored: the old file stays."""
+        self.generation += 1  # a transaction that failed may have been stored all the same
         self.fail(error)
         self.handle(OutputEvent.REWRITE_FAILED)
 
@@ -457,7 +457,7 @@ class Output:
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
     def adopt_replacement(self, files: OpenFiles) -> None:
-        """Go on at the end of the file that now bears our name, if there is one.
+        """Continue at the end of the file that now has our name, if there is one.
 
         Raises:
             ItemGoneError: the item's folder is not there.
@@ -472,12 +472,12 @@ class Output:
         self.try_begin(files)
 
     def distrust(self, files: OpenFiles) -> None:
-        """After a failed sync neither the descriptor counts nor what was written through it."""
+        """Discard, after a failed sync, the descriptor and what was written through it."""
         files.close(self)
         self.handle(OutputEvent.SUSPECTED)
 
     def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
-        """After a failed sync: copy what was durable into a new file and go back to that point.
+        """Copy, after a failed sync, what was durable into a new file and go back to that point.
 
         Raises:
             ItemGoneError: the item's folder is not there.
@@ -523,11 +523,11 @@ class Output:
         self.anchor = self.row()
 
     def use_name(self, file_name: str) -> None:
-        """Go on in the file of this name, which is not open."""
+        """Continue in the file of this name, which is not open."""
         self.file_name = file_name
 
     def begin_at(self, position: Position) -> None:
-        """Take what comes from here on."""
+        """Begin at this position."""
         self.position = position
 
     def continue_at(self, size: int, state: dict[str, Any] | None) -> None:
@@ -542,16 +542,16 @@ class Output:
             self.encoder.restore(state)
 
     def forget_bases(self, number: int) -> None:
-        """The states at the starts of the segments up to this one are needed no more."""
+        """Drop the states at the starts of the segments up to this one."""
         self.bases = {other: base for other, base in self.bases.items() if other > number}
 
     def stored(self) -> None:
-        """A commit holds the present state; so does the base file if the file was moved."""
+        """Note that a commit holds the present state; so does the base file if the file was moved."""
         self.durable = self.position
         self.moved = False
 
     def close_failed(self) -> None:
-        """Closing the file told of bytes that could not be written, as NFS does."""
+        """Note that closing the file reported bytes that could not be written, as NFS does."""
         if self.dirty:
             self.handle(OutputEvent.SUSPECTED)
 
@@ -591,9 +591,9 @@ class Output:
 
 
 def whole_part(descriptor: int, encoder: Encoder) -> WholePart:
-    """Where an output may continue in a file that is not as it left it; size 0 when nowhere.
+    """Where an output may continue in a file that was changed; size 0 when nowhere.
 
-    Nowhere, too, in JSON that no reader takes: too deep a nesting.
+    JSON nested too deeply for readers counts as nowhere.
     """
     try:
         return encoder.whole_part(FileContent(descriptor))

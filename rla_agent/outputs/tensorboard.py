@@ -1,8 +1,9 @@
-"""TensorBoard event files: one Event a row, framed as TensorFlow records.
+"""Encoder of TensorBoard event files.
 
-How a record is framed: `contract.event_records`. The protobuf of a row is put together from prefixes that are
-cached per set of keys; a test holds it against the bytes of tensorboardX's own messages. Steps are whole
-numbers and values float32, as TensorBoard defines them; text and arrays are left out.
+Each row is one Event, framed as a TensorFlow record (`contract.event_records`). The protobuf of a row is
+assembled from prefixes that are cached per set of keys; a test compares it with the bytes of tensorboardX's
+own messages. Steps are integers and values float32, as TensorBoard defines them; text and arrays are left
+out.
 """
 
 from __future__ import annotations
@@ -101,10 +102,10 @@ class EventEncoder(Encoder):
         return record, _U32.pack(((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF)
 
     def _new_template(self, step_bytes: int, keys: tuple[str, ...]) -> _Template:
-        """What stays the same in the records of rows with these keys and a step of that length.
+        """The constant parts of records with these keys and a step of that length.
 
         Returns:
-            Constant pieces with gaps for wall time, step and values in turn, and what packs them.
+            Constant pieces with gaps for wall time, step and values in turn, with their packer.
         """
         if len(self._templates) >= _CACHED_KEY_SETS:
             self._templates.clear()

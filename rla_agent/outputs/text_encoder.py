@@ -1,4 +1,4 @@
-"""Encoder of text files: log.txt, warn.txt, backup.txt, console.txt.
+"""Encoder of text files (`log.txt`, `console.txt`).
 
 They hold text in the order of the calls; log.txt also has the tables.
 """
@@ -44,7 +44,7 @@ class TextEncoder(Encoder):
         self.rows += 1
         if not values:
             return ""
-        return format_table({**values, TIME_STEP: row.step})  # of Unix seconds three digits tell nothing
+        return format_table({**values, TIME_STEP: row.step})  # no Unix seconds of three digits
 
     def whole_part(self, content: FileContent) -> WholePart:
         """All of it: a line may end anywhere. All is `kept`, too: a text tells of what was."""

@@ -1,1 +1,1 @@
-"""From segments to durable files: one volume per file system reads, writes, commits, recovers."""
+"""Pipeline from the spool's segments to durable output files."""

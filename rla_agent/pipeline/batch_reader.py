@@ -15,7 +15,7 @@ READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between strea
 
 
 class BatchReader:
-    """Reads the segments of one stream from any position; it keeps none of its own."""
+    """Reads the segments of one stream from any position; the caller keeps the position."""
 
     def __init__(self, folder: Path) -> None:
         """Args: folder: of the stream, in the spool."""
@@ -30,7 +30,7 @@ class BatchReader:
         self._looked_at = 0, "", ""
 
     def read(self, number: int, offset: int, *, writer_gone: bool) -> tuple[Batch | None, bool]:
-        """A batch at a position, or None at the end of the segment; and whether more may follow.
+        """Batch at a position (None at the end of the segment), with whether more may follow.
 
         Where the segment cannot be read, `unread` says why, and nothing follows until a later call succeeds.
 
@@ -65,7 +65,7 @@ class BatchReader:
                 data = read_at(path, offset, limit)
                 batch = self._parse(data, number, offset, final=final and len(data) < limit)
         except FileNotFoundError:
-            if segment_size(self._folder, number) is not None:  # the spool was renamed, and is back
+            if segment_size(self._folder, number) is not None:  # the spool is back
                 raise
             return None, max(segment_numbers(self._folder), default=0) > number  # others may be gone, too
         if batch.end == batch.start:
@@ -81,7 +81,7 @@ class BatchReader:
             return Batch(number, offset, offset, [])
 
     def forget_unknown(self) -> None:
-        """What cannot be read is dropped."""
+        """Drop what cannot be read."""
         self.unknown = ""
 
     def ends_at(self, position: Position) -> bool:
@@ -100,13 +100,13 @@ class BatchReader:
         return os.access(self._looked_at[2], os.F_OK)
 
     def nothing_behind(self, position: Position) -> bool:
-        """Whether no byte is behind a position; False, too, of a folder that is away."""
+        """Whether no byte is behind a position; False also without its folder."""
         number, offset = position
         try:
             if segment_size(self._folder, number + 1) is not None:
                 return False
             if (size := segment_size(self._folder, number)) is not None:
                 return bool(size <= offset)
-            return max(segment_numbers(self._folder), default=0) <= number  # deleted; were others, too?
+            return max(segment_numbers(self._folder), default=0) <= number  # deleted, perhaps with others
         except OSError:
             return False  # what cannot be looked at may hold rows

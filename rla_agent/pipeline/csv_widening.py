@@ -40,7 +40,7 @@ from rla_client.contract.process.descriptors import closing_fd
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
-SCAN_S = 0.1  # of looking at what waits for the columns that it needs; other streams wait meanwhile
+SCAN_S = 0.1  # for collecting the columns of waiting rows; other streams wait meanwhile
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
 
 
@@ -85,7 +85,7 @@ class Widener:
             self._start(stream, output, files)
 
     def forget(self, output: Output, files: OpenFiles) -> None:
-        """Nobody waits for an output's file or its rewrite any more."""
+        """Drop an output whose file or rewrite nobody waits for any more."""
         self._running.pop(output, None)
         files.close(output)
 
@@ -151,7 +151,7 @@ class Widener:
 
 
 def rest_after(rewrite_s: float, former_rest_s: float, calm_s: float) -> float:
-    """How long rows with new columns wait after a rewrite.
+    """Seconds that rows with new columns wait after a rewrite.
 
     While new columns keep coming the rest doubles, so that the bytes of all rewrites together stay
     a small multiple of the file.

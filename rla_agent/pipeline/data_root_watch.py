@@ -1,9 +1,9 @@
-"""Data roots that are away, told from items that were removed.
+"""Detection of missing data roots.
 
-A data root goes for a moment when it is moved, unmounted, or on a server that is being restarted. Its runs
-are not removed then: their streams wait, with their rows in the spool, and continue once the root is back.
-What counts as removed is an item whose folder is gone while its root is there, and one whose files, as far
-as they are open here, have no name left anywhere.
+A data root is missing for a while when it is moved or unmounted, or when its server restarts. Its runs do not
+count as removed then: their streams wait, with their rows in the spool, and continue once the root is back.
+An item counts as removed where its folder is gone while its root is there, or where none of its open files
+has a name left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("rla_agent.pipeline.data_root_watch")
 
 
 def root_is_back(stream: Stream, database: AgentDatabase, files: OpenFiles, faults: dict[str, str]) -> bool:
-    """Take up a stream whose data root was away and is there now."""
+    """Reopen a stream whose data root is back."""
     if not stream.root_away or not same_root(stream.opening):
         return False
     try:
@@ -39,7 +39,7 @@ def root_is_back(stream: Stream, database: AgentDatabase, files: OpenFiles, faul
 
 
 def look_for_item(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
-    """Decide what became of an item that was missed; True where the stream now waits for its data root.
+    """Decide whether a missing item was removed; True where the stream now waits for its data root.
 
     Its descriptors are closed: an unmounted file system is gone only when the last one is. Its rewrites
     are forgotten: with the root back the outputs are other ones (`recovery.recover`).
@@ -59,7 +59,7 @@ def look_for_item(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
 
 
 def job_context(stream: Stream | None) -> JobContext | None:
-    """What jobs of a stream run with; None where they must wait.
+    """Context in which jobs of a stream run; None where they must wait.
 
     A checkpoint changes no output, so no commit would have noticed that the data root is away: the stream
     is marked here, and its next look finds out whether its item is away or removed.

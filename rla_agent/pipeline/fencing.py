@@ -1,4 +1,4 @@
-"""Fencing of a stream off the files of a run that was continued elsewhere.
+"""Fencing of streams of runs that were continued elsewhere.
 
 A run killed on one machine may be resumed on another, over a shared data root; the agent of the first must
 not cut its files back then. So run.json says how new the run's newest stream is (`epoch`, when it was
@@ -8,8 +8,8 @@ until the earlier one is taken in.
 
 A spool may also be older than the files (a restored backup): run.json says how far each stream was taken in
 (`taken`), and one that ends before that is fenced, too. So is a copy whose original is in use: it has a
-writer or an agent, or holds more. A mark in the stream's folder keeps that, whatever becomes of original
-and run.json.
+writer or an agent, or holds more. A mark in the stream's folder makes the fence permanent, whatever becomes
+of original and run.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("rla_agent.pipeline.fencing")
 
 
 def fence(stream: Stream, stored: Position) -> bool:
-    """Whether a stream's run went on elsewhere; it then gets folders and outputs of its own.
+    """Whether a stream's run was continued elsewhere; it then gets folders and outputs of its own.
 
     Args:
         stream: with all that is there of it.
@@ -63,7 +63,7 @@ def fence(stream: Stream, stored: Position) -> bool:
 
 
 def _why_aside(stream: Stream, stored: Position) -> str:
-    """Why a stream must leave its run's files alone; empty when they are its own."""
+    """Reason why a stream must leave its run's files alone; empty when they are its own."""
     opening = stream.opening
     with closing_fd(open_folder(opening.root, opening.folders["log"])) as folder:
         run = read_run_file(folder)
@@ -90,7 +90,7 @@ def _is_copy(stream: Stream, end: Position) -> bool:
     Raises:
         OSError: that cannot be found out.
     """
-    if not stream.opening.spool:  # nothing tells where it was begun
+    if not stream.opening.spool:  # the folder of its origin is not recorded
         return False
     original = Path(stream.opening.spool, stream.name)
     if os.path.realpath(stream.folder) == os.path.realpath(original):
@@ -107,5 +107,5 @@ def _in_use(folder: Path, end: Position) -> bool:
     with closing_fd(os.open(folder.parent, FOLDER_FLAGS)) as spool:
         try:
             return not try_lock(spool, shared=True)
-        except OSError:  # no such locks there: that says nothing
+        except OSError:  # no such locks on this file system
             return False

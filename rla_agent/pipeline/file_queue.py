@@ -1,4 +1,4 @@
-"""Queue of a stream's small files that are to be written into the item."""
+"""Queue of a stream's pending item files."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class FileQueue:
 
     @property
     def first(self) -> ItemFile:
-        """The file whose turn it is."""
+        """The file that is to be written next."""
         return self._files[0]
 
     def add(self, file: ItemFile) -> None:
-        """One more came."""
+        """Append a file."""
         self._files.append(file)
 
     def drop_superseded(self) -> None:
-        """Of several contents of one file only the last is to be written."""
+        """Drop all but the last content of each file."""
         newest = {(file.kind, file.path): file for file in self._files}
         self._files = [file for file in self._files if newest[file.kind, file.path] is file]
 
     def end_first(self) -> None:
-        """The first one is written, or never will be."""
+        """Remove the first file, which was written or never will be."""
         del self._files[0]
         self._refused_since = None
 
     def refused_for(self, now: float) -> float:
-        """The first one is refused; for how many seconds by now.
+        """Note that the first file is refused; for how many seconds it has been.
 
         Args:
             now: monotonic.
@@ -56,5 +56,5 @@ class FileQueue:
         return now - self._refused_since
 
     def clear(self) -> None:
-        """None is to be written any more."""
+        """Discard all files."""
         self._files = []

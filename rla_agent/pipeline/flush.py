@@ -1,4 +1,4 @@
-"""Flush requests of clients, answered once all before their position is durable."""
+"""Pending flush requests of clients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.store.agent_db import AgentDatabase
 
 NOTHING = (0, 0)
-GONE_S = 10.0  # a client that still waits has asked again long before
+GONE_S = 10.0  # a client that still waits has asked again long before this
 KEPT_ENDED = 10_000  # names of streams that were taken in to their end
-# all before is durable; how many media, and others, could not be kept
+# everything before the position is durable; counts of media and other files that were lost
 Answer = Callable[[bool, tuple[int, int]], None]
 
 
@@ -37,13 +37,13 @@ class FlushWaiters:
         self._jobs = jobs
         self._waiting: dict[str, dict[bytes, tuple[Flush, float]]] = {}  # by stream, and who asks
         self._ended: dict[str, None] = {}
-        self.fresh = False  # something new was asked since the last commit
+        self.fresh = False  # a request came since the last commit
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, flush: Flush) -> None:
-        """Answer this one when its time has come."""
+        """Add a request, to be answered once everything before its position is durable."""
         of_stream = self._waiting.setdefault(flush.stream, {})
         known, _ = of_stream.get(flush.peer, (None, 0.0))
         self.fresh |= known is None or (known.number, known.offset) != (flush.number, flush.offset)
@@ -54,7 +54,7 @@ class FlushWaiters:
         return stream in self._waiting
 
     def ended(self, stream: str) -> None:
-        """A stream was taken in to its end and is gone."""
+        """Note that a stream was read to its end and removed."""
         self._ended[stream] = None
         self._jobs.forget(stream)
         if len(self._ended) > KEPT_ENDED:

@@ -26,7 +26,7 @@ from rla_agent.model.stream_states import OutputState, StreamEvent
 from rla_agent.outputs.data_root_presence import root_is_away
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
-from rla_agent.pipeline.segment_base import renew_base
+from rla_agent.pipeline.segment_base import free_segments, renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.temp_files import temp_name
 from rla_agent.store.agent_db import AgentDatabase, CommitChanges
@@ -42,7 +42,7 @@ class Committer:
     def __init__(self, database: AgentDatabase, files: OpenFiles, executor: Executor) -> None:
         self._database = database
         self._files = files
-        self._executor = executor  # for nothing else: a commit must not queue behind long work
+        self._executor = executor  # used for nothing else: a commit must not queue behind long work
 
     def commit_streams(self, dirty: list[Stream], changes: CommitChanges, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
@@ -76,13 +76,13 @@ class Committer:
             stream.committed(outputs)
             # 5. segments that every durable position has passed go
             try:
-                stream.free_segments()
+                free_segments(stream)
             except OSError as error:
                 _log.warning("segments stay for now: %s: %s", stream.folder, error)
         return True
 
     def _storable(self, stream: Stream) -> list[Output]:
-        """Outputs whose state is durable in their files, and no lie where agent.db is lost later."""
+        """Outputs whose state is durable in their files, and still true should agent.db be lost later."""
         outputs = [output for output in stream.outputs if output.storable]
         moved = [output for output in outputs if output.moved]
         try:
@@ -94,7 +94,7 @@ class Committer:
         return outputs
 
     def _sync(self, work: list[tuple[Stream, Output]]) -> None:
-        most = max(1, self._files.limit // 2)  # so that opening one closes none of those before it
+        most = max(1, self._files.limit // 2)  # so that opening one output closes none of those opened before
         for begin in range(0, len(work), most):
             opened = [
                 (stream, output, descriptor)
@@ -113,7 +113,7 @@ class Committer:
     def _opened(self, stream: Stream, output: Output) -> int | None:
         """Descriptor of a file that is to be synced now."""
         if output.state is OutputState.SUSPECT:
-            if not output.error:  # else it was refused a moment ago
+            if not output.error:  # with an error it was refused a moment ago
                 self._rebuild(stream, output)
             return None
         try:
@@ -125,7 +125,7 @@ class Committer:
         return None
 
     def _go_back(self, stream: Stream, output: Output, error: OSError) -> None:
-        """After a failed sync: the descriptor must not be trusted again, nor what was written through it."""
+        """Discard, after a failed sync, the descriptor and everything that was written through it."""
         _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
         output.distrust(self._files)
         self._rebuild(stream, output)
@@ -144,7 +144,7 @@ class Committer:
 
 
 def _look_for_roots(dirty: Iterable[Stream]) -> None:
-    """Have the next look at streams that ended find out whether their items are away or removed.
+    """Have the next check of ended streams decide whether their items are missing or removed.
 
     The end of a run changes no output, so none would notice that its run.json cannot be written.
     """

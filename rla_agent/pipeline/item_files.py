@@ -1,9 +1,9 @@
-"""Small whole files of an item that come as records.
+"""Item files that arrive as records of a stream.
 
 These are parameters, notes, environment and small snapshots. One is durable before its stream's position
-passes it, so one that cannot be written holds up what comes after it. Only what is no fault of this file
-may do that for long: a full or broken disk, an agent out of descriptors, a data root that is away. Where a
-folder is gone or a name taken, the file is discarded at once; where writing is forbidden, after REFUSED_S.
+passes it, so one that cannot be written blocks the rest of the stream. Only a fault that is not the file's
+own may block it for long: a full or broken disk, an agent out of descriptors, a missing data root. Where a
+folder is missing or a name taken, the file is discarded at once; where writing is forbidden, after REFUSED_S.
 A discarded file is named in the log and, as long as its stream is here, among the problems of `status`.
 """
 
@@ -32,20 +32,20 @@ from rla_client.contract.safe_names import check_relative
 from rla_client.contract.spool.opening import Opening
 
 REFUSED_S = 60.0  # rows wait meanwhile; whoever fixes a mount or the rights of a folder is done by then
-MOST_FAULTS = 20  # of one stream that are shown; the log has all
+MOST_FAULTS = 20  # of one stream in `status`; the log has all
 # a folder or a link is where the file would go, or its folder is not there
 NEVER = frozenset((
     errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT,
 ))  # fmt: skip
-# these say nothing of the file: all that the agent writes has to wait
+# these are no fault of the file: everything that the agent writes has to wait
 WAITS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _log = logging.getLogger("rla_agent.pipeline.item_files")
 
 
 def keep_item_file(opening: Opening, file: ItemFile) -> None:
-    """Make a small file of the item durable; what is there already and equal is only synced.
+    """Make a small file of the item durable; an equal one that is there already is only synced.
 
-    A snapshot takes no place of a later one.
+    A snapshot never replaces a later one.
 
     Raises:
         OSError: it could not be written.
@@ -92,7 +92,7 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float, until: fl
         until: by the same clock; later files wait for the next turn. One is written in any case.
 
     Returns:
-        Whether files are left that only lacked the time.
+        Whether files are left only for lack of time.
     """
     waiting = stream.new_files
     if stream.removed:
@@ -106,7 +106,7 @@ def keep_new_files(stream: Stream, faults: dict[str, str], now: float, until: fl
             keep_item_file(stream.opening, file)
         except OSError as error:
             if _may_pass(stream, error, now):
-                why = error.strerror or error  # its path is one of a descriptor
+                why = error.strerror or error  # the error's path is that of a descriptor
                 faults[fault] = f"{file.path} is not kept yet: {why}: {stream.opening.root}"
                 return False
             _discard(stream, file, error.strerror or str(error), faults)

@@ -1,7 +1,8 @@
-"""Kills for lack of memory, as the kernel counts them: of a control group, of the machine.
+"""OOM-kill counters of the kernel.
 
-A control group counts in `memory.events` (version 2, those below it included) or `memory.oom_control`
-(version 1). The group of a dead process may be gone; then one above it tells, or at last the machine.
+A control group counts its kills in `memory.events` (version 2, groups below it included) or
+`memory.oom_control` (version 1). Where the group of a dead process is gone, a group above it decides, and
+last the count of the whole machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _VERSIONS = (  # the file that counts, the most that was used, the limit
 
 
 def memory_groups(pid: int, groups: Path = GROUPS, proc: Path = PROC) -> list[Path]:
-    """The control groups of a process that count kills, its own first; none where that cannot be seen."""
+    """The control groups of a process that count kills, its own first; none where they cannot be read."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -39,8 +40,8 @@ def memory_groups(pid: int, groups: Path = GROUPS, proc: Path = PROC) -> list[Pa
         top = groups / "memory" if kinds else groups
         below = [part for part in path.split("/") if part not in {"", ".", ".."}][:MAX_DEPTH]
         folders = [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
-        if found := [folder for folder in folders if _kills_of(folder) is not None]:
-            return found
+        if counting := [folder for folder in folders if _kills_of(folder) is not None]:
+            return counting
     return []
 
 
@@ -68,7 +69,7 @@ def count_kills(folders: Sequence[Path], proc: Path = PROC) -> KillCounts:
 
 
 def memory_words(counted_by: str) -> str:
-    """What a kill that one of `KillCounts` counted says, for people."""
+    """Message about a kill, by the counter of `KillCounts` that counted it."""
     if counted_by == MACHINE:
         return "out of memory: the kernel killed a process on this machine at that time"
     for _, peak_name, limit_name in _VERSIONS:

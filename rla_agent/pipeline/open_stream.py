@@ -1,8 +1,8 @@
 """Opening of a stream by its volume.
 
-What one stream brings must not end the agent for all others. So opening one has four ends: open; gone (its
-folder is gone); not yet (tried again all the time); and parked, where trying again would change nothing:
-its files, base or rows of agent.db make no sense (`RlaError`). Any other exception is a fault of the agent,
+A bad stream must not stop the agent for all others. So opening one has four outcomes: open; gone (its folder
+was removed); not ready (retried); and parked, where a retry would change nothing because its files, its base
+or its rows of agent.db are invalid (`RlaError`). Any other exception is a fault of the agent,
 see `Volume`.
 """
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("rla_agent.pipeline.open_stream")
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A stream folder that a volume is to take up; `root` is its data root, where that is known."""
+    """A stream folder that a volume is to open; `root` is its data root, where that is known."""
 
     stream: str
     folder: Path
@@ -36,11 +36,11 @@ class Adopt:
 
 
 class StreamNotReadyError(Exception):
-    """A stream cannot be taken up now; the message is for `status`."""
+    """A stream cannot be opened now; the message is for `status`."""
 
 
 def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Stream | None:
-    """Read what a stream says of itself; None when somebody removed its folder.
+    """Read a stream's opening frame; None when somebody removed its folder.
 
     Args:
         item: the stream.
@@ -58,10 +58,10 @@ def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Str
 
 
 def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
-    """Bring a stream's outputs to where it can continue; `parked` says why that will not be.
+    """Align a stream's outputs to where it can continue; `parked` says why that is impossible.
 
     Raises:
-        StreamNotReadyError: the disk does not take it now.
+        StreamNotReadyError: the disk refuses the write for now.
     """
     if not same_root(stream.opening):
         stream.handle(StreamEvent.ROOT_AWAY, why_parked(stream.opening.root))
@@ -86,7 +86,7 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
 
 
 def why_late(opening: Opening, error: OSError) -> str:
-    """Say why a stream is not taken in yet, and of which run it is."""
+    """Message that names a late stream's run and the reason."""
     reason = error.strerror or str(error)
     file = f" ({error.filename})" if error.filename else ""
     return (
@@ -96,7 +96,7 @@ def why_late(opening: Opening, error: OSError) -> str:
 
 
 def close_files(stream: Stream, files: OpenFiles) -> None:
-    """Close what is open of a stream's outputs."""
+    """Close the open files of a stream's outputs."""
     for output in stream.outputs:
         files.close(output)
 

@@ -1,8 +1,8 @@
 """Liveness of a part of a run.
 
-It follows from how the processes of the part stand. Each of them (workers do not count) is running, closed in
-some state, or gone without a word. The part runs as long as one of them does, then stands as the worst of
-them; one that is dead is named in either case.
+It follows from the states of the part's processes, workers aside: running, closed in some state, or ended
+without a last record. The part runs as long as one of them does, then has the worst of their states; a killed
+process is named in either case.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def follow_part(stream: Stream, record: RunRecord, now: float) -> RunRecord:
     if not stream.opening.ends_part:
         return record
     state, reason = _stands(stream)
-    told = {"state": state.value, "reason": reason, "rows": stream.rows, "lost": stream.lost[0]}
+    entry = {"state": state.value, "reason": reason, "rows": stream.rows, "lost": stream.lost[0]}
     former: dict[str, dict[str, Any]] = record.extra.get(RANKS) or {}
-    if former.get(stream.opening.label) == told:
+    if former.get(stream.opening.label) == entry:
         return record
-    ranks = {**former, stream.opening.label: told}
+    ranks = {**former, stream.opening.label: entry}
     record = replace(record, extra={**record.extra, RANKS: ranks})
     states = {RunState(one["state"]) for one in ranks.values()}
     worst = next((one for one in _WORST_FIRST if one in states), RunState.RUNNING)
@@ -45,7 +45,7 @@ def follow_part(stream: Stream, record: RunRecord, now: float) -> RunRecord:
 
 
 def _stands(stream: Stream) -> tuple[RunState, str]:
-    """How the process of a stream stands, and why."""
+    """State of the process of a stream, with the reason."""
     if stream.closed is not None and stream.closed.state != HANDED_OVER:
         return CLOSED[closed_as(stream.closed.state)], stream.closed.reason
     if stream.closed is None and stream.writer_gone and stream.read_through and not stream.parked:
@@ -54,13 +54,13 @@ def _stands(stream: Stream) -> tuple[RunState, str]:
 
 
 def _named(ranks: dict[str, dict[str, Any]], state: RunState) -> str:
-    """The processes that stand so, with the reasons; none where that is nothing to speak of."""
+    """The processes in a state, with their reasons; empty for running or finished ones."""
     if state in {RunState.RUNNING, RunState.FINISHED}:
         return ""
-    found = [
+    names = [
         f"{label}: {one['reason'] or state.value}"
         for label, one in ranks.items()
         if one["state"] == state.value
     ]
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return "; ".join(found[:MAX_NAMED]) + more
+    more = f"; and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return "; ".join(names[:MAX_NAMED]) + more

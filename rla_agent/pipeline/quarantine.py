@@ -26,7 +26,7 @@ from rla_client.contract.spool.segments import (
 )
 from rla_client.contract.spool.writer_liveness import writer_alive
 
-RETRY_S = 4.0  # less than LISTING_S, after which a silent one is asked for again
+RETRY_S = 4.0  # less than LISTING_S, after which a stream without messages is tried again
 _log = logging.getLogger("rla_agent.pipeline.quarantine")
 
 
@@ -36,10 +36,10 @@ class Quarantine(dict[str, str]):
     def __init__(self, spool: Path) -> None:
         super().__init__()
         self._spool = spool
-        self._next: dict[str, tuple[float, int]] = {}  # when, and the folder's mtime that it was read at
+        self._next: dict[str, tuple[float, int]] = {}  # when it was read, and the folder's mtime then
 
     def read(self, name: str, now: float) -> Opening | None:
-        """What a stream says of itself; None when it is not a stream, or cannot be read now.
+        """The opening of a stream; None when it is not a stream, or cannot be read now.
 
         A stream that a power cut left without a single record is removed.
 

@@ -8,7 +8,7 @@ skipped (`model/frame_decoder.py`).
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the sizes in the
   newest, and replay the segments from there on; without base files agent.db counts;
 * the run was continued elsewhere, or the spool is a copy: files of its own beside it (`fencing.fence`);
-* the data root was away under a live stream: what is not durable in the outputs is replayed, all else
+* the data root was missing under a live stream: what is not durable in the outputs is replayed, all else
   stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and segment 1's base is
   written.
@@ -28,7 +28,7 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.fencing import fence
 from rla_agent.pipeline.resume_fork import continue_outputs, same_stream
-from rla_agent.pipeline.segment_base import newest_base
+from rla_agent.pipeline.segment_base import newest_base, write_base
 from rla_agent.pipeline.stream import CONTROL, Stream
 from rla_agent.pipeline.temp_files import sweep_leftovers
 from rla_agent.store.agent_db import AgentDatabase, OutputRow, making_sense
@@ -43,11 +43,11 @@ _log = logging.getLogger("rla_agent.pipeline.recovery")
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     """Align the outputs of a stream and open them.
 
-    The item is missed when its folder is gone; an output that cannot be opened now is
-    marked as failed and tried again later.
+    An item whose folder is gone is marked as missing; an output that cannot be opened now is marked
+    as failed and retried later.
 
     Raises:
-        OSError: it cannot be done now.
+        OSError: a file or folder cannot be read or written now.
     """
     rows = database.outputs_of(stream.name)
     live = all(output.anchor is not None for output in stream.outputs), stream.aside
@@ -127,14 +127,14 @@ def _restore(output: Output, row: OutputRow) -> None:
         _name(output, os.path.basename(row.path))
         output.restore_row(row)
         if row.intent and (os.path.dirname(row.intent) or not row.intent.startswith(TEMP_PREFIX)):
-            raise ValueError(row.intent)  # agent.db may be a copy that somebody gave us
+            raise ValueError(row.intent)  # agent.db may be somebody's copy: not trusted
     if row.intent:  # the rename that a commit announced
         output.take_name(row.intent)
     output.align_columns()
 
 
 def _go_back(stream: Stream, rows: dict[str, OutputRow]) -> None:
-    """Go back with the outputs alone: rows and jobs that the stream has counted are not counted again."""
+    """Rewind the outputs alone: rows and jobs that the stream has counted are not counted again."""
     anchors = {output.name: output.anchor for output in stream.outputs}
     stream.renew_outputs()
     for output in stream.outputs:
@@ -144,7 +144,7 @@ def _go_back(stream: Stream, rows: dict[str, OutputRow]) -> None:
 
 
 def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
-    """Go on in the stream's own folders, or begin in them with all that the spool still holds."""
+    """Continue in the stream's own folders, or begin in them with all that the spool still holds."""
     stored = {row.path for name, row in rows.items() if name != CONTROL}
     if CONTROL in rows and stored and stored <= {output.path for output in stream.outputs}:
         _from_rows(stream, rows)
@@ -179,7 +179,7 @@ def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
 
 
 def _name(output: Output, name: str) -> None:
-    """Go on in the file of this name, if it can be the output's own.
+    """Continue in the file of this name, if it can be the output's own.
 
     Raises:
         ValueError: it is another file of the folder.
@@ -190,7 +190,7 @@ def _name(output: Output, name: str) -> None:
 
 
 def _begin_new(stream: Stream) -> None:
-    """A stream that nobody has seen: what lies there already is not ours, unless it continues in it."""
+    """Begin a new stream: existing files are not its own, unless it continues a run in them."""
     plan, rows = stream.opening.continues, 0
     if plan is not None:
         continue_outputs(stream.opening, stream.outputs, plan)
@@ -200,7 +200,7 @@ def _begin_new(stream: Stream) -> None:
             output.put_aside()
     stream.begin_at(stream.position, rows)
     number = stream.first_segment
-    fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
-    stream.write_base(number)
+    fsync_file(segment_path(stream.folder, number))  # with the opening frame, which identifies the stream
+    write_base(stream, number)
     fsync_folder(stream.folder)
     fsync_folder(stream.folder.parent)

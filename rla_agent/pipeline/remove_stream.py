@@ -1,4 +1,4 @@
-"""Removal of a stream that was taken in to its end, or discarded."""
+"""Removal of finished or discarded streams."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _log = logging.getLogger("rla_agent.pipeline.remove_stream")
 
 
 def remove_stream(folder: Path) -> None:
-    """Delete a stream that was taken in to its end.
+    """Delete a stream that was read to its end.
 
-    It goes from sight in one step: half of a stream would be taken for a whole one.
+    It is renamed away in one step first: half of a stream would pass for a complete one.
 
     Raises:
         OSError: it is still there.
@@ -33,7 +33,7 @@ def remove_stream(folder: Path) -> None:
 
 
 def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None:
-    """Delete a stream that was taken in to its end, so that after any crash it is there or is done.
+    """Delete a stream that was read to its end; after any crash it is either there or recorded as done.
 
     Raises:
         OSError: it is still there.
@@ -46,6 +46,6 @@ def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None
 
 
 def discard_stream(stream: Stream) -> None:
-    """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
+    """Record a stream as removed that is gone from the spool for good (by `rla-agent forget`, say)."""
     _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
     stream.handle(StreamEvent.GIVEN_UP)

@@ -1,4 +1,4 @@
-"""Files of an earlier run, cut to the point where a resume or fork continues.
+"""Truncation of an earlier run's files to the point of a resume or fork.
 
 The opening frame (`continues`) is the intent, segment 1's base, written afterwards, its completion: a kill
 in between leaves files that the next start brings to the same state. Text files keep all their lines.
@@ -37,7 +37,7 @@ _CUT_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def continue_outputs(opening: Opening, outputs: list[Output], plan: Continuation) -> None:
-    """Bring the earlier files to the point where the stream continues, and the outputs with them.
+    """Truncate the earlier files to the point where the stream continues, and align the outputs with them.
 
     Raises:
         OSError: a file cannot be read or written; the next start tries again.
@@ -87,10 +87,10 @@ def _place_staged(opening: Opening, plan: Continuation) -> None:
     try:
         staged = open_folder(opening.root, f"{log}/{plan.staged}")
     except FileNotFoundError:
-        return  # an earlier try has placed them all
+        return  # an earlier attempt has placed them all
     with closing_fd(staged):
         for below, _folders, files, source in os.fwalk(".", topdown=False, dir_fd=staged):
-            with suppress(NotADirectoryError):  # a file of the run's own is called like the folder
+            with suppress(NotADirectoryError):  # a file of the run's own has the folder's name
                 path = os.path.normpath(f"{log}/{below}")
                 with closing_fd(open_folder(opening.root, path, create=True)) as target:
                     for name in files:
@@ -102,7 +102,7 @@ def _place_staged(opening: Opening, plan: Continuation) -> None:
 
 
 def _drop_staged(opening: Opening, plan: Continuation) -> None:
-    """Remove the emptied folders of a fork's copy; what found no place is kept in sight."""
+    """Remove the emptied folders of a fork's copy; files that could not be placed stay visible."""
     with closing_fd(open_folder(opening.root, opening.folders["log"])) as log:
         for below, _folders, _files, source in os.fwalk(plan.staged, topdown=False, dir_fd=log):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Watch over one stream's rows by metric rules."""
+"""Lifecycle of one stream's metric rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rla_agent.model.records import Batch
 
 
 class RowRules(Protocol):
-    """Metric rules that hold for one stream.
+    """Metric rules that apply to one stream.
 
     Attributes:
         firings: of rules, since the last commit.
@@ -18,28 +18,28 @@ class RowRules(Protocol):
     firings: Any
 
     def take(self, batch: Batch) -> None:
-        """Look at the rows of a batch."""
+        """Evaluate the rows of a batch."""
 
     def state(self) -> object:
-        """What a restart must know, as plain data; it is stored with the stream's position."""
+        """State for a restart, as plain data; it is stored with the stream's position."""
 
     def restore(self, state: object) -> None:
-        """Go on from a stored state; one that makes no sense counts as none."""
+        """Continue from a stored state; an invalid one counts as none."""
 
     def firings_stored(self) -> None:
         """A commit holds the firings."""
 
     def take_over(self, former: RowRules) -> None:
-        """Go on where the rules before these stand."""
+        """Continue from the state of the former rules."""
 
 
 class RowWatch:
-    """The rules that hold for a stream now, and what outlasts them."""
+    """The current rules of a stream, with the state that outlasts them."""
 
     def __init__(self) -> None:
-        #: Rules that hold now; None: none do. `renew`, `end`.
+        #: Rules that apply now; None: none do. `renew`, `end`.
         self.rules: RowRules | None = None
-        #: Version of the rule set that they are of. `renew`.
+        #: Version of their rule set. `renew`.
         self.version = 0
         #: Durable state for rules that could not be read yet; None: there is none. `restore`, `renew`.
         self._stored: object = None
@@ -51,15 +51,15 @@ class RowWatch:
         return firings
 
     def take(self, batch: Batch) -> None:
-        """Have the rules look at the rows of a batch."""
+        """Have the rules evaluate the rows of a batch."""
         if self.rules is not None:
             self.rules.take(batch)
 
     def renew(self, rules: RowRules | None, version: int, *, keep: bool) -> None:
-        """Other rules hold from here on; they go on where the former ones stand.
+        """Replace the rules; the new ones continue from the state of the former ones.
 
         Args:
-            rules: None: none hold.
+            rules: None: none apply.
             version: of the rule set.
             keep: the stored state may be of rules that cannot be read now.
         """
@@ -77,7 +77,7 @@ class RowWatch:
             self.rules.firings_stored()
 
     def state(self) -> object:
-        """What a restart must know, as plain data; None: nothing."""
+        """State for a restart, as plain data; None: none."""
         return (self._stored or None) if self.rules is None else self.rules.state()
 
     def restore(self, state: object) -> None:
@@ -85,5 +85,5 @@ class RowWatch:
         self._stored = state
 
     def end(self) -> None:
-        """Nothing is watched any more."""
+        """Stop watching."""
         self.rules = None

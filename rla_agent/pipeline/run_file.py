@@ -1,4 +1,4 @@
-"""run.json of a run, or the file of a part of one."""
+"""Agent's access to the file run.json of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_run_file(record: RunRecord, now: float, opening: Opening | None = None
         opening: of a stream of the run, which knows its data root from another one of that name.
 
     Returns:
-        Why it has to be tried again: the disk refused it, or the data root is away; else empty.
+        Why it has to be retried: the disk refused it, or the data root is missing; empty on success.
     """
     content = json.dumps(record.to_plain(now), indent=1).encode()
     below = os.path.relpath(record.log_folder, record.root)
@@ -71,9 +71,9 @@ def read_run_file(folder: int, name: str = RUN_FILE) -> dict[str, Any]:
 
 
 def newer_than(content: dict[str, Any], run: str, epoch: int) -> bool:
-    """Whether a run.json is that of a later stream of the same run."""
-    found = content.get(EPOCH)
-    return content.get("run_id") == run and isinstance(found, int) and found > epoch
+    """Whether a run.json was written by a later stream of the same run."""
+    newest = content.get(EPOCH)
+    return content.get("run_id") == run and isinstance(newest, int) and newest > epoch
 
 
 def further_than(content: dict[str, Any], run: str, reached: Mapping[str, tuple[int, int]]) -> bool:
@@ -84,11 +84,11 @@ def further_than(content: dict[str, Any], run: str, reached: Mapping[str, tuple[
         run: id.
         reached: stream → how far it is known here: a segment and an offset in it.
     """
-    found = content.get(TAKEN)
-    if content.get("run_id") != run or not isinstance(found, dict):
+    taken = content.get(TAKEN)
+    if content.get("run_id") != run or not isinstance(taken, dict):
         return False
     for stream, position in reached.items():
-        match found.get(stream):
+        match taken.get(stream):
             case [int() as number, int() as offset] if (number, offset) > position:
                 return True
     return False

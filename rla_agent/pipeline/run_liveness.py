@@ -1,4 +1,4 @@
-"""Liveness of a run, derived from its stream: running, stalled, closed, killed or removed."""
+"""Liveness of a run, derived from its stream."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
         return record
     if stream.closed is not None:
         if stream.closed.state == HANDED_OVER:
-            return record  # another stream of the same run continues
+            return record  # another stream of the same run continues it
         return record.after(closed_as(stream.closed.state), stream.closed.timestamp, stream.closed.reason)
     if stream.writer_gone:
         if stream.parked or not stream.read_through:
-            return record  # its last word may still come
+            return record  # its closing record may still come
         return _killed(record, stream.writer_end, now)
     quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
     own_s = stream.opening.stall_s

@@ -1,7 +1,6 @@
 """Registry of the runs of one volume's streams.
 
-A record says what records, lock and item tell of a run; run.json in its log folder is what others see of
-it.
+A record sums up a run from its records, its lock and its item; run.json in its log folder is its public form.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class RunObserver(Protocol):
     """Metric rules: they see each stream that opens, and their firings go into its commits."""
 
     def run_opened(self, stream: Stream) -> None:
-        """A stream is taken in: its rules hold from here on."""
+        """Apply the rules to a stream that was opened."""
 
     def add_changes(self, streams: Iterable[Stream], changes: CommitChanges) -> list[Stream]:
         """Put firings into a commit; returns the streams to clear once it has succeeded."""
@@ -59,7 +58,7 @@ class RunRegistry:
         self._due: dict[str, None] = {}
 
     def opened(self, stream: Stream, database: AgentDatabase, now: float) -> None:
-        """A stream is taken in: its run is known here, in agent.db, or new; a run that ended is reopened."""
+        """Register the run of an opened stream; one that has ended is reopened."""
         opening = stream.opening
         known = self.records.get(opening.run)
         if known is None:
@@ -80,12 +79,12 @@ class RunRegistry:
             self._alerting.run_opened(stream)
 
     def lose(self, run: str, losses: Iterable[Loss]) -> None:
-        """Jobs of a run were dropped."""
+        """Note that jobs of a run were dropped."""
         gone = list(losses)
         self._change(self.records[run].losing(0, len(gone), gone))
 
     def _change(self, record: RunRecord) -> None:
-        """A record is another one from now on, for the next commit, too."""
+        """Replace a run's record, in the next commit too."""
         self.records[record.run] = record
         self._unstored[record.run] = None
 
@@ -111,7 +110,7 @@ class RunRegistry:
             record = self.records[run]
             changes.runs.append((run, now, record.live, record.to_plain(now)))
         if self._alerting is not None:
-            # those whose position is stored now: what waits behind a file is read once more after a crash
+            # those whose position is stored now: the others are read once more after a crash
             self._fired = self._alerting.add_changes([one for one in streams if not one.new_files], changes)
 
     def stored(self) -> list[RunRecord]:
@@ -157,7 +156,7 @@ class RunRegistry:
         return bool(self._due)
 
     def is_written(self, run: str) -> bool:
-        """Whether run.json of a run says all that there is to say."""
+        """Whether run.json of a run is up to date."""
         return run not in self.unwritten and run not in self._due
 
     def validate(self, streams: Iterable[Stream]) -> None:
@@ -189,7 +188,7 @@ class RunRegistry:
 
 
 def _written_at_once(record: RunRecord) -> tuple[object, ...]:
-    """What run.json of a live run is written for at once."""
+    """The fields of a live run whose change is written to run.json at once."""
     return record.state, record.reason, bool(record.lost), record.lost_others
 
 

@@ -1,4 +1,4 @@
-"""Frames of a stream's segments, the opening frame first."""
+"""Reader of the frames of a stream's segments."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rla_client.contract.spool.protocol import (
 )
 from rla_client.contract.spool.segments import check_stream, read_at, segment_numbers, segment_path
 
-FIRST_READ_BYTES = 256 << 10  # an opening frame is in them, as a rule
-MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
+FIRST_READ_BYTES = 256 << 10  # usually enough for an opening frame
+MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond it
 
 
 def read_opening(folder: Path) -> tuple[Opening, int]:
     """The opening frame of the oldest segment that has one, and the oldest segment's number.
 
     Raises:
-        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
+        SpoolError: no segment has a readable opening frame, or the folder belongs to another user.
         UnknownVersionError: it is of a later release.
         OSError: a segment cannot be read.
     """
@@ -47,7 +47,7 @@ def read_opening(folder: Path) -> tuple[Opening, int]:
 
 
 def _first_content(path: Path) -> RecordContent | None:
-    """What the first whole frame of a segment says: every segment begins with its opening frame."""
+    """Content of the first complete frame of a segment, which is an opening frame in every segment."""
     for size in (FIRST_READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
         data = read_at(path, 0, size)
         frame = next(valid_frames(data), None)
@@ -59,16 +59,16 @@ def _first_content(path: Path) -> RecordContent | None:
 
 
 def valid_frames(data: bytes) -> Iterator[Frame]:
-    """Frames of a segment, those after damage too.
+    """Frames of a segment, including those behind damage.
 
     Raises:
         UnknownVersionError: one is of a later release.
     """
     at = 0
     while at < len(data):
-        found = frame_at(data, at)
-        if isinstance(found, Frame):
-            yield found
-            at = found.end
+        frame = frame_at(data, at)
+        if isinstance(frame, Frame):
+            yield frame
+            at = frame.end
         else:
             at = find_frame(data, at + 1)

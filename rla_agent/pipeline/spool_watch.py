@@ -1,4 +1,4 @@
-"""Stream folders that appear in a spool.
+"""Discovery of stream folders in a spool.
 
 The folder is listed only when its mtime changed or LISTING_S have passed.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from rla_client.contract.spool.segments import stream_names
 
 LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
-CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one
+CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may have the same one
 
 
 class SpoolWatch:
@@ -41,5 +41,5 @@ class SpoolWatch:
         return []
 
     def look_again(self) -> None:
-        """List the folder at the next call: a stream in it could not be taken."""
+        """List the folder at the next call, since a stream in it could not be opened."""
         self._listed = None

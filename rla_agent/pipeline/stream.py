@@ -9,7 +9,6 @@ A stream belongs to one volume thread and is not thread-safe.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -40,18 +39,12 @@ from rla_agent.pipeline.row_watch import RowWatch
 from rla_agent.pipeline.segment_reader import read_opening
 from rla_agent.pipeline.unrecorded_counts import Intake
 from rla_agent.store.agent_db import JobRow, OutputRow
-from rla_client.contract.filesystem.atomic_write import fsync_file, fsync_folder, write_atomic
 from rla_client.contract.filesystem.safe_paths import ItemGoneError
 from rla_client.contract.job.checkpoint_job import CHECKPOINT_KIND
 from rla_client.contract.spool.losses import LOST_MARK, Loss, read_losses
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import REPLICATE_NOW, pack
-from rla_client.contract.spool.segments import (
-    base_path,
-    end_of,
-    segment_numbers,
-    segment_path,
-)
+from rla_client.contract.spool.segments import end_of, segment_numbers, segment_path
 from rla_client.contract.spool.writer_liveness import writer_alive
 
 CONTROL = ""  # name of the row that holds the stream's own position
@@ -94,7 +87,7 @@ class Stream:
         #: `position` that the last commit stored; (0, 0) before the first. `committed`, `restore`.
         self.durable = Position(0, 0)
         #: Segment number → the stream's own state at its start, for its base file; of segments that are not
-        #: free yet. `_enter`, `free_segments`, `restore`.
+        #: free yet. `_enter`, `forget_bases`, `restore`.
         self.bases: dict[int, dict[str, Any]] = {}
         #: End of the batch that is being taken in: a checkpoint's marks are of outputs that stand there.
         #: `_take`.
@@ -551,49 +544,11 @@ class Stream:
         self.outputs = make_outputs(opening, self.name)
         self.aside = self.replayed = True
 
-    def freeable(self) -> list[int]:
-        """Segments that every durable position has passed; the next one's base must be written first."""
-        low = self.all_durable.number
-        if not all(low in output.bases or output.storable for output in self.outputs):
-            return []  # what a base would say of it now is not durable
-        return [number for number in segment_numbers(self.folder) if number < low]
-
-    def free_segments(self) -> None:
-        """Step 5 of a commit (`group_commit`): passed segments go.
-
-        Raises:
-            OSError: they stay for now.
-        """
-        passed = self.freeable()
-        if not passed:
-            return
-        following = passed[-1] + 1
-        # 5a. the next segment is durable: from now on it has the only opening frame
-        fsync_file(segment_path(self.folder, following))
-        # 5b. so is its base file, with the states at its start
-        self.write_base(following)
-        # 5c. the passed segments go; after a kill in between, the newest base is the one that counts
-        for number in passed:
-            segment_path(self.folder, number).unlink(missing_ok=True)
-            base_path(self.folder, number).unlink(missing_ok=True)
-        fsync_folder(self.folder)
-        # 5d. the states at their starts are forgotten
-        self.bases = {number: base for number, base in self.bases.items() if number > following}
+    def forget_bases(self, number: int) -> None:
+        """Forget the states at the starts of segments up to this one, which are in base files."""
+        self.bases = {other: base for other, base in self.bases.items() if other > number}
         for output in self.outputs:
-            output.forget_bases(following)
-
-    def write_base(self, number: int) -> None:
-        """Write the states at the start of segment `number` beside it, unless that was done.
-
-        Raises:
-            OSError: it could not be made durable; no earlier segment may be deleted.
-        """
-        path = base_path(self.folder, number)
-        if path.exists():
-            return
-        outputs = {output.name: output.bases.get(number) or output.base() for output in self.outputs}
-        content = {"control": self.bases.get(number, {"rows": self.rows}), "outputs": outputs}
-        write_atomic(path, json.dumps(content).encode(), mode=0o600)
+            output.forget_bases(number)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called beside the stream's thread."""

@@ -1,7 +1,7 @@
-"""Sweep of everything that ended streams leave behind.
+"""Cleanup of the leftovers of ended streams.
 
-These are shared memory, copies of a fork, unused code, and half-made streams. Copies of a fork go before
-the stream does. The rest is safe to repeat and safe to miss. A child of the training process may hold an
+Leftovers are shared memory, copies of a fork, unused code and half-made streams. Copies of a fork go before
+the stream does. The rest is safe to repeat and safe to skip. A child of the training process may hold an
 arena's lock for a while after the stream's end, so shared memory is looked at again each
 MEMORY_SWEEP_INTERVAL_S; the code store at the next end of a stream.
 """
@@ -27,15 +27,15 @@ from rla_client.contract.process.descriptors import closing_fd
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.segments import stream_names
 
-HALF_MADE_S = 60.0  # no client is at making a stream for so long
-MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
+HALF_MADE_S = 60.0  # no client takes so long to make a stream
+MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool takes some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
 _swept: dict[str, float] = {}
 _log = logging.getLogger("rla_agent.pipeline.stream_cleanup")
 
 
 def sweep_half_made(spool: Path) -> None:
-    """Remove what a client was killed in the middle of making, or an agent of removing."""
+    """Remove streams that a client was killed in the middle of making, or an agent of removing."""
     now = time.time()
     with suppress(OSError), os.scandir(spool) as entries:
         for entry in entries:
@@ -45,7 +45,7 @@ def sweep_half_made(spool: Path) -> None:
 
 
 def sweep_memory(places: Places) -> None:
-    """Free shared memory of ended streams, and of streams that nobody knows any more."""
+    """Free shared memory of ended streams and of unknown ones."""
     with suppress(OSError):
         sweep_arenas(places.spool, stream_names)
 
@@ -68,8 +68,8 @@ def sweep_store(root: str) -> None:
 def sweep_fork_copies(spool: Path, stream: str, opening: Opening) -> None:
     """Remove what forks of a run copied and did not hand over, before the last stream of the run goes.
 
-    A process that copies has a stream in the spool all the time, and so has a copy that was handed over,
-    until its files are in their places.
+    A process that copies has a stream in the spool all the time; so has a copy that was handed over, until
+    its files are in place.
     """
     with suppress(OSError), closing_fd(open_folder(opening.root, opening.folders["log"])) as folder:
         copies = [name for name in os.listdir(folder) if name.startswith(FORK_COPY_PREFIX)]

@@ -1,6 +1,6 @@
 """Order of the streams of one run.
 
-A stream of a run that was forked or resumed waits until the earlier ones are taken in.
+A stream of a run that was forked or resumed waits until the earlier ones are read to their ends.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ def waits_behind(stream: Stream, others: Iterable[Stream]) -> str | None:
     Its client names the streams that come before it; each has to come to its end first.
 
     Args:
-        stream: one that is to be taken up.
-        others: those that are taken up.
+        stream: one that is to be opened.
+        others: those that are open.
 
     Returns:
-        The reason if it is one for a human, else an empty text.
+        The reason where a person should see it, else an empty text.
 
     Raises:
-        StreamNotReadyError: the spool is away.
+        StreamNotReadyError: the spool is missing.
     """
     plan = stream.opening.continues
     if plan is None or not plan.after:
         return None
-    with closing_fd(open_spool(stream.folder.parent)) as folder:  # which may be renamed meanwhile
+    with closing_fd(open_spool(stream.folder.parent)) as folder:  # it may be renamed meanwhile
         before = sorted(set(os.listdir(folder)) & set(plan.after))
     if not before:
         return None

@@ -1,4 +1,4 @@
-"""Temp files that killed processes left beside a stream's outputs."""
+"""Temp files of killed processes beside a stream's outputs."""
 
 from __future__ import annotations
 

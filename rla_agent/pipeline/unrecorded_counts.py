@@ -1,4 +1,4 @@
-"""Content of a stream that its run's record does not have yet."""
+"""Counts of a stream that its run's record does not have yet."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rla_client.contract.spool.losses import Loss
 
 
 class Intake:
-    """What a stream took in since its run's record was brought up to date; see `Stream.drain_new`.
+    """Counts of a stream since its run's record was last updated; see `Stream.drain_new`.
 
-    The stream adds to it; whoever drains it has it for itself.
+    The stream adds to it; draining hands it over.
     """
 
     def __init__(self) -> None:
@@ -32,20 +32,20 @@ class Intake:
         self.replicate_now = False
 
     def add_rows(self, count: int, last: Row) -> None:
-        """So many more rows came, `last` the last of them."""
+        """Count rows; `last` is the last of them."""
         self.rows += count
         self.last = last
 
     def add_damage(self, count: int) -> None:
-        """So many bytes of the spool held no record."""
+        """Count bytes of the spool that held no record."""
         self.damaged_bytes += count
 
     def add_losses(self, rows: int, others: int, losses: Iterable[Loss]) -> None:
-        """So many more rows and other things are lost."""
+        """Count lost rows and other losses."""
         self.lost_rows += rows
         self.lost_others += others
         self.losses += losses
 
     def ask_replication(self) -> None:
-        """The writer wants what came before this on the master soon."""
+        """Note that the writer asks for replication of everything so far."""
         self.replicate_now = True

@@ -1,16 +1,16 @@
-"""Volume: the thread that takes in the streams of one file system.
+"""Volume, the thread that ingests the streams of one file system.
 
 A hung or slow disk therefore delays only its own streams. The thread's loop: take what the ingest thread
-put into the queue, look at every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
-or when a flush asks. Sleeping streams are looked at each LOCK_LOOK_S only; a message wakes the thread.
+put into the queue, check every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
+or when a flush asks. Sleeping streams are checked each LOCK_LOOK_S only; a message wakes the thread.
 
-A fault of the agent itself, met in taking one stream up or in, stops that stream alone: the traceback is
-logged, `status` counts it, and the stream stays in the spool, as it is, for the agent's next start. Faults of
-agent.db, of a disk that no output stands for, or of the machine's memory end the agent: they are no single
-stream's.
+An internal error of the agent while it opens or reads one stream stops that stream alone: the traceback is
+logged, `status` counts it, and the stream stays unchanged in the spool for the agent's next start. Faults of
+agent.db, of a disk without an output to blame, or of the machine's memory end the agent: they concern all
+streams.
 
-The queue is bounded: beyond QUEUE_MAX_ITEMS hints are dropped, because each stream is looked at from time to
-time anyway.
+The queue is bounded: beyond QUEUE_MAX_ITEMS hints are dropped, because each stream is checked periodically
+anyway.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ from rla_client.contract.filesystem.safe_paths import ItemGoneError
 from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.writer_liveness import LOCKLESS_S, writer_alive
 
-LAST_COMMIT_S = 1.0  # beyond the deadline of a stop
+LAST_COMMIT_S = 1.0  # granted beyond the deadline of a stop
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
-VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # of tests: streams, outputs and runs are checked after each cycle
+VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # set by tests: everything is validated after each cycle
 QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of hints
-TURN_ITEMS = 1000  # of the queue before a look at streams
+TURN_ITEMS = 1000  # taken from the queue before streams are checked
 FLUSH_TICK_S = 0.05  # while a flush waits
-TURN_S = 0.1  # what one stream may take before the others and a commit
+TURN_S = 0.1  # read from one stream before the others and a commit have their turn
 DRAIN_POLL_S = 0.01
 MAX_NAMED = 3  # data roots, in status
-OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that are no single stream's
+OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that concern more than one stream
 
 _log = logging.getLogger("rla_agent.pipeline.volume")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHint:
-    """A client's message: its stream goes up to `end`."""
+    """A client's message: its stream has bytes up to `end`."""
 
     stream: str
     end: Position
@@ -98,22 +98,22 @@ class RewriteDone:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
+    """Read what is there, commit and end; not later than `deadline` (monotonic)."""
 
     deadline: float
 
 
 class ItemObserver(Protocol):
-    """Replication: it hears when an item begins, changes and ends."""
+    """Replication, notified when an item begins, changes and ends."""
 
     def run_opened(self, opening: Opening) -> None:
-        """A stream of an item is taken in."""
+        """A stream of an item was opened."""
 
     def committed(self, streams: Iterable[Stream]) -> None:
         """Files of these streams' items have changed, and are on disk."""
 
     def run_ended(self, opening: Opening) -> None:
-        """A stream was taken in to its end."""
+        """A stream was read to its end."""
 
 
 class Volume(threading.Thread):
@@ -137,7 +137,7 @@ class Volume(threading.Thread):
         self._writers = WriterEnds()
         self.faults: dict[str, str] = {}
         self.turn = time.monotonic()
-        self.at = ""  # data root that the thread works for now; empty: several, or none
+        self.at = ""  # data root in whose service the thread is now; empty: several, or none
         self.commit_lag_s = 0.0
         self._places = places
         self._settings = settings
@@ -147,15 +147,15 @@ class Volume(threading.Thread):
         self._replication = replication
         self._adjust = adjust
         self._kinds = kinds
-        self.through = threading.Event()  # nothing more is taken in; jobs may still run
+        self.through = threading.Event()  # nothing more is read; jobs may still run
         self._queue: queue.SimpleQueue[StreamHint | Flush | Adopt | JobsDone | RewriteDone | Stop] = (
             queue.SimpleQueue()
         )
         self.files = OpenFiles(settings.open_files_max)
-        self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
-        self._targets: dict[str, Position] = {}  # how far streams go before we stop
-        self._waiting_streams: dict[str, Adopt] = {}  # behind an earlier one of their run
-        self._broken: dict[str, Adopt] = {}  # could not be taken up, by a fault of the agent
+        self._late: dict[str, Adopt] = {}  # not opened yet, on a full disk perhaps
+        self._targets: dict[str, Position] = {}  # where each stream ends for a stop
+        self._waiting_streams: dict[str, Adopt] = {}  # waiting for an earlier stream of their run
+        self._broken: dict[str, Adopt] = {}  # not opened because of an internal error
         self.internal_errors = 0
         self._retry_waiting = False
         self._stopping: Stop | None = None
@@ -165,10 +165,10 @@ class Volume(threading.Thread):
         self._rewriters = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = self._next_tick = self._next_lock_look = self._next_full_commit = 0.0
         self._all_asleep = False
-        self._spool = -1  # the folder of our streams, held: whatever takes its name meanwhile
-        self._first = 0  # stream whose turn is next
+        self._spool = -1  # descriptor of the folder of our streams, valid whatever takes its name meanwhile
+        self._first = 0  # stream that is next
         self._fault_log = FaultLog()
-        self._unfinished = False  # the last commit had no time for all that follows it
+        self._unfinished = False  # the last commit had no time for all of its steps
 
     @property
     def runs(self) -> dict[str, RunRecord]:
@@ -181,7 +181,7 @@ class Volume(threading.Thread):
             self._queue.put(item)
 
     def run(self) -> None:
-        """Serve until stopped; a fault that is ours stops the agent, which is started again."""
+        """Serve until stopped; an internal error stops the agent, which is started again."""
         try:
             with closing(AgentDatabase(self._places.database)) as self._database:
                 self._serve()
@@ -197,7 +197,7 @@ class Volume(threading.Thread):
             if self._spool >= 0:
                 os.close(self._spool)
             self.through.set()
-            for wait in (False, True):  # this thread lives as long as theirs: the lock is held till then
+            for wait in (False, True):  # this thread outlives theirs, so that the lock is held until they end
                 for pool in (self._pool, self._media_pool, self._rewriters, self._syncers):
                     pool.shutdown(wait=wait, cancel_futures=True)
 
@@ -333,7 +333,7 @@ class Volume(threading.Thread):
             self._writers.watch(stream.name, stream.folder, stream.opening.pid)
 
     def _forget_broken(self) -> None:
-        """Drop streams that could not be taken up and are gone from the spool (`rla-agent forget`)."""
+        """Drop streams that could not be opened and are gone from the spool (`rla-agent forget`)."""
         for name in [name for name, adopt in self._broken.items() if not adopt.folder.exists()]:
             del self._broken[name]
             drop_faults(self.faults, name)
@@ -346,7 +346,7 @@ class Volume(threading.Thread):
     def _look_at_all(self) -> bool:
         busy = False
         now = time.monotonic()
-        thorough = now >= self._next_lock_look or self._stopping is not None  # who ended by now is done with
+        thorough = now >= self._next_lock_look or self._stopping is not None  # ended by now
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
             self._forget_broken()
@@ -373,7 +373,7 @@ class Volume(threading.Thread):
         return busy
 
     def _look(self, stream: Stream | None) -> bool:
-        """Take in what a stream has, up to a bound; True when there is more."""
+        """Read what a stream has, up to a bound; True when there is more."""
         if stream is None:
             return False
         self.at = stream.opening.root
@@ -388,7 +388,7 @@ class Volume(threading.Thread):
             return False
 
     def _internal_error(self, name: str, error: Exception) -> str:
-        """Count and log a fault of the agent, met with one stream; how `status` says it."""
+        """Count and log an internal error with one stream; returns the message for `status`."""
         self.internal_errors += 1
         _log.error("internal error with stream %s", name, exc_info=error)
         return (
@@ -423,11 +423,11 @@ class Volume(threading.Thread):
         )
 
     def _stands(self, stream: Stream) -> bool | None:
-        """Whether a stream lies in the spool that we serve; None while its path does not lead there."""
+        """Whether a stream is in the spool that we serve; None while its path does not lead there."""
         try:
             held = os.stat(stream.name, dir_fd=self._spool, follow_symlinks=False)
         except FileNotFoundError:
-            return False if os.fstat(self._spool).st_nlink else None  # of a spool that was deleted as a whole
+            return False if os.fstat(self._spool).st_nlink else None  # the whole spool was deleted
         except OSError:
             return None
         with suppress(OSError):
@@ -460,7 +460,7 @@ class Volume(threading.Thread):
                 stream.touch()
 
     def commit_cycle(self) -> bool:
-        """Make everything that was taken in durable, then do whatever had to wait for that.
+        """Make everything that was read durable, then do whatever had to wait for that.
 
         Returns:
             Whether jobs wait for another one.
@@ -469,7 +469,7 @@ class Volume(threading.Thread):
         began, again = time.monotonic(), False
         wall = time.time()
         self.at = ""
-        # 1. streams with something to commit; one whose item was missed is decided on first
+        # 1. streams with something to commit; those with a missing item are decided on first
         dirty = [
             stream
             for stream in self.streams.values()
@@ -501,10 +501,10 @@ class Volume(threading.Thread):
             records = list(self.runs.values()) if everything else changed
             until = time.monotonic() + TURN_S
             left = self._registry.write_files(records, wall, until)
-            # 7. replication hears of it: an item without run.json would be nobody's
+            # 7. replication is notified, after run.json: without it an item could not be attributed
             if self._replication is not None:
                 self._replication.committed(dirty)
-            # 8. streams that are taken in to their end go
+            # 8. streams that were read to their end go
             gone, more = self._end_streams(wall, time.monotonic() + TURN_S)
             self._unfinished = left or more
             if gone or everything:
@@ -527,10 +527,10 @@ class Volume(threading.Thread):
         return [*self.faults.copy().values(), *self._registry.unwritten.copy().values()]
 
     def _end_streams(self, wall: float, until: float) -> tuple[int, bool]:
-        """Delete streams that were taken in to their end, until a moment (monotonic); at least one.
+        """Delete streams that were read to their end, until a moment (monotonic); at least one.
 
         Returns:
-            How many are gone, and whether there was no time for all.
+            How many were deleted, and whether time ran out before the last.
         """
         before = len(self.streams)
         for stream in list(self.streams.values()):
@@ -563,7 +563,7 @@ class Volume(threading.Thread):
         return before - len(self.streams), False
 
     def _may_end(self, stream: Stream) -> bool:
-        """Whether all of a stream is in its item, and its run's last state is told."""
+        """Whether all of a stream is in its item, and its run's last state is in run.json."""
         if not stream.writer_gone or stream.dirty or stream.parked:
             return False
         if not self._registry.is_written(stream.opening.run):
@@ -592,12 +592,12 @@ class Volume(threading.Thread):
 
 
 def stop_volumes(volumes: Collection[Volume], deadline: float, jobs_s: float) -> None:
-    """Have volumes take in what is there, commit and end.
+    """Have volumes read what is there, commit and end.
 
     Args:
         volumes: one that is still alive afterwards has threads that write.
-        deadline: of taking in (monotonic).
-        jobs_s: what jobs that run get beyond the end of taking in.
+        deadline: of reading (monotonic).
+        jobs_s: what running jobs get beyond the end of reading.
     """
     for volume in volumes:
         volume.put(Stop(deadline))

@@ -1,9 +1,9 @@
-"""Ends of the processes that write streams, as far as the kernel tells them to one that is no parent.
+"""Exit detection of writer processes.
 
-Linux 6.15 and later give the exit status to whoever held a descriptor of the process when it ended. Which of
-them the kernel killed for lack of memory, its counts tell (`oom_kills`): those of the oldest of the last
-`LOOKS` looks, one each `LOOK_S`, are compared with those after the end. The kernel counts when it decides; a
-process of 20 GiB then took 5 s to be gone. A kill long before is not taken for this one.
+Linux 6.15 and later give the exit status to whoever held a descriptor of the process when it ended. OOM kills
+are recognized by the kernel's counters (`oom_kills`): the oldest of the last `LOOKS` samples, one each
+`LOOK_S`, is compared with a sample after the exit. The kernel counts when it decides; a process of 20 GiB
+then took 5 s to exit. A kill long before that is not mistaken for this one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Watched:
 
 
 class WriterEnds:
-    """The processes of streams that live, by the stream's name."""
+    """The processes of live streams, by the stream's name."""
 
     def __init__(self) -> None:
         self._watched: dict[str, _Watched] = {}
@@ -59,11 +59,11 @@ class WriterEnds:
             self._watched[stream] = _Watched(descriptor, groups, deque([counts], maxlen=LOOKS))
 
     def look(self, now: float) -> None:
-        """Count again, each `LOOK_S`; `now` is monotonic."""
+        """Sample the counters again, each `LOOK_S`; `now` is monotonic."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        known: dict[str, KillCounts] = {}  # runs of one container have the same groups
+        known: dict[str, KillCounts] = {}  # runs of one container share their groups
         for one in self._watched.values():
             key = str(one.groups[:1])
             if key not in known:
@@ -71,7 +71,7 @@ class WriterEnds:
             one.counts.append(known[key])
 
     def end(self, stream: str) -> WriterEnd:
-        """How the process of a stream that is gone ended; it is watched no longer."""
+        """The exit of a stream's process, which is watched no longer."""
         one = self._watched.pop(stream, None)
         if one is None:
             return WriterEnd()
@@ -84,7 +84,7 @@ class WriterEnds:
         )
 
     def close(self) -> None:
-        """Watch nothing any longer."""
+        """Stop watching."""
         for one in self._watched.values():
             os.close(one.descriptor)
         self._watched.clear()

@@ -27,13 +27,13 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.spool.opening import Opening
 
 MAX_UNDECIDED: Final = 1000  # runs whose configuration cannot be read yet, or database registered
-MAX_ASKED: Final = 16  # questions about items that wait for their turn
-LOOK_INTERVAL_S: Final = 2.0  # at the list of databases, which `rla-agent replicate add` changes
+MAX_ASKED: Final = 16  # queued questions about items
+LOOK_INTERVAL_S: Final = 2.0  # between two reads of the list of databases
 _log = logging.getLogger("rla_agent.replicate.agent_side")
 
 
 class Replication:
-    """What the agent does for replication."""
+    """The agent's part of replication."""
 
     def __init__(self, places: Places, reader: ConfigReader) -> None:
         self._places = places
@@ -44,7 +44,7 @@ class Replication:
         self._undecided: deque[Opening] = deque()
         self._next_look = 0.0
         self._wanted = False
-        self._refused = ""  # why a database could not be registered, as it was logged last
+        self._refused = ""  # the last logged reason why a database could not be registered
         self._opened: set[str] = set()  # runs whose first commit is to come
         self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
         self._asked = threading.Semaphore(MAX_ASKED)
@@ -56,14 +56,14 @@ class Replication:
         if begins and opening.table and opening.config is not None and not opening.offline:
             self._decide(opening, opening.config, self._reader.reading(opening.config))
 
-    def _decide(self, opening: Opening, config: str, found: Reading | None) -> bool:
-        """Register the run's database; later, where that or reading its configuration cannot be done now.
+    def _decide(self, opening: Opening, config: str, reading: Reading | None) -> bool:
+        """Register the run's database, or later where its configuration cannot be read now.
 
-        False: the list of databases takes none now.
+        False: the list of databases cannot be changed now.
         """
-        if found is None:
+        if reading is None:
             self._put_off(opening)
-        elif _sends(config, found) and not self._register(opening, config):
+        elif _sends(config, reading) and not self._register(opening, config):
             self._put_off(opening)
             return False
         return True
@@ -80,7 +80,7 @@ class Replication:
                 )
 
     def _register(self, opening: Opening, config: str) -> bool:
-        """Whether it is done; on the threads that take in rows, so it waits for no other process."""
+        """Register a database; False: later. It never waits, since volumes' threads call it."""
         item = f"{opening.table}/{opening.index}"
         try:
             registry.register(self._places.state, opening.root, config, item, is_master_node=opening.master)
@@ -121,7 +121,7 @@ class Replication:
         if self._asked.acquire(blocking=False):
             self._askers.submit(self._arrived, data_root, item, answer)
         else:
-            answer(False)  # many ask; this one asks again
+            answer(False)  # the queue is full; the client asks again
 
     def _arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
         try:
@@ -140,7 +140,7 @@ class Replication:
             self._announcer.now([opening.log_folder])
 
     def poll(self, now: float) -> None:
-        """Start the worker when there is work for it, and again when it died; take in fetches that ended."""
+        """Start the worker when there is work for it or when it died; collect ended fetches."""
         self.fetches.poll()
         if now >= self._next_look:
             self._next_look = now + LOOK_INTERVAL_S
@@ -149,13 +149,13 @@ class Replication:
                 config = opening.config or ""
                 if not self._decide(opening, config, self._reader.known(config)):
                     break  # each would try to write the list
-            with suppress(registry.UnreadableListError):  # status tells; as it was till then
+            with suppress(registry.UnreadableListError):  # `status` reports it; until then nothing changes
                 self._wanted = bool(registry.entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
 
     def problems(self) -> list[dict[str, str]]:
-        """What keeps databases from being replicated at all."""
+        """Problems because of which databases are not replicated at all."""
         refused = f"a database is not replicated yet; retrying: {self._refused}" if self._refused else ""
         fault = self._process.fault if self._wanted else ""
         return [{"what": what, "fix": "see: rla-agent logs"} for what in (refused, fault) if what]
@@ -168,9 +168,9 @@ class Replication:
         self._announcer.close()
 
 
-def _sends(config: str, found: Reading) -> bool:
+def _sends(config: str, reading: Reading) -> bool:
     """SEND_LOG_FILE of a configuration."""
-    if found.config is None:
-        _log.warning("cannot read %s, its runs are not replicated: %s", config, "; ".join(found.faults))
+    if reading.config is None:
+        _log.warning("cannot read %s, its runs are not replicated: %s", config, "; ".join(reading.faults))
         return False
-    return found.config.send_log_file
+    return reading.config.send_log_file

@@ -1,14 +1,14 @@
 """`SHA256SUMS` of an ended run.
 
-It is written into a run's logs once the master has all of it. Files that grew were sent piece by piece, so
-each is read once as a whole, and so is one that was written since it was sent: if it is no longer what was
-sent (somebody rewrote it in place, a moment before the run ended perhaps), it is sent anew. The sums are
-replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that folder checks every file
-of the run, of all kinds. Where one changes later (a tag, a note), they are made anew. A machine that has a
-part of the run alone writes those of its own files, `SHA256SUMS.<machine>`.
+It is written into a run's logs once the master has all of the run. A file that was sent piece by piece, or
+written since it was sent, is read once completely: if it differs from what was sent (somebody rewrote it in
+place, shortly before the run ended perhaps), it is sent again. The sums are replicated like any file; on the
+master (or here) `sha256sum -c SHA256SUMS` in that folder checks every file of the run, of all kinds. They are
+written again when a file changes later (a tag, a note). A machine that has only a part of the run writes the
+sums of its own files, `SHA256SUMS.<machine>`.
 
-On the way back (`damaged`), a file that was changed after the sums were made says nothing. Any other whose
-content differs was damaged, on the master or on the way.
+Fetched files are checked against them (`damaged`). A file that was changed after the sums were made is not
+judged. Any other whose content differs was damaged, on the master or on the way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sums_name(part: str) -> bytes:
 
 
 class ChecksumsError(RlaError):
-    """The sums could not be written; they are left out."""
+    """The sums could not be written; the run stays without them."""
 
 
 def write_checksums(  # noqa: PLR0913 - one place calls it
@@ -54,12 +54,12 @@ def write_checksums(  # noqa: PLR0913 - one place calls it
 ) -> bytes | None:
     """Check an ended item (`table/YYYY/MM/DD/name`) of a database and write its sums.
 
-    `descriptor`: of the data root; `compact`: what was sent piece by piece is to be sent as a whole now;
-    `part`: the machine, where that has a part of the run alone.
+    `descriptor`: of the data root; `compact`: files that were sent piece by piece are to be sent completely
+    now; `part`: the machine, where that has only a part of the run.
 
     Returns:
         Path of the sums below the data root; empty where nothing of the item is to be on the master; None
-        while something waits or was found changed.
+        while a file waits or has changed.
 
     Raises:
         ChecksumsError: the log folder cannot be written.
@@ -75,17 +75,17 @@ def write_checksums(  # noqa: PLR0913 - one place calls it
         sha = row.record.sha256
         if sha is None or _written_since(descriptor, row.path, row.record.local):
             try:
-                found = fingerprint(descriptor, row.path, row.record.acked)
+                content = fingerprint(descriptor, row.path, row.record.acked)
             except OSError:
                 continue
-            if (found.crc, found.size) != (row.record.crc, row.record.acked):
+            if (content.crc, content.size) != (row.record.crc, row.record.acked):
                 ledger.send_anew(row.key)
                 return None
             if sha is None and compact:
                 ledger.send_anew(row.key)
                 compacted = True
                 continue
-            sha = found.sha256
+            sha = content.sha256
             ledger.set_sha(row.key, sha)
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
     if compacted or not lines:  # deleted there on purpose: empty sums would stay after it is sent again
@@ -100,41 +100,41 @@ def write_checksums(  # noqa: PLR0913 - one place calls it
 
 
 def _written_since(root: int, path: bytes, sent: Local) -> bool:
-    """Whether a file here is another version than was sent, which the next look may not have seen yet."""
+    """Whether a file here differs from the version that was sent; the next scan may not have seen it yet."""
     try:
-        found = os.stat(path, dir_fd=root, follow_symlinks=False)
+        status = os.stat(path, dir_fd=root, follow_symlinks=False)
     except OSError:
         return False  # pruned, or deleted here
-    return (found.st_size, found.st_mtime_ns) != (sent.size, sent.mtime_ns)
+    return (status.st_size, status.st_mtime_ns) != (sent.size, sent.mtime_ns)
 
 
 def sum_line(sha: bytes, name: bytes) -> bytes:
-    """A line as coreutils' sha256sum writes it; odd names are escaped and marked."""
+    """A line as coreutils' sha256sum writes it; names with backslashes or newlines are escaped and marked."""
     escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
     mark = b"\\" if escaped != name else b""
     return mark + sha.hex().encode() + b"  " + escaped + b"\n"
 
 
 def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
-    """Which fetched files (paths below the data root) of an ended item are not what its sums say."""
+    """Fetched files (paths below the data root) of an ended item that differ from its sums."""
     folder = Path(root, LOG, item)
-    known: dict[str, tuple[str, float]] = {}  # SHA-256, and when it was made
+    recorded: dict[str, tuple[str, float]] = {}  # SHA-256, and when it was made
     for sums in sorted(folder.glob(f"{os.fsdecode(SUMS_NAME)}*")):
         with suppress(OSError, BrokenFileError):
             made = sums.stat().st_mtime
-            told = parse_sums(read_small(sums, MAX_SUMS_BYTES), os.path.join(LOG, item))
-            known |= {path: (sha, made) for path, sha in told.items()}
-    found = []
+            entries = parse_sums(read_small(sums, MAX_SUMS_BYTES), os.path.join(LOG, item))
+            recorded |= {path: (sha, made) for path, sha in entries.items()}
+    differing = []
     for path in fetched:
-        sha, made = known.get(path, (None, 0.0))
+        sha, made = recorded.get(path, (None, 0.0))
         local = Path(root, path)
         try:
             tells = sha is not None and not local.is_symlink() and local.stat().st_mtime <= made
             if tells and _sha256(local) != sha:
-                found.append(path)
+                differing.append(path)
         except (FileNotFoundError, BrokenFileError):
-            continue  # taken away again
-    return found
+            continue  # deleted meanwhile
+    return differing
 
 
 def _sha256(path: Path) -> str:
@@ -145,7 +145,7 @@ def _sha256(path: Path) -> str:
 
 def parse_sums(text: bytes, folder: str) -> dict[str, str]:
     """Path below the data root → SHA-256; `folder` is that of the sums. Other lines are left out."""
-    known = {}
+    sums = {}
     for line in text.split(b"\n"):
         escaped = line.startswith(b"\\")
         sha, gap, name = line.removeprefix(b"\\").partition(b"  ")
@@ -158,5 +158,5 @@ def parse_sums(text: bytes, folder: str) -> dict[str, str]:
                 .replace(b"\\r", b"\r")
                 .replace(b"\0", b"\\")
             )
-        known[os.path.normpath(os.path.join(folder, os.fsdecode(name)))] = sha.decode("ascii", "replace")
-    return known
+        sums[os.path.normpath(os.path.join(folder, os.fsdecode(name)))] = sha.decode("ascii", "replace")
+    return sums

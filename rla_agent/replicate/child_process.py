@@ -1,4 +1,4 @@
-"""End of a process that the agent started."""
+"""Termination of the agent's child processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _log = logging.getLogger("rla_agent.replicate.child_process")
 
 
 def end_child(process: subprocess.Popen[Any], what: str, timeout: float) -> None:
-    """Wait for a process that was asked to end, at most `timeout` seconds, then kill it; `what`: its name."""
+    """Wait at most `timeout` seconds for a process that was asked to end, then kill it; `what`: its name."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout)
         return
     process.kill()
     try:
         process.wait(KILL_AFTER_S)
-    except subprocess.TimeoutExpired:  # it hangs in the kernel, and goes once that lets it
+    except subprocess.TimeoutExpired:  # it hangs in the kernel, and dies once its call returns
         _log.warning("%s (pid %d) does not exit; the agent stops without it", what, process.pid)

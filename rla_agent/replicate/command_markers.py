@@ -1,6 +1,6 @@
 """Marker files that commands leave for the worker.
 
-`paused` stands until it is taken away; the worker takes `retry` away itself.
+`paused` lasts until `resume` deletes it; the worker itself deletes `retry`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def paused(state: Path) -> bool:
 
 
 def ask_retry(state: Path) -> None:
-    """Try everything that is parked or blocked again."""
+    """Ask the worker to retry everything that is parked or blocked."""
     (folder(state) / "retry").touch()
 
 

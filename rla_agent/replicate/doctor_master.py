@@ -1,9 +1,9 @@
 """Examination of a master (`rla-agent doctor --master`).
 
-One connection, looked at as docs/how-to/master.md wants it. It tries what the node's login should not be
-able to do (a shell, forwarding, seeing the server's own files), names the extensions that a small NAS lacks
-with what is done instead, and writes, renames and deletes a test file. It leaves nothing behind. Host key
-and login are checked as for replication.
+One connection is checked against docs/how-to/master.md. The examination tries what the node's login should
+not be able to do (a shell, forwarding, seeing the server's own files), names the extensions that a small NAS
+lacks with the fallback for each, and writes, renames and deletes a test file. It leaves nothing behind. Host
+key and login are checked as for replication.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FALLBACKS: Final = {
 
 
 def examine_master(config: Config, private: Path) -> list[Finding]:
-    """Look at the master that a config names.
+    """Examine the master that a config names.
 
     Args:
         config: with its REMOTE_SETTING.
         private: `<state>/replicate`.
 
     Returns:
-        What is not as docs/how-to/master.md describes it; empty when all is.
+        Deviations from docs/how-to/master.md; empty when there are none.
     """
     remote = config.remote_setting
     protocol = remote.file_transfer_protocol

@@ -1,4 +1,4 @@
-"""States of a file: here, at the agent, in the ledger."""
+"""States of a replicated file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class Local:
     """A file here. Times in nanoseconds.
 
-    `mode`: permission bits that its copies get (`copy_mode`); None: not known, in rows of older ledgers. A
-    change of them shows in the ctime, so they do not tell versions apart.
+    `mode`: permission bits that its copies get (`copy_mode`); None: unknown, in rows of older ledgers. They
+    are no part of `version`, because the ctime changes with them.
     """
 
     ino: int
@@ -21,13 +21,13 @@ class Local:
 
     @property
     def version(self) -> tuple[int, int, int, int]:
-        """What tells versions apart: inode, size, modification and change time."""
+        """Identity of a version: inode, size, modification and change time."""
         return self.ino, self.size, self.mtime_ns, self.ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The agent's word on an output: `size` bytes of `generation` are committed; `final`: no more come."""
+    """The agent's state of an output: `size` bytes of `generation` are committed; `final`: no more come."""
 
     generation: int
     size: int
@@ -43,7 +43,7 @@ class SentRecord:
         generation: of an owned output, else 0.
         acked: bytes on the master.
         crc: CRC-32 of these bytes; head_crc, tail_crc: of their first and last 4 KiB.
-        sha256: of these bytes, where they went as a whole; else None.
+        sha256: of these bytes, where they were sent in one piece; else None.
         remote_mtime_s: modification time on the master after our last write.
     """
 

@@ -1,10 +1,10 @@
 """Status files of all machines on their common master.
 
 Each machine leaves a small file in `.rla-fleet/` of the master's root, every `FLEET_EVERY_S` while it has
-live runs or something to send, and whenever it says something new. Its name is the host's and `fleet_id`:
-hosts of one name, agents of two users and two data roots must not overwrite each other's. `machines` reads
-them on any machine that may log in, and on the master itself by the `folder` protocol. What others wrote is
-taken as text only.
+live runs or something to send, and whenever its content changes. It is named after the host and `fleet_id`,
+because hosts of one name, agents of two users and two data roots must not overwrite each other's. `machines`
+reads them on any machine that may log in, and on the master itself by the `folder` protocol. Their content is
+untrusted text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FLEET_FOLDER: Final = b".rla-fleet"
 FLEET_ID_NAME: Final = "fleet-id"
 FLEET_EVERY_S: Final = 30.0
-FLEET_KEPT_S: Final = 30 * 86400.0  # of a host's own files: each new state folder begins another
+FLEET_KEPT_S: Final = 30 * 86400.0  # of a host's own files: each new state folder adds one
 MAX_STATUS_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
 _HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -47,10 +47,10 @@ def _version() -> str:
 
 
 def fleet_id(private: Path, root: bytes) -> str:
-    """What tells this agent's status file of a data root from others of one host name: 8 digits.
+    """Suffix of this agent's status file of a data root, unique among hosts of one name: 8 digits.
 
     Args:
-        private: `<state>/replicate`; what is drawn at first use is kept there.
+        private: `<state>/replicate`, where the value drawn at first use is stored.
         root: the data root.
     """
     path = private / FLEET_ID_NAME
@@ -58,7 +58,7 @@ def fleet_id(private: Path, root: bytes) -> str:
         if not path.exists():
             write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
         drawn = path.read_bytes()
-    except OSError:  # a full disk: files go all the same
+    except OSError:  # a full disk: files are sent all the same
         drawn = os.fsencode(private)
     return hashlib.sha256(drawn + b"\n" + root).hexdigest()[:8]
 
@@ -77,7 +77,7 @@ def machine_status(host: str, machine: str, runs: Iterable[dict[str, Any]], back
 
 
 def leave_status(session: TargetSession, host: str, machine: str, content: bytes, mode: int = 0o644) -> None:
-    """Put this machine's file on the master, with permission bits: it names runs."""
+    """Put this machine's file on the master; its permission bits matter, for it names runs."""
     name = f"{_fleet_name(host)}-{machine}".encode()
     path = FLEET_FOLDER + b"/" + name + b".json"
     session.make_folders([FLEET_FOLDER])
@@ -87,15 +87,15 @@ def leave_status(session: TargetSession, host: str, machine: str, content: bytes
 
 
 def remove_old_status(session: TargetSession, host: str) -> None:
-    """Take away what state folders of this host that went (a batch job's, a container's) have left.
+    """Delete status files of state folders of this host that are gone (a batch job's, a container's).
 
-    One that is still at work makes its file anew.
+    An agent that still works writes its file again.
     """
     name = _fleet_name(host).encode()
     own = re.compile(re.escape(name) + rb"-[0-9a-f]{8}\.json")
-    for found, state in listing_or_empty(session, FLEET_FOLDER):
-        if own.fullmatch(found) and state.kind == "file" and time.time() - state.mtime_s > FLEET_KEPT_S:
-            session.remove(FLEET_FOLDER + b"/" + found)
+    for entry, state in listing_or_empty(session, FLEET_FOLDER):
+        if own.fullmatch(entry) and state.kind == "file" and time.time() - state.mtime_s > FLEET_KEPT_S:
+            session.remove(FLEET_FOLDER + b"/" + entry)
 
 
 def _fleet_name(host: str) -> str:
@@ -103,19 +103,19 @@ def _fleet_name(host: str) -> str:
 
 
 def machines(session: TargetSession) -> list[dict[str, Any]]:
-    """The status files on the master; what is not a status is left out. `age_s` is by their times."""
-    found = []
+    """The status files on the master; other files are skipped. `age_s` is by their times."""
+    statuses = []
     for name, state in sorted(listing_or_empty(session, FLEET_FOLDER)):
         if not name.endswith(b".json") or state.kind != "file" or state.size > MAX_STATUS_BYTES:
             continue
         status = read_json(session, FLEET_FOLDER + b"/" + name, state.size)
         if isinstance(status, dict) and isinstance(status.get("runs"), list):
-            found.append({**status, "age_s": max(0.0, time.time() - state.mtime_s)})
-    return found
+            statuses.append({**status, "age_s": max(0.0, time.time() - state.mtime_s)})
+    return statuses
 
 
 def machines_text(machines: list[dict[str, Any]]) -> str:
-    """For people."""
+    """The status of machines as text for people."""
     lines = []
     hosts = Counter(str(machine.get("host")) for machine in machines)
     for machine in machines:
@@ -128,7 +128,7 @@ def machines_text(machines: list[dict[str, Any]]) -> str:
         for run in machine["runs"]:
             if isinstance(run, dict):
                 step = run.get("time_step")
-                shown = f"time-step {step:g}" if isinstance(step, int | float) else "no row yet"
-                words = (str(run.get("state", "")), shown, str(run.get("item", "")))
+                progress = f"time-step {step:g}" if isinstance(step, int | float) else "no row yet"
+                words = (str(run.get("state", "")), progress, str(run.get("item", "")))
                 lines.append("  " + "  ".join(printable(word) for word in words))
     return "\n".join(lines) if lines else "no machine has reported yet"

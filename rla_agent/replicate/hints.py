@@ -1,7 +1,7 @@
-"""Datagrams by which the worker hears at once of new bytes.
+"""Datagrams that notify the worker of new bytes.
 
-Each is a hint and nothing more: losing one costs a moment, for the truth is agent.db (`worker.committed`)
-and the next scan. They go to `<state>/replicate/hints.sock` (AF_UNIX datagram, folder 0700). A message is
+Losing one costs only time, for agent.db (`worker.committed`) and the next scan are authoritative. They go to
+`<state>/replicate/hints.sock` (AF_UNIX datagram, folder 0700). A message is
 JSON: `{"outputs": [[path, generation, size, final], …]}` for append-only outputs and their committed size,
 `{"files": [path, …]}` for whole files that were just put in place, `{"now": [path, …]}` to look at an item
 folder at once (`sync_log_file`), `{"wake": true}`. Paths are absolute; other bytes than UTF-8 travel as
@@ -35,15 +35,15 @@ class FileHint:
 
 
 def parse_hint(message: bytes) -> FileHint:
-    """Read a message; what is not understood is left out, for it is only a hint."""
+    """Parse a message; unknown parts are skipped, for it is only a hint."""
     try:
-        found = json.loads(message)
+        fields = json.loads(message)
         outputs = tuple(
             (os.fsencode(path), Owned(int(generation), int(size), bool(final)))
-            for path, generation, size, final in found.get("outputs", ())
+            for path, generation, size, final in fields.get("outputs", ())
         )
-        files = tuple(os.fsencode(path) for path in found.get("files", ()))
-        now = tuple(os.fsencode(path) for path in found.get("now", ()))
+        files = tuple(os.fsencode(path) for path in fields.get("files", ()))
+        now = tuple(os.fsencode(path) for path in fields.get("now", ()))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return FileHint()
     return FileHint(outputs, files, now)
@@ -65,7 +65,7 @@ class Announcer:
         self._send_rows("files", list(paths))
 
     def now(self, folders: Iterable[str]) -> None:
-        """Look at these item folders at once; none: at everything."""
+        """Have the worker check these item folders at once; none: everything."""
         self._send(json.dumps({"now": list(folders)}).encode())
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Announcer:
         self._socket.close()
 
     def _send_rows(self, name: str, rows: Sequence[object]) -> None:
-        """In few messages: the kernel queues no more than about ten for a busy reader."""
+        """Send rows in few messages: the kernel queues no more than about ten for a busy reader."""
         data = json.dumps({name: rows}).encode()
         if len(data) > MAX_MESSAGE_BYTES and len(rows) > 1:
             self._send_rows(name, rows[: len(rows) // 2])
@@ -106,11 +106,11 @@ class Listener:
 
     def receive(self) -> list[FileHint]:
         """All hints that are there."""
-        found: list[FileHint] = []
+        hints: list[FileHint] = []
         with suppress(BlockingIOError):
-            while len(found) < 1000:  # noqa: PLR2004 - then other work has its turn
-                found.append(parse_hint(self._socket.recv(MAX_MESSAGE_BYTES)))
-        return found
+            while len(hints) < 1000:  # noqa: PLR2004 - then other work has its turn
+                hints.append(parse_hint(self._socket.recv(MAX_MESSAGE_BYTES)))
+        return hints
 
     def close(self) -> None:
         """Remove the socket."""

@@ -1,7 +1,7 @@
-"""Arrival of a whole item on its master.
+"""Arrival of a complete item on its master.
 
-A client that waits asks again and again (`sync_log_file(wait=True)`). Finding it out only reads: the files'
-stats, the config, and the ledger beside the worker that writes it.
+A client that waits polls (`sync_log_file(wait=True)`). The check only reads: the files' stats, the config,
+and the ledger that the worker writes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
     """Whether every file of an item that is in scope is on its master, as it is now.
 
-    None where the item is not replicated at all; a configuration, or the list of databases, that cannot be
-    read now is a no.
+    None where the item is not replicated at all; False where its configuration or the list of databases
+    cannot be read now.
     `host`: this machine's name in run.json.
     """
-    found: bool | None = None
+    complete: bool | None = None
     try:
         entries = registry.entries(state)
     except registry.UnreadableListError:
@@ -48,8 +48,8 @@ def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigRea
         scanner = Scanner(os.fsencode(entry.data_root), replicated_scope.scope(entry, config, host))
         if not _all_there(ledger_path(state), scanner, item, name):
             return False
-        found = True
-    return found
+        complete = True
+    return complete
 
 
 def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:

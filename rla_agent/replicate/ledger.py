@@ -2,14 +2,14 @@
 
 SQLite, one writer. `folders` names each folder once; `files` has one row per file (a million are about 200
 MB on disk). `temps` are the temp names in use on the master, noted before the first byte goes there.
-`items` are the item folders that we made there: `made`, `moved` (gone by then; what waits for them is
-parked) or `again` (somebody said that it is to be made again). `contents` has, by SHA-256, one code file
-that is there, for links.
+`items` are the item folders that we made there: `made`, `moved` (missing since; files for them are parked) or
+`again` (a user asked to have it made again). `contents` has, by SHA-256, one code file that is there, for
+links.
 
-`check_at` (Unix seconds) of a file says when it is looked at on the master once more, for what was
-acknowledged may be in its memory only; NULL: it is confirmed, and `prune` may rely on it. `synced`: it is
-on the master's disk, which confirms it after `CONFIRM_S` in which no connection ended (`worker.confirm`). A
-damaged ledger is set aside.
+`check_at` (Unix seconds) of a file says when it is checked on the master again, because acknowledged bytes
+may be in the master's memory only; NULL: it is confirmed, and `prune` may rely on it. `synced`: it is on the
+master's disk, which confirms it after `CONFIRM_S` in which no connection ended (`worker.confirm`). A damaged
+ledger is put aside.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ from rla_client.contract.layout import ARCHIVE_TESTER, FOLDER_KINDS, PARTS_FOLDE
 from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
 
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")  # of one item's archive_tester files
-CONFIRM_S: Final = 300.0  # a kernel writes what is dirty within half a minute, a disk what is in its cache
+CONFIRM_S: Final = 300.0  # a kernel writes dirty pages within half a minute, a disk its cache
 _MAKING: Final = os.fsencode(f"/{PARTS_FOLDER}/")
 _OWN: Final = os.fsencode(f"/{OWN_FOLDER}")
-MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
+MAX_ATTEMPTS: Final = 8  # remembered attempts on one file whose outcome is unknown
 
 
 class Ledger:
-    """Read and write; one thread. Changes are committed by `commit`.
+    """The ledger, for reads and writes of one thread. Changes are committed by `commit`.
 
     Attributes:
-        put_aside: where the one before went that was damaged; empty: there was none.
+        put_aside: where a damaged earlier ledger was moved; empty: there was none.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._db, self.put_aside = open_or_replace(path, open_ledger)
-        except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
+        except sqlite3.OperationalError as error:  # locked, or no space: no reason to begin a new one
             message = f"the ledger {path} cannot be opened: {error}; retrying"
             raise RlaError(message) from error
         self._folders: dict[tuple[int, bytes], int] = {}
@@ -78,7 +78,7 @@ class Ledger:
         self._db.close()
 
     def commit(self) -> None:
-        """Make what was changed visible and safe from SIGKILL."""
+        """Make changes visible and safe from SIGKILL."""
         if self._db.in_transaction:
             self._db.execute("COMMIT")
 
@@ -113,13 +113,13 @@ class Ledger:
         return int(row[0])
 
     def making_folders(self, db: int) -> list[tuple[bytes, bytes]]:
-        """Folders of sharded checkpoints in the making of which files were seen, each with its item's."""
+        """Folders of sharded checkpoints in the making, each with its item's."""
         query = "SELECT path, item FROM folders WHERE db = ? AND instr(path, ?) > 0"
         rows = self._db.execute(query, (db, _MAKING)).fetchall()
         return [(path, item) for path, item in rows if not path.endswith(_OWN)]
 
     def forget_folder(self, db: int, path: bytes) -> None:
-        """A folder is gone for good, and none of its files is known any more."""
+        """Delete the row of a folder that is gone for good and has no files in the ledger."""
         self._folders.pop((db, path), None)
         self._write("DELETE FROM folders WHERE db = ? AND path = ?", db, path)
 
@@ -129,7 +129,7 @@ class Ledger:
         return None if row is None else row[0]
 
     def set_folder_mode(self, folder: int, mode: int) -> None:
-        """The master's folder was given permission bits."""
+        """Store the permission bits that the master's folder was given."""
         self._write("UPDATE folders SET mode = ? WHERE id = ?", mode, folder)
 
     def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
@@ -137,7 +137,7 @@ class Ledger:
         return folder_states(self._db, db, path)
 
     def mark(self, key: Key, db: int, prio: int, pending: int, seen: float) -> None:
-        """A file is new or has changed."""
+        """Mark a file as new or changed."""
         self._write(
             "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries) "
             "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
@@ -160,7 +160,7 @@ class Ledger:
         return [due_of(row) for row in rows]
 
     def waits(self, key: Key) -> bool:
-        """Whether a file is still to be sent, once somebody has acted perhaps."""
+        """Whether a file is still to be sent, perhaps only after somebody has acted."""
         query = "SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)"
         return self._row(query, *key) is not None
 
@@ -175,13 +175,13 @@ class Ledger:
         return {"files": int(files), "bytes": int(size or 0)}
 
     def record(self, key: Key) -> SentRecord | None:
-        """What the master got of a file."""
+        """The record of the file on the master."""
         statement = f"SELECT {RECORD_COLUMNS} FROM files f WHERE folder = ? AND name = ?"  # noqa: S608 - constants
         row = self._row(statement, *key)
         return None if row is None else record_of(row)
 
     def sent(self, key: Key, record: SentRecord, now: float) -> None:
-        """The master has the file as `record` says."""
+        """Store the record of a file that was sent."""
         sums = (record.crc, record.head_crc, record.tail_crc, record.sha256)
         self._write(
             "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
@@ -193,24 +193,24 @@ class Ledger:
         )
 
     def acknowledged(self, key: Key, check_at: float, *, synced: bool) -> None:
-        """Look at what was just sent once more then."""
+        """Schedule the check of a file that was just sent."""
         statement = "UPDATE files SET check_at = ?, synced = ? WHERE folder = ? AND name = ?"
         self._write(statement, check_at, int(synced), *key)
 
     def set_synced(self, key: Key, acked: int) -> None:
-        """The master has the first `acked` bytes of a file on its disk, if it was sent no more since."""
+        """Note that a file's first `acked` bytes are on the master's disk, unless more was sent since."""
         statement = "UPDATE files SET synced = 1 WHERE folder = ? AND name = ? AND acked = ?"
         self._write(statement, *key, acked)
 
     def confirm(self, key: Key, sent_at: float, check_at: float | None = None) -> None:
-        """A file was looked at and is there as it was sent; `check_at`: it is to be looked at again."""
+        """Note that a file is on the master as it was sent; `check_at`: it is to be checked again."""
         statement = (
             "UPDATE files SET check_at = ? WHERE folder = ? AND name = ? AND COALESCE(sent_at, 0.0) = ?"
         )
         self._write(statement, check_at, *key, sent_at)
 
     def confirm_synced(self, db: int, now: float, since: float) -> None:
-        """Confirm what was synced and whose time has come, if it was sent after `since` and nobody doubts."""
+        """Confirm files that were synced, sent after `since` and due."""
         self._write(
             "UPDATE files SET check_at = NULL WHERE db = ? AND check_at > 0 AND check_at <= ? "
             "AND synced = 1 AND sent_at > ?",
@@ -218,15 +218,15 @@ class Ledger:
         )
 
     def confirm_all(self, db: int) -> None:
-        """Whatever this master acknowledges is safe."""
+        """Confirm everything, for a master whose acknowledgements are durable."""
         self._write("UPDATE files SET check_at = NULL WHERE db = ? AND check_at IS NOT NULL", db)
 
     def doubt(self, db: int) -> None:
-        """Look at all that is not confirmed now."""
+        """Make the checks of all unconfirmed files due now."""
         self._write("UPDATE files SET check_at = 0 WHERE db = ? AND check_at > 0", db)
 
     def unconfirmed(self, db: int, now: float, limit: int) -> list[Unconfirmed]:
-        """Files to look at, those that wait longest first; none that goes as a whole or is deleted anyway."""
+        """Files to check, the longest waiting first; none that is to be replaced or deleted anyway."""
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, d.kind, d.item, f.state, f.sent_at, "  # noqa: S608 - constants
             f"{RECORD_COLUMNS} FROM files f JOIN folders d ON d.id = f.folder "
@@ -246,11 +246,11 @@ class Ledger:
         return found
 
     def any_unconfirmed(self, db: int, now: float) -> bool:
-        """Whether something is to be looked at."""
+        """Whether a check is due."""
         return self._row("SELECT 1 FROM files WHERE db = ? AND check_at <= ? LIMIT 1", db, now) is not None
 
     def lost(self, key: Key, prio: int) -> bool:
-        """A file that was sent is not there: it is as if never sent. False: it is to go there no more."""
+        """Reset a sent file that the master has lost. False: it is not to be sent there any more."""
         self._drop_content(key)
         changed = self._write(
             "UPDATE files SET state = 1, prio = ?, pending = COALESCE(size, 0), not_before = 0, tries = 0, "
@@ -261,11 +261,11 @@ class Ledger:
         return bool(changed.rowcount)
 
     def _drop_content(self, key: Key) -> None:
-        """Link no file to this one any more."""
+        """Stop linking files to this one."""
         self._write("DELETE FROM contents WHERE folder = ? AND name = ?", *key)
 
     def forget_lost_item(self, db: int, item: bytes) -> None:
-        """An item folder is gone of which nothing was ever confirmed: it may be made again."""
+        """Drop a missing item folder of which nothing was ever confirmed, so that it may be made again."""
         gone = self._write(
             "DELETE FROM items WHERE db = ? AND path = ? AND state <> 'again' AND NOT EXISTS (SELECT 1 FROM "
             "folders d JOIN files f ON f.folder = d.id WHERE d.db = items.db AND d.item = items.path "
@@ -276,11 +276,11 @@ class Ledger:
             self._unpark_moved(db, item)
 
     def add_content(self, db: int, sha256: bytes, key: Key) -> None:
-        """A file of this content is on the master and may be linked from now on."""
+        """Register a file on the master to which files of the same content may be linked."""
         self._write("INSERT OR REPLACE INTO contents VALUES(?, ?, ?, ?)", db, sha256, *key)
 
     def twin(self, db: int, sha256: bytes) -> Twin | None:
-        """A file of this content on the master; None where there is none that is as it was sent."""
+        """A file of this content on the master, as it was sent; None without one."""
         row = self._db.execute(
             "SELECT d.path, f.name, f.acked, f.remote_mtime FROM contents c "
             "JOIN files f ON f.folder = c.folder AND f.name = c.name JOIN folders d ON d.id = c.folder "
@@ -291,13 +291,13 @@ class Ledger:
         return None if row is None else Twin(row[0] + b"/" + row[1], RemoteStat(row[2], row[3]), sha256)
 
     def attempt(self, due: Due, new: tuple[SendAttempt, ...]) -> None:
-        """Note, before the first byte goes, what a try may leave on the master."""
+        """Note, before the first byte is sent, what an attempt may leave on the master."""
         attempts = (*(old for old in due.attempts if old not in new), *new)[-MAX_ATTEMPTS:]
         text = json.dumps([(old.size, old.mtime_s) for old in attempts])
         self._write("UPDATE files SET attempts = ? WHERE folder = ? AND name = ?", text, *due.key)
 
     def retry_at(self, key: Key, not_before: float, *, failed: bool, reason: str = "") -> None:
-        """Look at a waiting file again at `not_before`."""
+        """Delay a waiting file until `not_before`."""
         self._write(
             "UPDATE files SET not_before = ?, tries = tries + ?, reason = ? "
             "WHERE folder = ? AND name = ? AND state = 1",
@@ -305,12 +305,12 @@ class Ledger:
         )
 
     def set_state(self, key: Key, state: int, reason: str = "", fix: str = "") -> None:
-        """Park a file, or note that it is gone or has nothing to send."""
+        """Set a file's state: parked, gone, or without anything to send."""
         statement = "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?"
         self._write(statement, state, reason or None, fix or None, *key)
 
     def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
-        """Files whose copies are to go, as they were left on the master; first what calls others whole."""
+        """Files whose copies are to be deleted on the master; `whole.json` files first."""
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.sha256 FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? "
@@ -320,23 +320,39 @@ class Ledger:
         return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4]), r[5]) for r in rows]
 
     def drop_ended(self, key: Key, again: float | None) -> None:
-        """The master's copy of a dropped file is gone; `again`: it is not, look again then."""
+        """Note that the master's copy of a dropped file is gone; `again`: when to retry where it is not."""
         where = "WHERE folder = ? AND name = ? AND state = 6"  # not one that was saved anew meanwhile
         if again is None:
             self._write(f"DELETE FROM files {where}", *key)  # noqa: S608 - a constant
         else:
             self._write(f"UPDATE files SET not_before = ? {where}", again, *key)  # noqa: S608
 
+    def assume_arrived(self, key: Key) -> bool:
+        """Record the last attempt of unknown outcome as what the master has; False: there is none."""
+        row = self._row(
+            "SELECT attempts FROM files WHERE folder = ? AND name = ? AND acked IS NULL "
+            "AND attempts IS NOT NULL",
+            *key,
+        )
+        if row is None:
+            return False
+        size, mtime_s = json.loads(row[0])[-1]
+        self._write(
+            "UPDATE files SET acked = ?, remote_mtime = ?, attempts = NULL WHERE folder = ? AND name = ?",
+            *(size, mtime_s, *key),
+        )
+        return True
+
     def forget(self, key: Key) -> None:
         """Drop a file that was never sent."""
         self._write("DELETE FROM files WHERE folder = ? AND name = ?", *key)
 
     def move(self, key: Key, new: Key) -> None:
-        """A file has another name now, here and on the master."""
+        """Rename a file that has another name now, here and on the master."""
         self._write("UPDATE files SET folder = ?, name = ? WHERE folder = ? AND name = ?", *new, *key)
 
     def add_pruned(self, key: Key, db: int, note: PrunedFile) -> None:
-        """The master has a file that was never here, or not sent from here."""
+        """Add a file that the master has and that was not sent from here."""
         self._write(
             "INSERT OR IGNORE INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, "
             "ino, size, mtime_ns, ctime_ns, mode, generation, acked, crc, head_crc, tail_crc, sha256, "
@@ -346,7 +362,7 @@ class Ledger:
         )
 
     def forget_copy(self, key: Key) -> None:
-        """The master's copy was moved aside or is gone: the file is as if never sent."""
+        """Reset a file whose copy on the master was moved aside or is gone."""
         self._write(
             "UPDATE files SET acked = NULL, kept = kept + 1, ino = NULL WHERE folder = ? AND name = ?", *key
         )
@@ -358,12 +374,12 @@ class Ledger:
             self._write(statement, db, temp.temp, *temp.key, *temp.local.version, temp.acked, temp.synced)
 
     def drop_temps(self, db: int, temps: Iterable[bytes]) -> None:
-        """Temp names that are no more on the master."""
+        """Drop temp names that are no longer on the master."""
         for temp in temps:
             self._write("DELETE FROM temps WHERE db = ? AND temp = ?", db, temp)
 
     def temp_progress(self, db: int, temp: bytes, acked: int, synced: int) -> None:
-        """So much of a temp file is on the master, and so much of that on its disk."""
+        """Store how much of a temp file is on the master, and how much of that on its disk."""
         self._write(
             "UPDATE temps SET acked = ?, synced = ? WHERE db = ? AND temp = ?", acked, synced, db, temp
         )
@@ -377,11 +393,11 @@ class Ledger:
         return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7], r[8] or 0) for r in rows]
 
     def made_item(self, db: int, path: bytes) -> None:
-        """An item folder was made on the master."""
+        """Note that an item folder was made on the master."""
         self._write("INSERT OR REPLACE INTO items VALUES(?, ?, 'made')", db, path)
 
     def moved_items(self, db: int, after: bytes, limit: int) -> list[bytes]:
-        """Item folders behind `after` that were gone when something was to be sent into them, in order."""
+        """Item folders that were missing when something was to be sent into them; sorted, behind `after`."""
         rows = self._db.execute(
             "SELECT path FROM items WHERE db = ? AND state = 'moved' AND path > ? ORDER BY path LIMIT ?",
             (db, after, limit),
@@ -389,13 +405,13 @@ class Ledger:
         return [row[0] for row in rows]
 
     def returned(self, db: int, item: bytes) -> None:
-        """An item folder is back: go on, and look at what is in it."""
+        """Note that an item folder is back: unpark its files, and check those that are in it."""
         self._write("UPDATE items SET state = 'made' WHERE db = ? AND path = ? AND state = 'moved'", db, item)
         self._unpark_moved(db, item)
         self._doubt_item(db, item)
 
     def _unpark_moved(self, db: int, item: bytes) -> None:
-        """Try what was parked of an item because its folder was gone."""
+        """Unpark files of an item that were parked because its folder was missing."""
         self._write(
             "UPDATE files SET state = 1, tries = 0, not_before = 0, reason = NULL, mend = NULL "  # noqa: S608 - a constant
             f"WHERE state = 2 AND {OF_MOVED} AND folder IN "
@@ -404,7 +420,7 @@ class Ledger:
         )
 
     def _doubt_item(self, db: int, item: bytes) -> None:
-        """Look at all of an item that is here."""
+        """Make the checks of an item's files due."""
         self._write(
             "UPDATE files SET check_at = 0 WHERE acked IS NOT NULL AND state < 2 AND folder IN "
             "(SELECT id FROM folders WHERE db = ? AND item = ?)",
@@ -416,7 +432,7 @@ class Ledger:
         return self._row("SELECT 1 FROM items WHERE db = ? LIMIT 1", db) is not None
 
     def park_item(self, db: int, item: bytes, reason: str, fix: str) -> None:
-        """Park everything of an item folder that waits."""
+        """Park all waiting files of an item folder."""
         self._write(
             "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
             "(SELECT id FROM folders WHERE db = ? AND item = ?)",
@@ -425,14 +441,14 @@ class Ledger:
         self._write("UPDATE items SET state = 'moved' WHERE db = ? AND path = ?", db, item)
 
     def bury(self, db: int, subject: bytes) -> None:
-        """An item was deleted on the master on purpose: nothing of it goes any more."""
+        """Stop sending an item that was deleted on the master on purpose."""
         statement, values = burial(db, subject)
         self._write(statement, *values)
 
     def item_files(self, db: int, item: str) -> list[LedgerFile]:
         """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned.
 
-        Of checkpoints in the making none.
+        Files of checkpoints in the making are left out.
         """
         items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
         rows = self._db.execute(
@@ -444,7 +460,7 @@ class Ledger:
         return [LedgerFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
 
     def send_anew(self, key: Key) -> bool:
-        """Whatever the master has of a file is not right. False: it is to go there no more."""
+        """Send a file again, for the master's copy is wrong. False: it is not to be sent there any more."""
         self._drop_content(key)
         changed = self._write(
             "UPDATE files SET state = 1, pending = COALESCE(size, 0), not_before = 0, tries = 0, crc = 0, "
@@ -454,11 +470,11 @@ class Ledger:
         return bool(changed.rowcount)
 
     def set_sha(self, key: Key, sha: bytes) -> None:
-        """SHA-256 of what the master has."""
+        """Store the SHA-256 of the master's copy."""
         self._write("UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", sha, *key)
 
     def unpark(self) -> None:
-        """Try everything parked again; items that were moved on the master go there again, all of them."""
+        """Unpark everything; items that were moved on the master are sent there again."""
         rows = self._db.execute("SELECT db, path FROM items WHERE state = 'moved'").fetchall()
         for db, item in rows:
             self._doubt_item(db, item)
@@ -467,7 +483,7 @@ class Ledger:
         self._write("DELETE FROM meta WHERE name LIKE 'lost:%'")
 
     def set_meta(self, name: str, value: str | float) -> None:
-        """A fact for `status`."""
+        """Store a fact for `status`."""
         self._write("INSERT OR REPLACE INTO meta VALUES(?, ?)", name, value)
 
 
@@ -488,7 +504,7 @@ def folder_states(db: sqlite3.Connection, number: int, path: bytes) -> dict[byte
 
 
 def burial(number: int, subject: bytes) -> tuple[str, tuple[object, ...]]:
-    """The statement, and its values, by which nothing of a deleted item goes any more.
+    """The SQL statement, with its values, that stops sending a deleted item.
 
     Args:
         number: of the database.

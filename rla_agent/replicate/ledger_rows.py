@@ -1,9 +1,9 @@
 """Rows of the ledger as its readers get them.
 
-A file is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at and sent), `PARKED`
-(somebody must act; reason and fix say how), `GONE` (no more here; the master keeps it), `BURIED` (deleted
-on purpose: never sent again), `PRUNED` (taken off this machine on purpose, see `prune`) or `DROPPED` (by
-`max_to_keep`, and the master's copy is to go, too).
+A file is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be read and sent), `PARKED` (somebody must
+act; reason and fix say how), `GONE` (no longer here; the master keeps it), `BURIED` (deleted on purpose:
+never sent again), `PRUNED` (removed from this machine on purpose, see `prune`) or `DROPPED` (by
+`max_to_keep`, and the master's copy is to be deleted, too).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SendAttempt:
-    """What an earlier try, whose outcome is unknown, may have left under the final name.
+    """A possible leftover of an attempt with unknown outcome under the final name.
 
     `mtime_s` None: an append; any size from the record's up to this one may be there.
     """
@@ -42,7 +42,7 @@ class SendAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A file to look at. `path` is relative to the data root; `seen`: when it was first found changed."""
+    """A file that is due. `path` is relative to the data root; `seen`: when its change was first noticed."""
 
     key: Key
     path: bytes
@@ -69,7 +69,7 @@ class LedgerFile:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A file to delete on the master, if it is as it was left there. `sha256`: where that is known."""
+    """A file to delete on the master, if nobody changed it there. `sha256`: where that is known."""
 
     key: Key
     path: bytes
@@ -79,7 +79,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """A temp name on the master and how much of which version of a file it holds; `synced`: on its disk."""
+    """A temp file on the master: how many bytes of which version it has; `synced`: how many on its disk."""
 
     temp: bytes
     key: Key
@@ -90,7 +90,7 @@ class Temp:
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """A file that the master has acknowledged, to be looked at there. `here`: the file is still here.
+    """A file that the master has acknowledged, to be checked there. `here`: the file is still here.
 
     `sent_at`: Unix seconds. `of_whole`: as of a `SendJob`.
     """
@@ -106,7 +106,7 @@ class Unconfirmed:
 
 
 def record_of(row: tuple[Any, ...]) -> SentRecord | None:
-    """What `RECORD_COLUMNS` hold; None where the master has nothing."""
+    """The record in `RECORD_COLUMNS`; None where the master has nothing."""
     ino, size, mtime_ns, ctime_ns, generation, acked, *sums, mode = row
     if acked is None or ino is None:
         return None

@@ -2,7 +2,7 @@
 
 WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and then
 files are compared with the master instead of being sent again (`worker.send`). Others open it read-only
-(status, verify). A new ledger gets its name when its tables are there, for it is read at any time.
+(status, verify), at any time, so a new ledger gets its name only when its tables are there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from rla_agent.store.sqlite import Step, connect, migrate
 
-OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
+OPEN_WAIT_S: Final = 10.0  # wait for another process's lock
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS databases(id INTEGER PRIMARY KEY, root BLOB, target TEXT, UNIQUE(root, target));
@@ -42,15 +42,15 @@ CREATE TABLE IF NOT EXISTS contents(
 
 
 def ledger_path(state: Path) -> Path:
-    """Where the ledger of an agent's state folder lies."""
+    """Path of the ledger in an agent's state folder."""
     return state / "replicate" / "ledger.db"
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:
     """Open the ledger, made if need be, with tables of the newest version."""
-    if not path.exists():  # others read it at any time: it gets its name when its tables are there
+    if not path.exists():  # others read it at any time, so its tables are made before it gets its name
         new = path.with_name(f"{path.name}.new")
-        for ending in ("-wal", "-shm"):  # of one that is gone: SQLite would replay it over the new one
+        for ending in ("-wal", "-shm"):  # left by a deleted ledger: SQLite would replay it over the new one
             for old in (new, path):
                 old.with_name(old.name + ending).unlink(missing_ok=True)
         new.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ STEPS: Final[tuple[Step, ...]] = (_SCHEMA,)
 
 
 def upgrade(db: sqlite3.Connection, state: Path) -> None:
-    """For a connection of one's own to the ledger of a state folder: bring it to this release's version.
+    """Bring the ledger of a state folder to this release's version, over an own connection.
 
     Raises:
         NewerFormatError: a later release has it.

@@ -1,15 +1,14 @@
 """Trash of the master.
 
-`rla rm --master` moves items there, whole; nothing is deleted by that. It is laid out as that of a database
-of ours (`rla_client.database.changes`), so that `rla trash` on the master shows, restores and empties it
-too:
+`rla rm --master` moves complete items there and deletes nothing. Its layout is that of a local database's
+trash (`rla_client.database.changes`), so that `rla trash` on the master lists, restores and empties it too:
 
     .rla/trash/<id>/entry.json   {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
     .rla/trash/<id>/items/…      the moved folders and files, under their paths
 
-In this order: tombstones, so that nobody sends it again; the entry in state `moving`; the renames, each
-atomic on the master; a second look, for what an agent made in between; the entry in state `done`. Cut off
-anywhere, the same command does the rest, and `rla` on the master too.
+The steps: tombstones, so that nobody sends it again; the entry in state `moving`; the renames, each atomic on
+the master; a second listing, for files that an agent made in between; the entry in state `done`. After an
+interruption at any step the same command, or `rla` on the master, does the rest.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class MasterTrashEntry:
 
 
 def check_item(item: str) -> str:
-    """`table/YYYY/MM/DD/name`, or an error.
+    """Check that an item is of the form `table/YYYY/MM/DD/name`.
 
     Raises:
         ArgumentError: it is none.
@@ -75,7 +74,7 @@ def move_to_trash(
     `about`: for the tombstones, plain data; `now`: Unix seconds.
 
     Returns:
-        What was moved; without moves the master had nothing of them.
+        The removal; without moves the master had nothing of them.
 
     Raises:
         LiveRunError: one is being written, as far as its run.json there says; nothing was done.
@@ -107,15 +106,15 @@ def _refuse_live(session: TargetSession, item: str, now: float) -> None:
 
 
 def _moves(session: TargetSession, subjects: Iterable[bytes], base: bytes) -> list[Move]:
-    """What is there of these items, and where it goes."""
-    found = []
+    """The renames for all that is there of these items."""
+    moves = []
     for subject in subjects:
         archived = subject.startswith(ARCHIVE_TESTER.encode() + b"/")
         for ending in ARCHIVE_ENDINGS if archived else (b"",):
             path = subject + ending
             if session.stat(path) is not None:
-                found.append((path, base + b"/items/" + path))
-    return found
+                moves.append((path, base + b"/items/" + path))
+    return moves
 
 
 def _carry_out(session: TargetSession, moves: Sequence[Move]) -> None:
@@ -138,24 +137,24 @@ def _write_entry(session: TargetSession, base: bytes, created: float, state: str
 
 
 def entries(session: TargetSession) -> list[MasterTrashEntry]:
-    """What lies in the master's trash, oldest first; what is not an entry is left out."""
+    """Entries of the master's trash, oldest first; other files are skipped."""
     names = sorted(name for name, state in listing_or_empty(session, TRASH) if state.kind == "folder")
-    found = []
+    trash = []
     for name in names:
         plain = read_json(session, TRASH + b"/" + name + b"/entry.json", MAX_ENTRY_BYTES)
         try:
             moves = tuple((os.fsencode(old), os.fsencode(new)) for old, new in plain["moves"])
-            found.append(MasterTrashEntry(os.fsdecode(name), float(plain["created"]), moves))
+            trash.append(MasterTrashEntry(os.fsdecode(name), float(plain["created"]), moves))
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return trash
 
 
 def restore(session: TargetSession, name: str) -> MasterTrashEntry:
-    """Move an entry back to where it was, and take its tombstones away.
+    """Move an entry back to where it was, and delete its tombstones.
 
     Raises:
-        ArgumentError: no such entry, or something has taken a place; nothing was moved.
+        ArgumentError: no such entry, or a path is taken; nothing was moved.
         TargetError: the master refuses or is away; run it again.
     """
     entry = next((one for one in entries(session) if one.name == name), None)
@@ -166,14 +165,14 @@ def restore(session: TargetSession, name: str) -> MasterTrashEntry:
     there = [
         (new, old) for old, new in entry.moves if new.startswith(within) and session.stat(new) is not None
     ]
-    back = {old: new for new, old in reversed(there)}  # of two the earlier: the later was a new beginning
+    back = {old: new for new, old in reversed(there)}  # the earlier of two: the later one was made afresh
     for old in back:
         if session.stat(old) is not None:
             raise ArgumentError(f"{os.fsdecode(old)} is taken on the master; move it away first")
     _carry_out(session, [(new, old) for old, new in back.items()])
     subjects = {subject_of(os.fsdecode(old.partition(b"/")[0]), old, old) for old, _ in entry.moves}
     items = {os.fsdecode(subject).partition("/")[2] for subject in subjects}
-    take_tombstones(session, subjects, subjects_of(items), trash=name)  # also of kinds without data
+    take_tombstones(session, subjects, subjects_of(items), trash=name)  # kinds without data included
     if len(back) == len(there):
         _delete(session, base, 0)
     return entry

@@ -1,4 +1,4 @@
-"""Problems of replication that need somebody."""
+"""Problems of replication that a person must solve."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final
 from rla_agent.replicate.status_text import again_text, shown_target
 from rla_client.contract.text.terminal_text import printable
 
-_LOCKED: Final = "database is locked"  # by somebody who looks into it, for a moment
+_LOCKED: Final = "database is locked"  # by a person who inspects it, for a moment
 
 
 def attention(status: dict[str, Any]) -> list[dict[str, str]]:
-    """What needs somebody, as `what` and `fix`, for the list in `rla-agent status`."""
+    """The problems as `what` and `fix`, for the list in `rla-agent status`."""
     problems = []
     for target in status["targets"]:
         why = target.get("reason") or target.get("problem") or ""
@@ -44,7 +44,7 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def stopped(status: dict[str, Any]) -> dict[str, str]:
-    """What goes no further until somebody acts, for alerts: target, `files` or `status`, to what and why."""
+    """What is blocked until somebody acts, for alerts: target, `files` or `status` → what and why."""
     found = {}
     for target in status["targets"]:
         if target.get("health") == "blocked":

@@ -1,4 +1,4 @@
-"""List of the databases that are replicated.
+"""Registry of replicated databases.
 
 `<state>/replicate/databases.json` is written here and read by the worker. One entry per (data root,
 config): `{"data_root", "config", "added_by": "run" | "user", "off": [items]}`. `run`: a run was opened with
@@ -23,7 +23,7 @@ from rla_client.contract.filesystem.trusted_paths import make_private
 from rla_client.contract.process.locks import holder_pid, try_lock
 
 MAX_DATABASES: Final = 10_000
-ADD_WAIT_S: Final = 10.0  # others hold the lock for one small file's sync
+ADD_WAIT_S: Final = 10.0  # others keep the lock only for one small file's sync
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True
 _NO_LIST: Final = (ValueError, KeyError, TypeError, AttributeError)
 log = logging.getLogger("rla_agent.replicate.registry")
@@ -34,7 +34,7 @@ class ListBusyError(RlaError):
 
 
 class UnreadableListError(RlaError):
-    """It cannot be told now which databases are replicated; none may be taken for not replicated."""
+    """The list of databases cannot be read now; no database may be treated as not replicated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def entries(state: Path) -> list[RegisteredDatabase]:
 
 
 def registry_problem(state: Path) -> str:
-    """Why it cannot be told which databases are replicated; empty where it can."""
+    """Why the list of databases cannot be read; empty where it can."""
     try:
         entries(state)
     except UnreadableListError as error:
@@ -80,7 +80,7 @@ def registry_problem(state: Path) -> str:
 
 
 def listed(state: Path) -> list[RegisteredDatabase]:
-    """All databases; an unreadable list counts as empty, for who only wants to know more about them."""
+    """All databases; an unreadable list counts as empty, which suits callers that only want details."""
     try:
         return entries(state)
     except UnreadableListError:
@@ -102,7 +102,7 @@ def register(
     *,
     is_master_node: bool = False,
 ) -> None:
-    """A run was opened: replicate its database from now on. Waits for nobody.
+    """Replicate the database of a run that was opened; never waits for a lock.
 
     Args:
         state: the agent's state folder.
@@ -120,8 +120,8 @@ def register(
     known = [entry for entry in listed(state) if (entry.data_root, entry.config) == (root, source)]
     if known and (off is None or any(off in entry.off for entry in known)):
         return
-    with _changing(state, 0.0) as found:
-        _merge(found, RegisteredDatabase(root, source, "run", (off,) if off else ()))
+    with _changing(state, 0.0) as entries:
+        _merge(entries, RegisteredDatabase(root, source, "run", (off,) if off else ()))
 
 
 def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLike[str]) -> RegisteredDatabase:
@@ -139,20 +139,20 @@ def add(state: Path, data_root: str | os.PathLike[str], config: str | os.PathLik
     if not os.path.isfile(source):
         raise ArgumentError(f"{source} is not a file; give the rla_config.yaml with its REMOTE_SETTING")
     entry = RegisteredDatabase(root, source, "user")
-    with _changing(state, ADD_WAIT_S) as found:
-        _merge(found, entry)
+    with _changing(state, ADD_WAIT_S) as entries:
+        _merge(entries, entry)
     return entry
 
 
-def _merge(found: list[RegisteredDatabase], entry: RegisteredDatabase) -> None:
-    for number, old in enumerate(found):
+def _merge(entries: list[RegisteredDatabase], entry: RegisteredDatabase) -> None:
+    for number, old in enumerate(entries):
         if (old.data_root, old.config) == (entry.data_root, entry.config):
             by: Literal["run", "user"] = "user" if "user" in {old.added_by, entry.added_by} else "run"
             off = tuple(dict.fromkeys((*old.off, *entry.off)))[-MAX_OFF:]
-            found[number] = replace(old, added_by=by, off=off)
+            entries[number] = replace(old, added_by=by, off=off)
             return
-    found.append(entry)
-    del found[:-MAX_DATABASES]
+    entries.append(entry)
+    del entries[:-MAX_DATABASES]
 
 
 @contextmanager
@@ -167,17 +167,17 @@ def _changing(state: Path, wait_s: float) -> Iterator[list[RegisteredDatabase]]:
                 f"{who} holds {path}, the lock of the list of databases; nothing was changed. End it or, if "
                 "it is suspended, resume it (kill -CONT), then try again"
             )
-        found = _entries_to_change(place / "databases.json", state)
-        yield found
-        text = json.dumps({"version": 1, "databases": [asdict(entry) for entry in found]}, indent=1)
+        entries = _entries_to_change(place / "databases.json", state)
+        yield entries
+        text = json.dumps({"version": 1, "databases": [asdict(entry) for entry in entries]}, indent=1)
         write_atomic(place / "databases.json", text.encode(), mode=0o600)
 
 
 def _entries_to_change(path: Path, state: Path) -> list[RegisteredDatabase]:
-    """All databases; a list that says nothing is put aside.
+    """All databases; a list without meaning is put aside.
 
     Raises:
-        OSError: it cannot be read now; who took it for empty would write over it.
+        OSError: it cannot be read now; a caller that treated it as empty would overwrite it.
     """
     try:
         return _read_entries(state)

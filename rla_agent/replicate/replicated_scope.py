@@ -1,4 +1,4 @@
-"""Part of a database that its configuration has replicated."""
+"""Scope of a database's replication, by its configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def scope(entry: RegisteredDatabase, config: Config, host: str) -> ScanScope:
-    """What of a database goes; `host` is this machine's name in run.json."""
+    """The scope of a database; `host` is this machine's name in run.json."""
     import pathspec  # noqa: PLC0415 - only where patterns are used
 
     from rla_agent.replicate.worker.scan import ScanScope  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""Worker process under the agent.
+"""Supervision of the worker process by the agent.
 
-One that dies is started again with full-jitter backoff (1 s → 60 s); one that ran for `STEADY_S` starts
-from the first step again.
+A worker that dies is started again with full-jitter backoff (1 s → 60 s), which begins anew after one that
+ran for `STEADY_S`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReplicatorProcess:
 
     @property
     def fault(self) -> str:
-        """Why it could not be started, or that it did not live long; empty while all is well."""
+        """Why it could not be started, or that it exited early; empty while all is well."""
         return self._refused or self._short_lived
 
     @property
@@ -66,7 +66,7 @@ class ReplicatorProcess:
         self._started = now
 
     def poll(self, now: float) -> None:
-        """See whether the worker lives; start it again when its time has come (`now`: monotonic seconds)."""
+        """Check the worker; start it again when its backoff is over (`now`: monotonic seconds)."""
         if self._process is not None:
             steady = now - self._started > STEADY_S
             if steady:
@@ -78,14 +78,14 @@ class ReplicatorProcess:
             if not steady:
                 words = _last_line(self._log_path)
                 found = f"the replicator exited within a minute (exit status {status}): {words}"
-                self._short_lived = _told(found, self._short_lived)
+                self._short_lived = _logged_once(found, self._short_lived)
             self._later(now, 0 if steady else self._tries + 1)
         elif now >= self._not_before:
             try:
                 self.start(now)
-            except OSError as error:  # no room for its log, no process: the agent goes on without it
+            except OSError as error:  # no room for its log, or for a process: the agent continues without it
                 found = f"the replicator cannot be started; retrying: {error}"
-                self._refused = _told(found, self._refused)
+                self._refused = _logged_once(found, self._refused)
                 self._later(now, self._tries + 1)
             else:
                 self._refused = ""
@@ -104,15 +104,15 @@ class ReplicatorProcess:
         end_child(process, "the replicator", timeout)
 
 
-def _told(found: str, before: str) -> str:
-    """A fault, logged where it is another one than before."""
-    if found != before:
-        _log.warning("%s", found)
-    return found
+def _logged_once(fault: str, before: str) -> str:
+    """Log a fault unless it is the same as before; returns it."""
+    if fault != before:
+        _log.warning("%s", fault)
+    return fault
 
 
 def _last_line(path: Path) -> str:
-    """The last line of a log, the one that says what happened."""
+    """The last line of a log, which has the error."""
     try:
         with path.open("rb") as log:
             log.seek(-min(LAST_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
@@ -123,7 +123,7 @@ def _last_line(path: Path) -> str:
 
 
 def rotate(path: Path) -> None:
-    """Put a log that is long aside, in the place of the one that was put aside before."""
+    """Rotate a long log, replacing the one that was rotated before."""
     with suppress(FileNotFoundError):
         if path.stat().st_size > LOG_BYTES:
             path.replace(path.with_name(path.name + ".1"))

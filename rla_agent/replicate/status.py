@@ -1,7 +1,7 @@
-"""Snapshot of replication on this machine.
+"""Status snapshot of replication on this machine.
 
-It is read from the ledger, whether the worker runs or not: the worker notes a JSON snapshot (`meta.live`)
-every second; counts come from the ledger's indexes. Nothing secret is in either.
+It is read from the ledger, whether the worker runs or not: the worker stores a JSON snapshot (`meta.live`)
+every second; counts come from the ledger's indexes. Neither contains secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rla_agent.store.sqlite import NewerFormatError, connect_readonly
 
 LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's
-MAX_PARKED: Final = 50  # shown; the count tells of the rest
+MAX_PARKED: Final = 50  # listed; the count covers the rest
 
 
 def replication_status(state: Path) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         fix, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
         written_bytes, kept, unconfirmed, mended), `lost` (no more there nor here; 50),
         `parked` (path, reason, fix; at most 50, and 50 folders of each database),
-        `parked_files` and `parked_folders`; `error`: what of it cannot be told, and why.
+        `parked_files` and `parked_folders`; `error`: which part is unknown, and why.
     """
     status: dict[str, Any] = {
         "running": False,

@@ -1,4 +1,4 @@
-"""Text of a replication status for people."""
+"""Replication status as text for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown_target(name: str) -> str:
 
 
 def again_text(target: dict[str, Any]) -> str:
-    """When a target that has stopped is looked at again, and how to have it done at once."""
+    """When a stopped target is retried, with the command that retries at once."""
     return f"tried again in {_duration(target.get('retry_in_s', 0.0))}, or at once: rla-agent replicate retry"
 
 
@@ -50,7 +50,7 @@ def headline(status: dict[str, Any]) -> list[str]:
 
 
 def as_text(status: dict[str, Any]) -> str:
-    """The snapshot for people."""
+    """The snapshot as text."""
     word = "paused" if status["paused"] else "on" if status["running"] else "not running"
     if "error" in status:
         lines = [

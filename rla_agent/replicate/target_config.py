@@ -1,8 +1,8 @@
-"""Target of a database as its configuration names it.
+"""Replication target of a database, by its configuration.
 
 The worker reads the YAML file itself and reads it again when it changes, so no secret passes through spool,
-wire or state. `Target.name` says where things go, without secrets; it is the key of the ledger, so another
-server or root starts a ledger of its own. A new backend is a line in `_BACKENDS`, with its traits.
+wire or state. `Target.name` identifies the destination without secrets; it is the key in the ledger, so
+another server or root has rows of its own. A new backend is a line in `_BACKENDS`, with its traits.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Target:
         connections: how many at most.
         rate: bytes per second, 0 for no limit.
         retention: `mirror` or `keep`.
-        append_every_s: seconds between two appends to a run's files, where each costs; 0: as they come.
-        confirms: what it acknowledges may yet be lost, so it is confirmed later (`worker.confirm`).
+        append_every_s: seconds between two appends to a run's files, where each has a cost; 0: as they come.
+        confirms: acknowledged bytes may yet be lost, so they are confirmed later (`worker.confirm`).
     """
 
     name: str
@@ -47,14 +47,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A kind of master, with its traits: others ask for these and not for its name.
+    """A kind of master, with its traits: other modules ask for these and not for its name.
 
     Attributes:
         open: connects; `private`: `<state>/replicate`.
         one_session_only: it does not take several sessions at once.
-        warning: why another kind is better, for `doctor`; empty: nothing.
+        warning: why another kind is better, for `doctor`; empty: it is not.
         appends_cost: an append costs about as much as a file, so that they are made more rarely.
-        durable_at_once: what it acknowledges is durable.
+        durable_at_once: acknowledged bytes are durable.
     """
 
     open: Callable[[Config, Path], TargetSession]
@@ -65,7 +65,7 @@ class Backend:
 
 
 def target(config: Config, private: Path) -> Target:
-    """Where the config's database goes. `private`: `<state>/replicate`."""
+    """The target of the config's database. `private`: `<state>/replicate`."""
     remote = config.remote_setting
     backend = backend_of(remote)
     return Target(

@@ -1,10 +1,10 @@
 """Tombstones on the master that keep deleted items from being sent again.
 
-One for each item folder that was taken away (for the archive's files: for each stem):
-`.rla/tombstones/<first 40 digits of the SHA-256 of its path>.json` says what, when, and by whom. Every
-agent asks for it before it makes an item there, and when an item that it made is gone: so neither the node
-that sent it, nor one that holds a copy, sends it again. A tombstone that is taken away, with a removal
-(`transfer trash --restore`) or alone (`transfer allow`), allows it again, on other machines after
+There is one for each removed item folder (for the archive's files: for each stem):
+`.rla/tombstones/<first 40 digits of the SHA-256 of its path>.json` says what was removed, when, and by whom.
+Every agent looks for it before it makes an item there, and when an item that it made is missing: so neither
+the node that sent it, nor one with a copy, sends it again. Deleting a tombstone, with its removal
+(`transfer trash --restore`) or alone (`transfer allow`), allows the item again, on other machines after
 `rla-agent replicate retry`.
 """
 
@@ -44,7 +44,7 @@ class MovedError(TargetError):
 
 
 class BuriedError(TargetError):
-    """The item was deleted on the master on purpose. `subject` is what the tombstone is for."""
+    """The item was deleted on the master on purpose. `subject` is that of its tombstone."""
 
     def __init__(self, subject: bytes) -> None:
         self.subject = subject
@@ -57,7 +57,7 @@ class BuriedError(TargetError):
 
 
 def subject_of(kind: str, item: bytes, path: bytes) -> bytes:
-    """What a file's tombstone is for: its item's folder, or the stem of an archive's file."""
+    """Subject of a file's tombstone: its item's folder, or the stem of an archive's file."""
     if kind != ARCHIVE_TESTER:
         return item
     for ending in ARCHIVE_ENDINGS:
@@ -67,7 +67,7 @@ def subject_of(kind: str, item: bytes, path: bytes) -> bytes:
 
 
 def tombstone_path(subject: bytes) -> bytes:
-    """Where the tombstone of an item lies on the master."""
+    """Path of an item's tombstone on the master."""
     return TOMBSTONES + b"/" + hashlib.sha256(subject).hexdigest()[:_NAME_DIGITS].encode() + b".json"
 
 
@@ -77,12 +77,12 @@ def is_buried(session: TargetSession, subject: bytes) -> bool:
 
 
 def place_problem(session: TargetSession, due: Due) -> TargetError | None:
-    """Why nothing may be sent into a file's item, None where it may.
+    """Why nothing may be sent into a file's item; None where it may.
 
     Raises:
         TargetError: the master does not answer.
     """
-    shared = due.kind == ARCHIVE_TESTER  # its folder holds the archives of all runs of a day
+    shared = due.kind == ARCHIVE_TESTER  # its folder has the archives of all runs of a day
     if due.item_made and not shared and session.stat(due.item) is not None:
         return None
     subject = subject_of(due.kind, due.item, due.path)
@@ -99,7 +99,7 @@ def place_problem(session: TargetSession, due: Due) -> TargetError | None:
 
 
 def leave_tombstones(session: TargetSession, subjects: Iterable[bytes], about: dict[str, Any]) -> None:
-    """Put tombstones of item folders and archive stems on the master; those that are there stay.
+    """Put tombstones of item folders and archive stems on the master; existing ones stay.
 
     `about`: who and why, plain data.
 
@@ -124,7 +124,7 @@ def leave_tombstones(session: TargetSession, subjects: Iterable[bytes], about: d
 
 
 def drop_tombstones(session: TargetSession, subjects: Iterable[bytes]) -> int:
-    """Take tombstones away; how many there were.
+    """Delete tombstones; returns how many there were.
 
     Raises:
         TargetError: the master refuses or is away.
@@ -138,9 +138,9 @@ def drop_tombstones(session: TargetSession, subjects: Iterable[bytes]) -> int:
 def take_tombstones(
     session: TargetSession, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
 ) -> None:
-    """Take the tombstones of `subjects` away, and of `perhaps` those that came with the trash entry `trash`.
+    """Delete the tombstones of `subjects`, and of `perhaps` those that came with the trash entry `trash`.
 
-    Others, of which there may be very many, are not looked at.
+    Others, of which there may be very many, are not read.
 
     Raises:
         TargetError: the master refuses or is away.
@@ -156,12 +156,12 @@ def take_tombstones(
 
 
 def subjects_of(items: Iterable[str], kinds: Sequence[str] = DEFAULT_LOG_TYPES) -> list[bytes]:
-    """What tombstones of these runs are for."""
+    """Subjects of the tombstones of these runs."""
     return [os.fsencode(f"{kind}/{item}") for item in items for kind in kinds]
 
 
 def bury_here(state: Path, root: str, target: str, subjects: Iterable[bytes]) -> None:
-    """Note in this machine's ledger, if it has one, that nothing of these items goes any more.
+    """Stop sending these items, in this machine's ledger if it has one.
 
     Raises:
         RlaError: the ledger cannot be written; the tombstones on the master do the same.

@@ -1,11 +1,10 @@
 """Comparison of the master with the ledger.
 
-By size or by content (`verify_ledger`); what is wrong is sent again (`repair`). Where content is compared,
-a file that lies here as it was when it was last sent is read, too: if it is not what went then, the fault
-is `source`. One that has changed since waits to be sent, and says nothing; so does one that is sent while
-it is looked at, and what was sent since is not sent again for it. A file or folder that is more
-open there than here is a fault of its own, `mode`; where it is here no more, than it was when it was sent.
-A master that keeps it less open (its server refused to set modes) is none.
+Files are compared by size or by content (`verify_ledger`), and wrong ones are sent again (`repair`). Where
+content is compared, an unchanged local file is read, too: if it differs from what was sent, the fault is
+`source`. A file that has changed since waits to be sent and is not judged, nor is one that is sent during the
+comparison. A file or folder with wider permissions there than here (or, where it is no longer here, than when
+it was sent) has the fault `mode`. Narrower permissions (its server refused to set modes) are no fault.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 
-VERIFY_ROWS: Final = 1000  # of the ledger, in memory at a time
+VERIFY_ROWS: Final = 1000  # rows of the ledger in memory at a time
 FaultKind = Literal["missing", "size", "content", "unreadable", "mode", "source"]
 
 
@@ -50,8 +49,8 @@ FaultKind = Literal["missing", "size", "content", "unreadable", "mode", "source"
 class Difference:
     """One difference that `verify` found.
 
-    `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
-    `sent_at`: when the copy that was looked at was sent; 0 of a folder.
+    `untouched`: size and time are as we left them, so nobody has edited the file: it is damaged.
+    `sent_at`: when the examined copy was sent; 0 of a folder.
     """
 
     path: str
@@ -64,17 +63,17 @@ class Difference:
 def verify_ledger(
     session: TargetSession, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
 ) -> tuple[int, list[Difference]]:
-    """Compare the master with what the ledger says is on it.
+    """Compare the master with the ledger.
 
     Args:
         session: at the master.
         db: the ledger, read-only is enough.
         number: the database.
-        sizes: only presence and size.
+        sizes: compare presence and size only.
         sample: part of the files whose content is read, 0 to 1.
 
     Returns:
-        Number of files looked at, and the faults.
+        Number of compared files, with the faults.
     """
     count = 0
     row = db.execute("SELECT root FROM databases WHERE id = ?", (number,)).fetchone()
@@ -103,11 +102,13 @@ def _look(session: TargetSession, root: bytes, row: tuple[Any, ...], *, deep: bo
         found, _mode_here(os.path.join(root, full), lambda path: copy_mode(os.lstat(path).st_mode), mode)
     ):
         what = "mode"
-    return None if what is None else Difference(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+    return (
+        None if what is None else Difference(os.fsdecode(full), what, Key(folder, name), untouched, sent_at)
+    )
 
 
 def _is_as_it_was(db: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
-    """Whether nothing of a file was sent since its row was read, or is on its way."""
+    """Whether no byte of a file was sent since its row was read, or is on its way."""
     folder, name, _, acked, *_ = row
     sent_at = row[8]
     unchanged = (
@@ -118,7 +119,7 @@ def _is_as_it_was(db: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
 
 
 def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of what is on the master; some at a time, for the log of a ledger that is read for hours grows."""
+    """Rows of the files on the master; in short reads, since the WAL grows during a long one."""
     last: tuple[int, bytes] = (-1, b"")
     while True:
         rows = db.execute(
@@ -134,7 +135,9 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
         last = rows[-1][:2]
 
 
-def _open_folders(session: TargetSession, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Difference]:
+def _open_folders(
+    session: TargetSession, db: sqlite3.Connection, number: int, root: bytes
+) -> Iterator[Difference]:
     query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
     for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
         wanted = _mode_here(os.path.join(root, path), folder_copy_mode, mode)
@@ -156,18 +159,22 @@ def _mode_here(path: bytes, of: Callable[[bytes], int], sent: int | None) -> int
         return sent
 
 
-def _more_open(found: RemoteStat | None, mode: int | None) -> bool:
-    if found is None or found.mode is None or mode is None:
+def _more_open(state: RemoteStat | None, mode: int | None) -> bool:
+    if state is None or state.mode is None or mode is None:
         return False
-    return found.mode & ~mode & 0o077 != 0
+    return state.mode & ~mode & 0o077 != 0
 
 
 def _compare(
-    session: TargetSession, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+    session: TargetSession,
+    path: bytes,
+    state: RemoteStat | None,
+    size: int,
+    sums: tuple[int, bytes | None] | None,
 ) -> FaultKind | None:
-    if found is None:
+    if state is None:
         return "missing"
-    if found.kind != "file" or found.size != size:
+    if state.kind != "file" or state.size != size:
         return "size"
     if sums is None:
         return None
@@ -178,12 +185,12 @@ def _compare(
 
 
 def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
-    """Whether the file that was sent is still here, and its content is not what went."""
+    """Whether the unchanged local file differs from what was sent."""
     try:
         with closing_fd(open_root(root)) as held:
             source = SourceFile(held, path)
     except OSError:
-        return False  # not here, or it cannot be read: the replicator tells of that
+        return False  # missing or unreadable: the replicator reports that
     with closing(source), suppress(UnreadableError):
         if source.local == sent:
             found = source.fingerprint(size)
@@ -192,16 +199,16 @@ def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[in
     return False
 
 
-def _differs(found: Fingerprint, sums: tuple[int, bytes | None]) -> bool:
+def _differs(fingerprint: Fingerprint, sums: tuple[int, bytes | None]) -> bool:
     """`sums`: CRC-32, and SHA-256 where it is known."""
-    return found.crc != sums[0] or sums[1] not in {None, found.sha256}
+    return fingerprint.crc != sums[0] or sums[1] not in {None, fingerprint.sha256}
 
 
 def repair(db: sqlite3.Connection, faults: list[Difference]) -> int:
-    """Have the replicator send faulty files again; returns how many are still here to be sent.
+    """Have the replicator send faulty files again; returns how many are still here.
 
-    A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
-    (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.
+    A damaged file that nobody has edited is replaced. Any other is moved aside by the sender (`.kept-…`), for
+    it may be somebody's work. No new link is made to a file of such content.
     """
     count = 0
     for fault in faults:
@@ -225,22 +232,22 @@ def repair(db: sqlite3.Connection, faults: list[Difference]) -> int:
 
 
 def publish_complete(data_root: Path) -> list[str]:
-    """Give sharded saves their names of which all parts are here; paths below the data root of what got one.
+    """Publish sharded saves of which all parts are here; their paths below the data root.
 
     Raises:
         OSError: one could not be published.
     """
-    root, found = os.fsencode(os.path.abspath(data_root)), []
+    root, published = os.fsencode(os.path.abspath(data_root)), []
     for folder in Scanner(root, ScanScope(host="", kinds=(CHECKPOINT,))).everything():
         if folder.item and folder.path == folder.item:
             here = os.fsdecode(folder.path)
             done = [whole.save for whole in publish_all(Path(os.fsdecode(root), here))]
-            found += [f"{here}/{folder_name(save.name, save.step)}" for save in done]
-    return found
+            published += [f"{here}/{folder_name(save.name, save.step)}" for save in done]
+    return published
 
 
 def _send_mode(db: sqlite3.Connection, key: Key) -> int:
-    """Have a file's or (no name) a folder's permissions sent once more."""
+    """Have the permissions of a file, or (no name) of a folder, sent again."""
     if not key.name:
         return db.execute("UPDATE folders SET mode = NULL WHERE id = ?", (key.folder,)).rowcount
     return db.execute(

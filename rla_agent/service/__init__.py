@@ -1,1 +1,1 @@
-"""The agent as a process: lock, start, stop, systemd, doctor, drain."""
+"""Process control of the agent."""

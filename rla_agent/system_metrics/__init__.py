@@ -1,1 +1,1 @@
-"""Samples of the resources of runs."""
+"""System metrics of runs."""

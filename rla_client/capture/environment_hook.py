@@ -1,4 +1,4 @@
-"""Start of the capture in each Python process of an environment, by a file in its site-packages.
+"""Start of the capture by a file in an environment's site-packages.
 
 `install` writes three small files, which do nothing without RLA_CAPTURE, also when this package is gone:
 `rla_capture.pth` (Python up to 3.14), `rla_capture.start` (PEP 829, from 3.15 on) and the module that both

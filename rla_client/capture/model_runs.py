@@ -1,4 +1,7 @@
-"""Runs of stable-baselines3's models: each model that is trained has its own."""
+"""Runs of stable-baselines3's models.
+
+Each model that is trained has its own.
+"""
 
 from __future__ import annotations
 

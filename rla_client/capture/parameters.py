@@ -1,4 +1,7 @@
-"""Hyper-parameters of a captured run, of all that the program was seen to have."""
+"""Choice of a captured run's hyper-parameters.
+
+They are chosen from all that were observed in the program.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a captured run, to which several libraries add.
+"""Merged rows of a captured run.
 
 A number that two of them give for one tag and step is kept once where it is the same as float32, which is
 what their files hold; where it differs, the later one's tag begins with its source.

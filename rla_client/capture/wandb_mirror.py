@@ -1,4 +1,4 @@
-"""Mirror of wandb's run in the captured one, through the module of wandb's shape."""
+"""Mirror of wandb's run in the captured one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Checkpoints of tensors: saved at the cost of a memory copy, loaded without running code from the file."""
+"""Checkpoints of tensors.
+
+Saving costs the training one memory copy; loading runs no code from the file.
+"""

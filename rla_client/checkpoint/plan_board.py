@@ -32,20 +32,20 @@ TOGETHER: Final = 64  # values in one request, which the store's process answers
 
 
 class StoreGoneError(OSError):
-    """The store's process has ended: nobody tells anything there any more."""
+    """The store's process has ended, so that no further entries can come."""
 
 
 class PlanBoard(Protocol):
-    """A board; what is not there (yet) raises one of UNREADABLE; what never will be, StoreGoneError."""
+    """A board; a missing entry raises one of UNREADABLE, and one that can never come StoreGoneError."""
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
-        """Leave the description of a rank's pieces, where it is not there."""
+        """Put the description of a rank's pieces, unless it is there."""
 
     def description(self, rank: int, layout: str) -> bytes:
         """That of a rank."""
 
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Leave a rank's note to the save that has this folder of parts."""
+        """Put a rank's note to the save with this folder of parts."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """That of a rank."""
@@ -54,10 +54,10 @@ class PlanBoard(Protocol):
         """Those of the first of these ranks, of as many as are there."""
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
-        """Notes of some ranks to other saves, of each the newest one among them."""
+        """Notes of some ranks to other saves, the newest one of each."""
 
     def leave_out(self, note: PlanNote) -> None:
-        """A rank will not finish a save; `note`: as to the next call, so that nobody waits for it."""
+        """Withdraw a rank from a save; `note`: as to the next call, so that nobody waits for it."""
 
     def share_out(self, layout: str, shares: bytes) -> None:
         """Leave the shares of all ranks in a layout of all of them, where they are not there; for rank 0."""
@@ -75,7 +75,7 @@ class PlanBoard(Protocol):
         """All ranks have come to this call, and this one has what it needs for it of the others."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Wait until all ranks are where this one is: the board may go with this process."""
+        """Wait until all ranks have come this far, since the board may end with this process."""
 
 
 class FolderBoard:
@@ -126,7 +126,7 @@ class FolderBoard:
         return read_small(self._folder / PARTS_FOLDER / parts / DECISION_FILE, MAX_BYTES)
 
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Nothing to do: the saver leaves it in the folder of the save."""
+        """Does nothing: the saver puts it into the folder of the save."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """See `PlanBoard`."""
@@ -148,20 +148,20 @@ class FolderBoard:
                     yield self.note(parts, rank)
 
     def leave_out(self, note: PlanNote) -> None:
-        """Nothing to do: who cannot write here cannot say so here, and the others mostly cannot either."""
+        """Does nothing: a rank that cannot write here cannot put a note either."""
 
     def all_told(self, number: int) -> None:
-        """Nothing to do: the notes go with the folders of their saves."""
+        """Does nothing: the notes are removed with the folders of their saves."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Nothing to do: files stay."""
+        """Does nothing: files stay."""
 
 
 class StoreBoard:
     """Keys of a store of torch's.
 
     Args:
-        store: that of the process group; it is held, so that it outlives the group.
+        store: that of the process group; the reference lets it outlive the group.
         prefix: of the keys, of no other opening of a run.
     """
 
@@ -261,7 +261,7 @@ class StoreBoard:
                 time.sleep(LOOK_S)
 
     def _put(self, name: str, data: bytes, number: int) -> None:
-        """Leave chunks, then how many they are."""
+        """Put chunks, then their number."""
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         try:
             for chunk, content in enumerate(chunks):
@@ -274,7 +274,7 @@ class StoreBoard:
         self._own[name] = number, len(chunks)
 
     def _first_there(self, names: Sequence[str]) -> int:
-        """How many are there, up to the first one that is not; one at least is not."""
+        """Number of existing keys before the first missing one; at least one is missing."""
         there, missing = 0, len(names)
         while missing - there > 1:
             asked = (there + missing) // 2 if there else 1  # mostly the first one is waited for
@@ -311,7 +311,7 @@ class StoreBoard:
 
 @contextmanager
 def _answers() -> Iterator[None]:
-    """Goes around what asks the store."""
+    """Context around requests to the store."""
     try:
         yield
     except RuntimeError as error:

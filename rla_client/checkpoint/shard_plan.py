@@ -1,4 +1,4 @@
-"""The plan of a sharded save: pieces of the state, by the rank that writes them.
+"""Write plan of a sharded save.
 
 Each rank describes the pieces that it could write (`LocalPlan`) to rank 0, which makes the `SharedPlan`: a
 piece that several ranks hold is written by the one that has the least to write so far, and one of changing
@@ -25,7 +25,7 @@ Kind = Literal["tensor", "shard", "bytes"]
 
 
 class PieceKey(NamedTuple):
-    """What tells a piece from all others of the state: the same on all ranks that hold it."""
+    """Identity of a piece in the state, the same on all ranks that have it."""
 
     key: str
     offsets: tuple[int, ...]
@@ -42,7 +42,7 @@ class ShardPiece:
         sizes: shape of this part.
         shape: of the whole tensor.
         dtype: name in torch, `float32`.
-        length: bytes in the file; 0 of `bytes`, which each save tells.
+        length: bytes in the file; 0 of `bytes`, whose length each save notes.
     """
 
     key: str
@@ -55,13 +55,13 @@ class ShardPiece:
 
     @property
     def identity(self) -> PieceKey:
-        """What tells it from other pieces."""
+        """Its identity among other pieces."""
         return PieceKey(self.key, self.offsets)
 
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What one rank could write.
+    """Pieces that one rank could write.
 
     Attributes:
         pieces: in the order of the state.
@@ -85,7 +85,7 @@ class LocalPlan:
 
     @classmethod
     def decode(cls, data: bytes, layout: str) -> LocalPlan:
-        """Read another rank's.
+        """Parse another rank's plan.
 
         Raises:
             RemoteProtocolError: it is not the one of that hash, or no plan at all.
@@ -124,7 +124,7 @@ class SharedPlan:
     Attributes:
         layout: hash of all of them.
         pieces: by rank, those that it writes.
-        problem: why no checkpoint can come of it; empty where one can.
+        problem: why it makes no checkpoint; empty where it does.
     """
 
     def __init__(self, plans: Sequence[LocalPlan]) -> None:
@@ -212,7 +212,7 @@ def _assigned(plans: Sequence[LocalPlan]) -> list[list[int]]:
 
 
 def _problem(pieces: Sequence[Sequence[ShardPiece]]) -> str:
-    """Why the pieces do not make a state."""
+    """Why the pieces do not form a complete state."""
     kinds: dict[str, tuple[bool, tuple[int, ...], str]] = {}
     volumes: dict[str, int] = {}
     for piece in (one for rank in pieces for one in rank):

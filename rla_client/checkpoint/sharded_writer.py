@@ -27,9 +27,9 @@ from rla_client.checkpoint.shard_capture import CopyBuffer
 from rla_client.checkpoint.shard_file import write_kept, write_shard
 from rla_client.checkpoint.shard_plan import (
     LocalPlan,
-    ShardPiece,
     PieceKey,
     Placed,
+    ShardPiece,
     SharedPlan,
     placed,
     share_of,

@@ -1,4 +1,4 @@
-"""Transfers by the agent package: `rla push`, `pull`, `verify`.
+"""Transfers through the agent package.
 
 Copying between a database and its master is the agent package's work (`rla-agent transfer …`), started as a
 process of its own, so that the client package never imports the agent's. `--config` and `--data-root` are

@@ -1,4 +1,4 @@
-"""`rla`: the command line of a database.
+"""Command line `rla`.
 
 Each command is a module of `commands` that registers itself on the app. Only the one that is asked for is
 imported, without pandas and numpy, which tables, charts and most commands do not need, so that `rla show`

@@ -1,4 +1,4 @@
-"""Names that the Tab key offers.
+"""Shell completion of names.
 
 A Tab is answered at once or not at all: a database that cannot be read, or that takes too long (see `app`),
 offers nothing and prints nothing. What was read until then is kept, so the next Tab gets further.

@@ -1,4 +1,4 @@
-"""The database of a command, opened or held for a change."""
+"""Database of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Output of commands: text, JSON, CSV, questions."""
+"""Output of commands.
+
+It is text, JSON or CSV, and questions to the user.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The registration of a command: its group in the help, its examples."""
+"""Registration of commands.
+
+Each has a group in the help, and examples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs that a command was asked for."""
+"""Selection of runs by a command's arguments."""
 
 from __future__ import annotations
 

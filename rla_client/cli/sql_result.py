@@ -1,4 +1,7 @@
-"""The result of `rla sql`: a table on a terminal, rows in batches elsewhere."""
+"""Printed result of `rla sql`.
+
+It is a table on a terminal, and rows in batches elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep driven from a terminal: its signals, its questions, its end."""
+"""Sweep driven from a terminal."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Record of a run's program, without secrets: code, parameters, machine, packages."""
+"""Record of a run's program.
+
+It has code, parameters, machine and packages, without secrets.
+"""

@@ -1,4 +1,4 @@
-"""The place of a run's code, where no rla_config.yaml says it.
+"""Search for a run's code folder.
 
 The code lies in the git repository around the script, else in the script's own folder (`find_code`). Where
 that is not a project (the home folder or one above it, the root of the file system, a folder for temporary

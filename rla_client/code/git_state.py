@@ -1,4 +1,4 @@
-"""The git state of a project: its commit, its diff.
+"""Git state of a project.
 
 Commit and branch are read from the repository's files, without a process. The diff is git's: at most
 GIT_LIMIT_S and DIFF_MAX_BYTES. Files that by their name hold secrets are left out of it, also where they

@@ -1,4 +1,4 @@
-"""The repository of a launcher, with the files that are its code.
+"""Repository of a launcher.
 
 The code is what git tracks (submodules too) and what it does not ignore. Of the untracked files no code are
 those of data roots, of `data/local`, of experiments, virtual environments and caches, and what `rla plot`

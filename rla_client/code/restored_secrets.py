@@ -1,4 +1,4 @@
-"""Secrets put back into stored values that were hidden.
+"""Restoration of hidden secrets.
 
 Whoever reads a hidden value back never takes the marker for the value: `restored` puts the program's own
 value in its place, or tells the name; `refilled` does so for a command line.

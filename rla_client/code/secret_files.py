@@ -1,4 +1,4 @@
-"""Files that hold keys or passwords, known by the names that tools give them.
+"""Secret files, recognized by name.
 
 Whatever keeps code leaves them out. This is the only list of them: for the code backup of items, the
 archives of launchers, and the diff in environment.json. It follows what gitleaks, detect-secrets and

@@ -1,4 +1,4 @@
-"""Secret values, hidden in all that is written about a run.
+"""Redaction of secret values.
 
 A value is secret by the name of its parameter, option or variable (`secrecy`), or inside a text by its
 form: a password in a URL, `token=…`, `"api_key": "…"`, a token with a well-known beginning. What was found

@@ -1,4 +1,4 @@
-"""Files that `rla plot` or `rla export` wrote into a project, noted because they are no code.
+"""Notes of files that `rla` wrote into a project.
 
 No name tells them from a picture that a program needs. So each is noted in
 `<data_root>/.rla/written.jsonl`, one line each::

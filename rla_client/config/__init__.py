@@ -1,1 +1,1 @@
-"""`rla_config.yaml` as frozen dataclasses: schema, rules, alerts, search for a project's file."""
+"""Configuration file `rla_config.yaml`."""

@@ -1,4 +1,4 @@
-"""`AGENT.alerts` of `rla_config.yaml`: events (`rules`) with where they are told (`channels`).
+"""Section `AGENT.alerts` of `rla_config.yaml`.
 
 A channel has a name of the user's and a kind, a rule names events and channels. The keys of each
 kind stand in `CHANNEL_KEYS`, those of each event in `RULE_KEYS`; a key that its kind does not have

@@ -1,3 +1,6 @@
-"""Contract of client with agent, byte for byte: frames, segments, layout, jobs, paths, locks."""
+"""Contract of client with agent.
+
+It fixes frames, segments, layout, jobs, paths and locks, byte for byte.
+"""
 
 __version__ = "0.1.0"  # of both packages

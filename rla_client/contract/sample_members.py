@@ -1,4 +1,4 @@
-r"""Members of a samples file: compressed JSON lines with an index in each header. Pure.
+r"""Gzip members of a samples file. Pure.
 
 `samples.jsonl.gz` is gzip members and nothing else, so zcat, pandas and DuckDB read it as JSON lines. The
 header of each member has an extra field, which they pass over::

@@ -1,4 +1,6 @@
-"""Reading a database: queries, runs, curves. `open(data_root)` is the door.
+"""Read access to a database.
+
+`open(data_root)` is the entry point.
 
 Everything is imported at first use, so that a command that needs little starts quickly.
 """

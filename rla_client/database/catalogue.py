@@ -1,4 +1,4 @@
-"""The catalogue: a SQLite table of all runs of a database, kept on this machine.
+"""Catalogue of a database's runs, a local SQLite table.
 
 It is never the truth. It lies in the state folder under a hash of the data root's path, is rebuilt whenever
 it is missing, broken or of another version, and every use first refreshes it:

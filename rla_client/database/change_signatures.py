@@ -1,4 +1,4 @@
-"""The signatures of runs: whether their log folders changed, or their samples.
+"""Change signatures of runs.
 
 A signature is the mtime of the log folder, and inode, size, mtime and ctime of progress.csv; behind it,
 of a run with several streams, the same of each role's table (see `stream_tables`). The ctime makes a CSV that

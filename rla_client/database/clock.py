@@ -1,4 +1,4 @@
-"""The clock of whoever reads a database."""
+"""Wall clock of readers."""
 
 from __future__ import annotations
 

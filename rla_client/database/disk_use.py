@@ -1,4 +1,4 @@
-"""The disk use of a database by table, kind."""
+"""Disk use of a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint folders that another library wrote, as the run notes them.
+"""Noted checkpoints of other libraries.
 
 Hugging Face's Trainer writes `checkpoint-<step>` folders wherever `output_dir` is. Those below the run's own
 checkpoint folder are listed with its files; of others the path is told as it was noted, and not looked at: it

@@ -1,4 +1,4 @@
-"""RLA's tools over many runs of one table: delete, archive, migrate, view, gen_json.
+"""RLA's tools over many runs of one table.
 
 They take a glob below the table, show what it matched, ask `y/n` (unless `skip_ask`), act, and return the
 number of matched entries: items over all kinds, so a run that is present in five kinds counts five. Deleting

@@ -1,4 +1,4 @@
-"""The Python door to a data root: `Database`, `Run`.
+"""Python API of a data root.
 
 A database is read through its catalogue, which each call refreshes first. DataFrames are made only here;
 `records` gives the same rows without pandas, for the commands, and what few commands need is imported by the

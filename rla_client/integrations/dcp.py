@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: checkpoints of its own calls, whole or not there.
+"""torch.distributed.checkpoint: atomic checkpoints of its own calls.
 
     from torch.distributed.checkpoint import load, save
     from rla_client.integrations.dcp import RLAStorageReader, RLAStorageWriter

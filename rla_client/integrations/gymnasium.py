@@ -1,4 +1,4 @@
-"""Gymnasium: episodes as rows, some as videos.
+"""Gymnasium: a recorder of episodes.
 
     env = record_episodes(gymnasium.make("CartPole-v1", render_mode="rgb_array"), video_every=100)
     envs = record_episodes(gymnasium.make_vec("CartPole-v1", num_envs=8))

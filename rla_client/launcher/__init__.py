@@ -1,4 +1,4 @@
-"""Reproducible experiments in garage's style: launchers, seeds, snapshots, runner, samplers.
+"""Reproducible experiments in garage's style.
 
 Everything is loaded at first use, so that `import rla_client` stays light.
 """

@@ -1,4 +1,4 @@
-"""Seeds or random-number states of a repeatable run.
+"""Random-number control of a repeatable run.
 
 `set_seed` seeds the generators that a training usually draws from; `capture_rng` and
 `restore_rng` carry their states through a snapshot, so that a resumed run draws the numbers that

@@ -1,4 +1,4 @@
-"""The launch record of a run: enough to start it again.
+"""Launch record of a run.
 
 `metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had changes and
 `-unknown` when git did not say whether it had, and `launcher`, relative to the repository) and ours:

@@ -1,4 +1,4 @@
-"""`LocalRunner` (later called `Trainer`): the runner of a training's epochs.
+"""`LocalRunner` (later `Trainer`), the runner of a training's epochs.
 
 The algorithm drives: `train` calls `algo.train(runner)`, which loops over `runner.step_epochs()`. Between
 two epochs the runner dumps the row and then takes a snapshot, so a snapshot knows how many rows belong to

@@ -1,4 +1,4 @@
-"""The server of `rla mcp`: the Model Context Protocol over stdin, stdout.
+"""Server of the Model Context Protocol on standard streams.
 
 Errors are told in words, with a hint where one helps. Nothing here changes a database. The protocol is spoken
 by the official SDK (extra `mcp`).

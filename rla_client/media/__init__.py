@@ -1,1 +1,1 @@
-"""Media of a run, rendered by the agent: figures, images, videos, TensorBoard events."""
+"""Media of a run, rendered by the agent."""

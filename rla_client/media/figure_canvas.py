@@ -1,4 +1,4 @@
-"""Figures that are drawn with pyplot where nobody's window opens.
+"""Windowless canvas of pyplot figures.
 
 pyplot's functions draw on its current figure. Where there is none, `canvas` makes one with an agg canvas
 and hands it to pyplot, so that no backend is chosen and no window opens; the user's own choice of a backend

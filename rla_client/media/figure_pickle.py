@@ -1,4 +1,4 @@
-"""Figures of matplotlib, pickled to be drawn elsewhere.
+"""Pickles of matplotlib figures.
 
 `dump_figure` costs the caller a few milliseconds; drawing would cost ten times that. A figure travels when it
 consists of the standard library and of LIBRARIES alone, installed in the interpreter itself: the render

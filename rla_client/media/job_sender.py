@@ -1,4 +1,4 @@
-"""The making of a figure, image or video, by a job for the agent or by the caller.
+"""Rendering of a recorded figure, image or video.
 
 `send_blob` writes the payload into a spool blob, then the JOB frame; `record_pixels` copies raw pixels into
 shared memory if a warm slot is free, else into a blob; `make_here` does the work in the caller. Nothing

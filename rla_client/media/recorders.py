@@ -1,4 +1,6 @@
-"""Recorders of figures, images, videos: `results/<index>/<time-step>-<name>.<ext>`.
+"""Recorders of figures, images or videos.
+
+They become `results/<index>/<time-step>-<name>.<ext>`.
 
 The training loop pays for the copy: a figure is pickled, an array is copied; then one JOB frame, and the
 agent has the file made by a process of its own (`render.py`). The file appears a moment later, whole. The

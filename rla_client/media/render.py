@@ -1,4 +1,4 @@
-"""The render process: one picture, video or table, made in a process of its own.
+"""Render process of one picture, video or table.
 
 Started by the agent (`rla_agent/jobs/render_job.py`) as a script, with the interpreter of the
 training process: `<python> -E <this file> <request>`, the blob as standard input and the new

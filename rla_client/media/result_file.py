@@ -1,4 +1,7 @@
-"""Files of the results that no picture is made for: bytes, copies, tables."""
+"""Result files without rendering.
+
+These are bytes, copied files and tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder of videos, at once or frame by frame.
+"""Recorder of videos.
 
 The agent's render process encodes them.
 """

@@ -1,4 +1,4 @@
-"""A thread that writes the frames of a video behind the training loop."""
+"""Writer thread of a video's frames."""
 
 from __future__ import annotations
 

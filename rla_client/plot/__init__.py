@@ -1,4 +1,4 @@
-"""Plots of runs: RLA's plotters, curves on DataFrames, statistics.
+"""Plots of runs.
 
 matplotlib, numpy and pandas are imported when a plot is made, not before.
 """

@@ -1,4 +1,7 @@
-"""Bands of curves over seeds: a centre with its edges."""
+"""Bands of curves over seeds.
+
+A band is a centre with its edges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves from DataFrames of runs: `curves(df, metric, group=…)`.
+"""Learning curves from DataFrames of runs.
 
 Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a reader of the
 figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it. Runs without the metric

@@ -1,4 +1,7 @@
-"""A report of runs as a PDF: a page of facts, then a page for each metric."""
+"""PDF report of runs.
+
+It has a page of facts, then a page for each metric.
+"""
 
 from __future__ import annotations
 

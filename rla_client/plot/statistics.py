@@ -1,4 +1,4 @@
-"""Estimates of scores over seeds, over tasks, with their intervals. Pure.
+"""Interval estimates of scores. Pure.
 
 `scores` is a float array of shape (runs, tasks), one score a run and task, best normalised so that 1 is the
 target. The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the

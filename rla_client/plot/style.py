@@ -1,4 +1,4 @@
-"""The style of our plots: colours that colour-blind readers tell apart, thin frames, readable small.
+"""Style of plots.
 
 The colours are those of Okabe and Ito (2008), black last; beyond eight curves the line style
 changes too. Sizes are meant for a figure of 3.3 inch, a column of a paper.

@@ -1,1 +1,1 @@
-"""One experiment from `configure` to `close`."""
+"""Lifecycle of one run in the training process."""

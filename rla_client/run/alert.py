@@ -1,4 +1,4 @@
-"""An alert that the script itself sends."""
+"""Alerts that the script itself sends."""
 
 from __future__ import annotations
 

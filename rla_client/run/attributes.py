@@ -1,7 +1,7 @@
-"""Attributes of a run, of its configuration, of its data.
+"""Attributes of `exp_manager`.
 
-What a script reads and sets on `exp_manager` beside its methods, by the names of RLA's `tester`. What is
-set of the configuration concerns the next run, what is set of the data the open one.
+Scripts read and set them by the names of RLA's `tester`. Those of the configuration concern the next run,
+those of the data the open one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunAttributes:
     """The attributes of `ExpManager`."""
 
     _data: RunData  # of the open run, or of the loaded one
-    _setup: RunSetup  # what that run was opened with, or is to be
+    _setup: RunSetup  # the setup that the run was opened with, or of the next run
 
     @property
     def _next_setup(self) -> RunSetup:

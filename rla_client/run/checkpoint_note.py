@@ -1,7 +1,8 @@
-"""Notes of checkpoints that others write.
+"""Notes of checkpoints that another library writes.
 
-A framework saves where it likes, often many gigabytes and for minutes. The run keeps the path with what is
-known of it, as custom data: readers look at the folder, and nothing of ours copies, loads or deletes it.
+A framework chooses its own folder, and often writes many gigabytes for minutes. The run stores the path, with
+time-step and metrics, as custom data: readers list the folder, and none of our code copies, loads or deletes
+it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from rla_client.run.run_data import RunData
 from rla_client.run.state.run_archive import save_archive
 from rla_client.stream.values import to_plain
 
-MAX_NOTED = 1000  # the newest; the archive is written anew with each
-NOTED = "noted_checkpoints"  # key of the custom data: a list of what `note_checkpoint` makes
+MAX_NOTED = 1000  # the newest notes; the archive is rewritten with each
+NOTED = "noted_checkpoints"  # key of the custom data: a list of notes
 
 
 def note_checkpoint(

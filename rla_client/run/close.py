@@ -1,4 +1,8 @@
-"""The end of runs that another one, a dropped handle or an ended thread leaves behind."""
+"""Closing of abandoned runs.
+
+A run is abandoned when another one has replaced it, when its handle was dropped, or when its thread has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from rla_client.stream import run_scope as scopes
 
 @contextmanager
 def entered(data: RunData) -> Iterator[None]:
-    """A run is opened: it becomes the current one; what was so before is, where that fails."""
+    """Scope in which a run is opened and becomes current; where that fails, the former one is again."""
     data.enter()
     _opened[id(data)] = data
     try:
@@ -28,13 +32,13 @@ def entered(data: RunData) -> Iterator[None]:
 
 
 _opened: weakref.WeakValueDictionary[int, RunData] = weakref.WeakValueDictionary()  # by identity
-given_up: deque[RunData] = deque()  # other runs have taken the place of these, and nobody has their handles
+given_up: deque[RunData] = deque()  # runs that were replaced and whose handles were dropped
 
 
 def give_up(data: RunData) -> None:
-    """Nobody has the handle of a run any more: if another one has taken its place, it ends soon.
+    """Note that a run's handle was dropped; if another run has replaced it, it is closed soon.
 
-    Not here: the garbage collector calls this, maybe in a thread that holds a lock.
+    It is not closed here, since the garbage collector calls this, maybe in a thread that holds a lock.
     """
     data.is_held = False
     if data.gave_way:
@@ -42,21 +46,21 @@ def give_up(data: RunData) -> None:
 
 
 def end_given_up() -> None:
-    """End the runs that were given up, by a thread that holds no lock of a run."""
+    """Close abandoned runs, in a thread that holds no lock of a run."""
     while given_up:
         try:
             data = given_up.popleft()
-        except IndexError:  # another thread ends it
+        except IndexError:  # another thread closes it
             return
         if data.run is not None:
             end_run(data, "finished", "")
-            data.scope.ended = data.gave_way  # another one has been in its place since then
+            data.scope.ended = data.gave_way  # it was replaced since then
 
 
 def end_left() -> None:
-    """End the runs that were given up, and those of threads that have ended, to which nobody can write."""
+    """Close abandoned runs, and those of ended threads, to which nobody can write."""
     end_given_up()
-    for ref in _opened.valuerefs():  # at one blow: other threads open runs meanwhile
+    for ref in _opened.valuerefs():  # atomically: other threads open runs meanwhile
         data = ref()
         run = None if data is None else data.run
         if data is None or run is None or run.pid != os.getpid() or data.is_held:
@@ -67,7 +71,7 @@ def end_left() -> None:
 
 
 def end_run(data: RunData, status: str, reason: str) -> None:
-    """Close the open run, if there is one, and let go of everything that was its own."""
+    """Close the open run, if there is one, and release everything that belonged to it."""
     run = data.let_go()
     if run is None:
         return
@@ -78,9 +82,9 @@ def end_run(data: RunData, status: str, reason: str) -> None:
 
 
 def give_way(data: RunData) -> None:
-    """Another run takes the place of the open one: it ends, unless somebody has its handle.
+    """Close the open run, which another one replaces, unless somebody has its handle.
 
-    Then it ends when that is given up.
+    Then it is closed when the handle is dropped.
     """
     data.gave_way = scopes.moment()
     if not data.is_held:

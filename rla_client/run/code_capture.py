@@ -1,4 +1,4 @@
-"""The capture of a run's code at its beginning."""
+"""Capture of a run's code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rla_client.run.run_data import RunData
 
 @standard_taken()
 def capture_code(data: RunData, run: Run, item: ItemFolders, tell: Callable[[str], None] = warn) -> None:
-    """Capture code and environment; whatever goes wrong is told."""
+    """Capture code and environment at the beginning of a run; failures are warnings."""
     from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
     from rla_client.code.backup_plan import BackupPlan  # noqa: PLC0415
     from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415 - not at import of the package

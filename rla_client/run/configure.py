@@ -1,6 +1,6 @@
-"""The configuration of the next run.
+"""Configuration of the next run.
 
-Nothing here opens a run; `open_run` does, with what was said here.
+It opens no run; `open_run` does, with this configuration.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ConfigureArguments(TypedDict, total=False):
 
 
 class RunSetup:
-    """Configuration and hyper-parameters of the next run; of a loaded one, what its files say."""
+    """Configuration and hyper-parameters of the next run, or those in the files of a loaded one."""
 
     def __init__(self) -> None:
         self.time_step_holder: TimeStepHolder = time_step_holder
@@ -84,8 +84,8 @@ class RunSetup:
         self.dl_framework: str | None = None
         self.log_callback_fn: Callable[[Row], object] | None = None
         self.tracked: list[tuple[str, object]] = []
-        self.named = 0  # so many of them are in the index of the newest run
-        self.loaded_record: list[str] = []  # of a loaded run: what it tracked, as `key=value`
+        self.named = 0  # number of them in the index of the newest run
+        self.loaded_record: list[str] = []  # of a loaded run: its tracked parameters, as `key=value`
         self.address: str | None = None
         self.run_id: str | None = None
         self.resume_mode: ResumeMode = "never"
@@ -282,7 +282,7 @@ class RunSetup:
         return {name: plain_hyper_param(value) for name, value in shown.items()}
 
     def secrets(self) -> Secrets:
-        """What is hidden where something is written about this run; see AGENT.hide_secrets."""
+        """Values to hide in everything that is written about this run; see AGENT.hide_secrets."""
         from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
 
         hides = self.config is None or self.config.agent.hide_secrets
@@ -290,7 +290,7 @@ class RunSetup:
 
 
 def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str | None, ResumeMode]:
-    """The run's name and whether to continue it, where not given by RLA_RUN_ID and RLA_RESUME.
+    """The run's name and whether to continue it, by default from RLA_RUN_ID and RLA_RESUME.
 
     Raises:
         ArgumentError: `resume` is no `ResumeMode`, or `must` without a name.
@@ -318,7 +318,7 @@ def local_address() -> str:
 
 
 def _check_tensorflow(config: Config) -> None:
-    """Warn where checkpoints are to be TensorFlow's and it is not installed."""
+    """Warn where checkpoints need TensorFlow and it is not installed."""
     from importlib.util import find_spec  # noqa: PLC0415 - rarely needed
 
     found = sys.modules["tensorflow"] if "tensorflow" in sys.modules else find_spec("tensorflow")
@@ -332,7 +332,7 @@ def _check_tensorflow(config: Config) -> None:
 
 
 def names_code(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration says itself which folders are code."""
+    """Whether a configuration names its folders of code."""
     backup, project = (config.get(name) for name in ("BACKUP_CONFIG", "PROJECT_TYPE"))
     return (isinstance(backup, Mapping) and bool({"backup_code_dir", "lib_dir"} & set(backup))) or (
         isinstance(project, Mapping) and project.get("backup_code_by") == "lib"
@@ -340,7 +340,7 @@ def names_code(config: Mapping[str, Any]) -> bool:
 
 
 def first_named(name: str, value: T, older: str, former: T) -> T:
-    """The argument `name`, where it was given by its older name, too.
+    """The argument `name`, also by its older name.
 
     Raises:
         ArgumentError: both were given.
@@ -354,7 +354,7 @@ def first_named(name: str, value: T, older: str, former: T) -> T:
 
 
 def _from_here(path: str | os.PathLike[str]) -> str:
-    """A path that is there as seen from the working directory, absolute; any other as it is."""
+    """An existing path relative to the working directory as an absolute one; any other path unchanged."""
     text = os.fspath(path)
     return os.path.abspath(text) if os.path.exists(text) else text
 

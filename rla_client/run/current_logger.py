@@ -1,8 +1,8 @@
-"""The logger of the current run.
+"""Logger of the current run.
 
-`rla_client.logger` writes to it, and so does whatever else says something of a run: it is that of the
-thread's scope (`stream/run_scope.py`). Worker processes join the run of the process's scope, which the
-environment variable RLA_RUN describes to them, with streams of their own.
+`rla_client.logger` and all other functions without an explicit run write to it: it is that of the thread's
+scope (`stream/run_scope.py`). Worker processes join the run of the process's scope, which the environment
+variable RLA_RUN describes to them, with streams of their own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DEFAULT.reminder = (
 )
 current_logger = run_scope.PerScope(lambda: _DEFAULT)
 _one: Logger | None = _DEFAULT  # of all threads; None: each has its own
-copies: list[Callable[[Logger | None], None]] = []  # who keeps a copy of it is told of each change
+copies: list[Callable[[Logger | None], None]] = []  # holders of a copy, called at each change
 _told_workers = ""
 
 
@@ -71,16 +71,16 @@ def get_current() -> Logger:
 
 
 def get_current_of_all() -> Logger | None:
-    """The same where it is that of every thread, which `copies` are told of; None: each has its own."""
+    """The logger of all threads, for `copies`; None where each has its own."""
     return _one
 
 
 def set_current(logger: Logger | None, place: run_scope.Scope | None = None) -> Logger:
-    """Make `logger` (None: the one that only prints) the current one; returns the former.
+    """Make `logger` (None: the one that only prints) current; returns the former one.
 
     Args:
         logger: of the run.
-        place: its scope; default this thread's, or a new one of its own where another thread's run is open.
+        place: its scope; default: this thread's, or a new one where another thread's run is open.
     """
     here = run_scope.current()
     former = current_logger.of(here)
@@ -99,7 +99,7 @@ def set_current(logger: Logger | None, place: run_scope.Scope | None = None) -> 
 
 
 def drop_current(logger: Logger, where: run_scope.Scope) -> None:
-    """A logger is not the current one of a scope any more, if it was."""
+    """Unset a logger that is the current one of a scope."""
     if current_logger.of(where) is logger:
         current_logger.put(_DEFAULT, where)
         run_scope.retire(where)

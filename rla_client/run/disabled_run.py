@@ -1,8 +1,9 @@
-"""A run that stores nothing: RLA_MODE=disabled, ranks above 0, a system that is no Linux.
+"""Run that stores nothing.
 
-Every call works, and none writes into the database. Where a run is resumed, ranks above 0 learn from rank 0
-where it continues (`ranks.await_resumed`): they get its clock and custom data and may load its checkpoint,
-and read it only. Random generators stay their own, or all ranks would draw the same.
+It is opened with RLA_MODE=disabled, on ranks above 0 and on systems other than Linux. Every call works, and
+none writes into the database. Where a run is resumed, ranks above 0 learn from rank 0 where it continues
+(`rank_meeting.await_resumed`): they get its clock and custom data and may load its checkpoint, read-only.
+Each keeps its own random generators, or all ranks would draw the same numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def begin_storing_nothing(data: RunData, *, all_ranks: bool) -> None:
 
 
 def meeting_place(data: RunData) -> Meeting | None:
-    """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
+    """Where rank 0 publishes its next run; None with RLA_MODE=disabled and outside of a job."""
     table, config, root = data.setup.configured()
     return None if run_mode.disabled() else meeting_of(root, table, next_number(root, table), config)
 
@@ -74,13 +75,13 @@ def _why_apart(root: str, meeting: Meeting | None) -> str:
 def _open_storing_nothing(
     data: RunData, meeting: Meeting | None, *, all_ranks: bool = False, end_wait_s: float | None = None
 ) -> None:
-    """Open the run; with `all_ranks` what it records waits for rank 0's.
+    """Open the run; with `all_ranks` its records wait for rank 0's.
 
     Args:
         data: becomes such a run's.
-        meeting: where rank 0 tells of its run.
+        meeting: where rank 0 publishes its run.
         all_ranks: see `begin_storing_nothing`.
-        end_wait_s: how long it waits so when this rank ends; None: as every exit.
+        end_wait_s: how long they wait when this rank ends; None: as at every exit.
     """
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name not in PRINTED or rank() == 0)
@@ -115,7 +116,7 @@ def _open_storing_nothing(
 
 
 def _follow_rank_zero(data: RunData, meeting: Meeting | None, apart: str) -> None:
-    """Go on where rank 0 does, as far as a process can that writes nothing."""
+    """Continue where rank 0 does, as far as a process can that writes nothing."""
     from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.resume_point import is_over  # noqa: PLC0415
 
@@ -132,14 +133,14 @@ def _follow_rank_zero(data: RunData, meeting: Meeting | None, apart: str) -> Non
         return
     table, _config, root = data.setup.configured()
     item = find_unfinished(root, table, data.setup.run_id or "", any_state=True)
-    if item is not None and not is_over(item):  # no launcher that would let the ranks meet: what is there now
+    if item is not None and not is_over(item):  # the launcher lets no ranks meet: the present state is used
         _load_state_of_rank_zero(data, item, CHECKPOINT_NAME, _newest(data, item, CHECKPOINT_NAME))
 
 
 def resume_read_only(
     data: RunData, meeting: Meeting | None, which: str, at: int | None, name: str
 ) -> int | None:
-    """`resume` of a process that stores nothing: the run is left as it is.
+    """`resume` in a process that stores nothing, which leaves the run unchanged.
 
     Returns:
         The time-step of the checkpoint to load, None where there is none.

@@ -1,14 +1,13 @@
-"""State, reason, traceback of a run that an exception ended.
+"""Failure of a run by an exception or signal.
 
-The reason is a line in run.json, the traceback stands in the text log: stderr may be gone. All this runs
-inside of sys.excepthook, where an exception of our own would hide the user's: so whatever a user's class
-raises when it is asked for its text is caught.
+The reason is a line in run.json, the traceback is in the text log, since stderr may be lost. This code runs
+in sys.excepthook, where an exception of our own would hide the user's: so any exception of a user's class
+while its text is made is caught.
 
-A program's own signal handlers stay its own: none is wrapped, replaced or called. That one was called is
-seen where it is still at work (it is on the stack, or the exception that it raised is on its way): at
-`sys.exit`, at `close`, in sys.excepthook. A handler that only sets a flag leaves no trace: that run is
-`finished`, unless `rla-agent run` passed the signal on and says so. Either way it continues
-(`resume_mode.where_to_continue`).
+The program's own signal handlers are never wrapped, replaced or called. A call of one is detected while it is
+still running (it is on the stack, or its exception is propagating): at `sys.exit`, at `close`, in
+sys.excepthook. A handler that only sets a flag leaves no trace: that run is `finished`, unless `rla-agent
+run` passed the signal on and records it. Either way it can be continued (`resume_mode.where_to_continue`).
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from rla_client.stream.values import text_of
 EndStatus: TypeAlias = Literal["finished", "interrupted", "failed"]
 FOR_ANYTHING_ELSE = FOR_ANYTHING | {
     SIGALRM
-}  # a time limit of one step, say: what its handler raises tells nothing
-MAX_CHAIN = 100  # exceptions behind an exception that are looked at
+}  # a time limit of one step, say: its handler's exception does not mean a stop
+MAX_CHAIN = 100  # chained exceptions that are examined
 TRACEBACK_HEAD = "Traceback (most recent call last):"
-TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
+TRACEBACK_LINES = 100  # the end has the cause; a deep recursion has thousands of lines
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 
 
@@ -52,7 +51,7 @@ def ending(error: BaseException) -> tuple[EndStatus, str]:
 
 
 def stop_at_work(error: BaseException | None = None) -> Signals | None:
-    """The signal whose handler, the program's own, is at work: calls us, or raised this exception."""
+    """The signal whose handler in the program is running: it calls us, or raised this exception."""
     handlers = {_code_of(getsignal(number)): number for number in STOPS}
     handlers.pop(None, None)
     if not handlers:
@@ -79,7 +78,7 @@ def stop_at_work(error: BaseException | None = None) -> Signals | None:
 
 
 def _was_given(frame: FrameType, number: int) -> bool:
-    """Whether a function was called with a signal's number, as Python calls handlers."""
+    """Whether a frame's function was called with a signal's number, as Python calls handlers."""
     code, values = frame.f_code, frame.f_locals
     given = [values.get(name) for name in code.co_varnames[: code.co_argcount]]
     if code.co_flags & inspect.CO_VARARGS:
@@ -100,12 +99,12 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C that an exception was raised for, or while it was handled."""
+    """The KeyboardInterrupt in an exception's chain."""
     return next((behind for behind in _chain(error) if isinstance(behind, KeyboardInterrupt)), None)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those behind it."""
+    """An exception and its chain."""
     for _ in range(MAX_CHAIN):
         if error is None:
             return
@@ -114,7 +113,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that it was raised for; of one that ends the program those around it."""
+    """An exception and its causes; of one that ends the program also its contexts."""
     for _ in range(MAX_CHAIN):
         if error is None:
             return
@@ -136,7 +135,7 @@ def traceback_text(error: BaseException) -> str:
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
     except Exception:  # noqa: BLE001 - see above; the traceback module asks more of it than its text
         return ""
-    if len(lines) > TRACEBACK_LINES:  # with the head by which readers find it
+    if len(lines) > TRACEBACK_LINES:  # with the header by which readers recognize it
         lines = [TRACEBACK_HEAD, "  ...", *lines[-TRACEBACK_LINES:]]
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     if len(text) > TRACEBACK_BYTES:
@@ -146,6 +145,6 @@ def traceback_text(error: BaseException) -> str:
 
 
 def active_traceback() -> str:
-    """The same of the exception that is being handled; empty where there is none."""
+    """Traceback of the exception that is being handled; empty where there is none."""
     error = sys.exc_info()[1]
     return "" if error is None else traceback_text(error)

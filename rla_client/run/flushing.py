@@ -1,6 +1,7 @@
-"""A flush of the current run, or of all runs of this process where none is open.
+"""Flush of the current run.
 
-A run's rows are as safe after its end as before, but not yet in their files.
+Where none is open, all runs of this process are flushed: an ended run's rows are durable in the spool, but
+perhaps not yet in their files.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def _flush_all(timeout: float | None, media: bool) -> bool:
         done = kept(closed[0].flush_kept)
         whole &= done
         in_time = deadline is None or time.monotonic() < deadline
-        lost = not done and in_time and closed[0].agent_alive()  # which is told once
+        lost = not done and in_time and closed[0].agent_alive()  # this warns once
         if (done and media) or lost:
-            with suppress(ValueError):  # another thread was here, too
+            with suppress(ValueError):  # another thread did the same
                 ended.remove(closed)
     return whole

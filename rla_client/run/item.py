@@ -1,6 +1,7 @@
-"""An item: one run's places in the database.
+"""Item of a run in the database.
 
-Folders are made exclusively: two runs that start in the same microsecond get indices one microsecond apart.
+An item is the run's folders, one of each kind. Folders are made exclusively: two runs that start in the same
+microsecond get indices one microsecond apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eC
 
 @dataclass(frozen=True, slots=True)
 class ItemFolders:
-    """Where one run's data lie. Folders end with a slash, as RLA's do."""
+    """Folders of one run's data. They end with a slash, as RLA's do."""
 
     root: str
     table: str
@@ -67,14 +68,14 @@ def create_item(root: str, table: str, info: str, address: str) -> ItemFolders:
             opened += timedelta(microseconds=1)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
-                raise _cannot_write(root, error) from None  # mkdir's own chain is a screen long
+                raise _cannot_write(root, error) from None  # without mkdir's long chain of exceptions
             info = shorten_info(info, SHORT_INFO_BYTES)
         else:
             return item
 
 
 def _check_links(root: str, relative: str) -> None:
-    """Refuse a path below the data root that somebody else's link leads on, as the agent does.
+    """Refuse a path below the data root that goes through another user's link, as the agent does.
 
     Raises:
         PermissionError: one does.

@@ -1,7 +1,7 @@
-"""The run of an item, that of the process or one beside it.
+"""Opening of an item's run.
 
-`begin_beside` opens a run that is not the process's own: one of several that it writes at a time. Clock,
-current logger, recorders and what worker processes join stay as they are.
+The run is the process's own or, by `begin_beside`, one of several that it writes at a time. Such a run leaves
+clock, current logger, recorders and the run that worker processes join unchanged.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ def open_item_run(data: RunData, item: ItemFolders, **continuing: object) -> Run
 def begin_beside(data: RunData, earlier: ItemFolders | None = None) -> int | float | None:
     """Open the run that the setup describes beside that of the process.
 
-    Clock, current logger, recorders and what worker processes join stay as they are: who opened it writes by
-    `Logger.write_row`, and closes what `RunData.let_go` gives. Does nothing where nothing is stored.
+    Clock, current logger, recorders and the run that worker processes join stay unchanged: the caller writes
+    by `Logger.write_row`, and closes the run that `RunData.let_go` returns. Does nothing where nothing is
+    stored.
 
     Args:
         data: its setup is configured.
-        earlier: continue in this run, behind all that it has.
+        earlier: continue in this run, behind its last record.
 
     Returns:
         The time-step of the last row of `earlier`; None for a new run.
@@ -72,13 +73,13 @@ def begin_beside(data: RunData, earlier: ItemFolders | None = None) -> int | flo
     Raises:
         ArgumentError: the data root cannot be written.
         StillWritingError: a living process writes `earlier`.
-        RlaError: no agent has taken in what `earlier` recorded.
+        RlaError: no agent has written the records of `earlier`.
     """
     setup = data.setup
     table, config, root = setup.configured()
     if not writes_runs():
         return None
-    setup.keeps_console = False  # what is printed is the run's of the process
+    setup.keeps_console = False  # console output belongs to the process's run
     setup.info = tracked_info(setup)
     if earlier is not None:
         return _append_to_existing_run(data, earlier, autostart=config.agent.autostart)
@@ -95,7 +96,7 @@ def write_beside(
 ) -> None:
     """Make a finished run beside that of `data`, with `parameters` beside its own and a row of `metrics`.
 
-    Whatever goes wrong is a warning.
+    A failure is a warning.
     """
     from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments  # noqa: PLC0415 - slow to import
 

@@ -1,9 +1,9 @@
-"""A living run that another process joins.
+"""Joining of a live run by another process.
 
-Its address names the run and the spool of its main process, whose stream there says everything else and, by
-its lock, whether that process lives. The joining process gets a stream of its own, whose outputs bear its
-role: `progress.<role>.csv`. Rows, texts, media go into the run; checkpoints stay the main process's. On
-another machine the address itself says what there is to know, and the process writes a part of the run
+The run's address names it and the spool of its main process, whose stream there has everything else and shows
+by its lock whether that process lives. The joining process gets a stream of its own, whose outputs are named
+after its role: `progress.<role>.csv`. Rows, texts and media go into the run; checkpoints remain the main
+process's. On another machine the address alone describes the run, and the process writes a part of it
 (`run_part`).
 """
 
@@ -43,7 +43,7 @@ ROLE = re.compile(r"(?!old-[0-9]+$)[A-Za-z][A-Za-z0-9_-]{0,63}")  # part of file
 
 
 def living_run(address: str) -> Opening:
-    """What the main process of a living run said of it.
+    """The opening of a live run by its main process.
 
     Raises:
         ArgumentError: this is no address.
@@ -63,7 +63,7 @@ def living_run(address: str) -> Opening:
 
 
 def told_elsewhere(address: str) -> Opening | None:
-    """What an address of another machine tells of its run; None for one of this machine.
+    """The description of a run in an address of another machine; None for one of this machine.
 
     Raises:
         ArgumentError: it is no address.
@@ -90,7 +90,7 @@ def join_part(data: RunData, address: str, told: Opening, role: str) -> None:
 
 
 def living_run_of(root: str | os.PathLike[str], table: str, run_id: str) -> tuple[Opening, str] | None:
-    """The living run of a `run_id` in a table, and its address; None without one on this machine."""
+    """The live run of a `run_id` in a table, and its address; None without one on this machine."""
     places, real = find_places(), os.path.realpath(root)
     for opening in _living(places.spool):
         if (os.path.realpath(opening.root), opening.table, opening.run_key) == (real, table, run_id):
@@ -112,10 +112,10 @@ def _living(spool: Path) -> Iterator[Opening]:
 
 
 def check_role(role: str) -> str:
-    """A role as it may be part of names.
+    """Check that a role can be part of names.
 
     Raises:
-        ArgumentError: it may not.
+        ArgumentError: it cannot.
     """
     if not isinstance(role, str) or not ROLE.fullmatch(role):
         raise ArgumentError(

@@ -1,8 +1,8 @@
-"""Answer of the master about rank 0's run, asked through this machine's agent.
+"""Search of rank 0's run on the master.
 
-For ranks on machines that share nothing else with rank 0's. A thread of its own asks: the agent may have to
-log in, and rank 0 may open its run much later. Whoever wants to know gets what has come so far. What came is
-left in this machine's data root, too, where its other ranks look first.
+It serves ranks on machines that share nothing else with rank 0's, through this machine's agent. A thread of
+its own polls: the agent may have to log in, and rank 0 may open its run much later. Callers get the present
+result. It is also stored in this machine's data root, where the other ranks look first.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
 
-RELAYED: Final = "relayed"  # field of what lies in a data root that is not rank 0's
-TIMEOUT_S: Final = 60.0  # for one question: the agent's process waits a third of that for rank 0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # after one that brought nothing
-SINCE_STEP_S: Final = 60.0  # ranks of one job ask the same question
+RELAYED: Final = "relayed"  # field of a description in a data root that is not rank 0's
+TIMEOUT_S: Final = 60.0  # for one request: the agent's process waits a third of that for rank 0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # after a request without result
+SINCE_STEP_S: Final = 60.0  # ranks of one job send the same request
 
 
 class MasterMeeting:
-    """The question to the master, and its answer.
+    """The request to the master, with its answer.
 
     Args:
         config: names the master.
-        path: of what rank 0 told, below this machine's data root.
-        since: Unix seconds; what is older is of a former job.
-        say: gets what goes wrong, the first time.
+        path: of rank 0's description, below this machine's data root.
+        since: Unix seconds; an older description is of a former job.
+        say: called with the first failure.
     """
 
     def __init__(self, config: Config, path: Path, since: float, say: Callable[[str], None]) -> None:
@@ -50,7 +50,7 @@ class MasterMeeting:
         self._begun = False
 
     def look(self) -> dict[str, Any] | None:
-        """What has come so far; the first call begins to ask."""
+        """The present result; the first call begins the search."""
         if not self._begun:
             self._begun = True
             _load_imports()
@@ -85,17 +85,17 @@ class MasterMeeting:
             if isinstance(told := answer.get("told"), dict):
                 self._found = told
                 self._relay(told)
-            else:  # each question is a login at the master, and rank 0 may never come
+            else:  # each request is a login at the master, and rank 0 may never come
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _relay(self, told: dict[str, Any]) -> None:
-        with suppress(OSError):  # the others ask, too
+        with suppress(OSError):  # so that not all ranks ask at once
             os.makedirs(self._path.parent, exist_ok=True)
             content = json.dumps({**told, RELAYED: True}).encode()
             write_atomic(self._path, content, mode=0o600, durable=False)
 
 
 def _load_imports() -> None:
-    """Import what the thread needs, so that a fork never meets it in the middle of that."""
+    """Import the thread's modules now, so that no fork happens in the middle of an import."""
     import rla_client.stream.fetch  # noqa: F401, PLC0415 - not at import of the package

@@ -1,11 +1,11 @@
-"""The opening of the process's run: a new item, an earlier one of its run_id, or a chained one.
+"""Opening of the process's run.
 
-What is opened, by `resume`:
+By `resume`, that is:
 
 * `never`: a new item.
-* `allow`, `must`: the newest run of the run_id, where a newer one of another machine does not take its
-  place; that one's checkpoint is put into a new item, chained to it. One that has finished continues at its
-  last checkpoint; without one it is left as it is. What disk, agent or master refuse is a warning and a new
+* `allow`, `must`: the newest run of the run_id, where a newer one of another machine does not replace
+  it; that one's checkpoint is put into a new item, chained to it. A finished run continues at its last
+  checkpoint; without one it is left unchanged. A failure of disk, agent or master is a warning and a new
   item with `allow`, an error with `must`.
 """
 
@@ -41,7 +41,7 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
     """Open the run that the setup describes; see `ExpManager.log_files_gen`.
 
     Raises:
-        ArgumentError: `all_ranks`, and nothing would ever tell this rank of rank 0's run.
+        ArgumentError: `all_ranks`, and this rank has no way to learn of rank 0's run.
     """
     data.setup.configured()
     if all_ranks and rank() > 0 and not run_mode.disabled():
@@ -53,7 +53,7 @@ def open_run(data: RunData, *, all_ranks: bool = False) -> None:
 
 
 def open_by_address(data: RunData, address: str, role: str = "") -> None:
-    """Take part in another process's run in the place of an own one; see `rla_client.join`."""
+    """Join another process's run instead of opening an own one; see `rla_client.join`."""
     from rla_client.run.join_run import join_run  # noqa: PLC0415 - rarely needed
 
     data.setup.configured()
@@ -105,7 +105,7 @@ def _open_new(data: RunData, item: ItemFolders, chained: Chained | None) -> None
 
 
 def _continue_chain(data: RunData, chained: Chained) -> None:
-    """Take the state of the earlier run's checkpoint, which lies in the new item."""
+    """Take over the state of the earlier run's checkpoint, which is in the new item."""
     changed = changed_parameters(chained.parent, data.setup.hyper_param, data.setup.secrets())
     report_changes(data, changed, chained.time_step)
     restore_state(data, chained.state, chained.time_step, chained.parent, CHECKPOINT_NAME)

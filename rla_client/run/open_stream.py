@@ -1,6 +1,6 @@
-"""The stream of a described run.
+"""Opening of a run's stream.
 
-A run that is opened gets its recorders, and says in its own log where it lies.
+An opened run gets its recorders, and logs its folder.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def open_stream(
 
 
 def show_media(logger: Logger, name: str, value: LoggedValue, step: int) -> None:
-    """Send a value that was logged to TensorBoard, too."""
+    """Send a logged value to TensorBoard, too."""
     from rla_client.run.record.media_events import send_media_event  # noqa: PLC0415 - only where there are media
 
     send_media_event(logger, name, value, step)
@@ -133,7 +133,7 @@ def bind_recorders(run: Run, item: ItemFolders) -> None:
 
 
 def say_where(data: RunData, run: Run, item: ItemFolders) -> None:
-    """Tell in the run's own log where it lies."""
+    """Write the run's folder into its own log."""
     run.logger.print_text(f"rla: this run is stored in {item.folder(LOG)}\n")
     tell_folders(data, run.logger)
 

@@ -1,13 +1,13 @@
-"""The list of the runs that a program opened: RLA_RUN_FILE.
+"""List of the runs that a program opened (`RLA_RUN_FILE`).
 
-Who started this program learns from it which items it opened. The file gets a line for each item that a
+The starter of this program reads from it which items were opened. The file gets a line for each item that a
 process opens or continues, as it is opened:
 
     {"data_root": "/data/rla", "table": "t", "index": "2026/11/21/…", "run_key": "sweep-3"}
 
 `run_key` is the `run_id`, empty without one. Workers of a run, ranks above 0 and RLA_MODE=disabled open
-none. An item that the same process opens again in its turn has its line already. Whatever goes wrong is one
-warning: training is worth more than the line.
+none. An item that the same process opens again has its line already. A failure is one warning, since training
+matters more than the line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The description of a run in its opening frame.
+"""Description of a run in its opening frame.
 
-It is all that the agent knows of a run: who writes, the data root with its device and inode, the folders
-below it, the outputs. Worker processes describe streams of their own, whose outputs bear a label.
+It is all that the agent knows of a run: its writer, the data root with its device and inode, the folders
+below it, the outputs. Worker processes describe streams of their own, whose outputs have a label.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def make_opening(
     opening = Opening(
         run=os.urandom(16).hex(),
         epoch=max(time.time_ns(), 0),
-        opened=max(time.time(), 0.0),  # a clock before 1970 is a broken one; the run is kept all the same
+        opened=max(time.time(), 0.0),  # a clock before 1970 is wrong; the run is recorded all the same
         root=real,
         root_device=found.st_dev,
         root_inode=found.st_ino,
@@ -82,7 +82,7 @@ def make_opening(
 def address_of(opening: Opening, places: Places) -> str:
     """The address of a run that a process of this machine opened.
 
-    Its spool is for processes of this machine; what follows tells those of others all that there is to know.
+    Its spool is for processes of this machine; the description behind it is for those of others.
     """
     import base64  # noqa: PLC0415 - not at import of the package
     import zlib  # noqa: PLC0415
@@ -93,10 +93,10 @@ def address_of(opening: Opening, places: Places) -> str:
 
 
 def told_by(address: str) -> tuple[Opening, str] | None:
-    """What an address tells of the run, and of which machine it is; None where it tells neither.
+    """The run's description and machine in an address; None where it has neither.
 
     Raises:
-        ArgumentError: it is cut off, or no address.
+        ArgumentError: it is incomplete, or no address.
     """
     import base64  # noqa: PLC0415 - not at import of the package
     import zlib  # noqa: PLC0415
@@ -115,7 +115,7 @@ def told_by(address: str) -> tuple[Opening, str] | None:
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """The real path of a data root, log folder or configuration, which the agent must be able to name.
+    """The real path of a data root, log folder or configuration, in a form that the agent can use.
 
     Raises:
         ArgumentError: it is not UTF-8, or relative to a working folder that is gone.
@@ -147,7 +147,7 @@ def readable(text: str) -> str:
 
 
 def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
-    """Refuse what no agent takes, before the first row waits for one.
+    """Refuse names that the agent refuses, before the first row waits for it.
 
     Raises:
         ArgumentError: a file name cannot be used, or two outputs have the same.
@@ -188,9 +188,9 @@ def worker_opening(
 
     Args:
         opening: of the run's main process; of a part, that of its machine.
-        after: of a rank that goes on in its own files: its earlier streams in this spool.
-        role: of a process that joined; the label is this, with a number behind it where another one has it.
-        ends_part: how this process ends is how its part does.
+        after: of a rank that continues in its own files: its earlier streams in this spool.
+        role: of a process that joined; the label is this, with a number appended where it is taken.
+        ends_part: the end of this process is the end of its part.
     """
     folder = opening.log_folder
     position = rank()
@@ -206,7 +206,7 @@ def worker_opening(
         own = opening._replace(continues=goes_on, ends_part=ends_part, **fields)
         return own if os.path.isdir(folder) else None
     wanted = role or (f"rank{position}" if position else f"p{os.getpid()}")
-    if opening.part and (role or not position):  # which other machines may have, too
+    if opening.part and (role or not position):  # other machines may have the same name
         wanted = with_machine(wanted, opening.part)
     label = wanted
     for attempt in range(2, 1000):

@@ -1,4 +1,4 @@
-"""A run in a plain folder, without a database: `logger.configure`."""
+"""Run in a plain folder without a database (`logger.configure`)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def open_plain_run(  # noqa: PLR0913 - as `logger.configure`
 
 
 def default_folder(folder: str | os.PathLike[str] | None) -> str:
-    """`folder`, else `$OPENAI_LOGDIR`, else a new name among the temporary files."""
+    """`folder`, else `$OPENAI_LOGDIR`, else a new folder among the temporary files."""
     if folder is not None:
         return os.fspath(folder)
     stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines

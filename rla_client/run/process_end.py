@@ -1,12 +1,12 @@
-"""The end of open runs with their process.
+"""End of open runs with their process.
 
 A run is `interrupted` when Ctrl-C ended the program, `failed` when another exception did, else `finished`. A
-process that is killed says nothing: its released lock tells the agent. `sys.exit(3)` is `finished` too:
-SystemExit passes by sys.excepthook, exit functions do not see it, and a replaced `sys.exit` would take a
+killed process records nothing: the agent notices its released lock. `sys.exit(3)` is `finished` too:
+SystemExit bypasses sys.excepthook, exit functions do not see it, and a replaced `sys.exit` would mistake a
 SystemExit that somebody catches for the end. It is replaced only to note a call while a KeyboardInterrupt is
 handled (click and typer do that), or with the status of a signal that stops a program (130 for Ctrl-C, 143
-for SIGTERM). A row after it says that the program went on. A handler of SIGINT would be surer, but asyncio
-and others treat Ctrl-C in another way where one is set. `raise SystemExit` is not seen, except in a `with`
+for SIGTERM). A row after it shows that the program continued. A handler of SIGINT would be more reliable, but
+asyncio and others treat Ctrl-C differently where one is set. `raise SystemExit` is noticed only in a `with`
 block of ours.
 """
 
@@ -33,7 +33,7 @@ from rla_client.stream.outbox import Outbox
 
 
 class EndsWithProcess(Protocol):
-    """An open `Run`, as far as its end with the process needs it."""
+    """Interface of an open `Run` that is closed with the process."""
 
     logger: Logger
     opening: Opening | None
@@ -44,13 +44,13 @@ class EndsWithProcess(Protocol):
 
 
 open_runs: list[EndsWithProcess] = []
-_failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # the last of a session; see `_note`
-ended: deque[tuple[Outbox, float]] = deque(maxlen=256)  # closed, seconds to wait at exit; older: committed
+_failure: deque[tuple[str, str, str, float]] = deque(maxlen=1)  # end state of the process; see `_note`
+ended: deque[tuple[Outbox, float]] = deque(maxlen=256)  # closed runs with their seconds to wait at exit
 _hooks_installed = False
 
 
 def install_hooks() -> None:
-    """Have what ends this process noted: once per process."""
+    """Install the hooks that note the end of this process, once per process."""
     global _hooks_installed  # noqa: PLW0603 - once per process
     if _hooks_installed:
         return
@@ -80,7 +80,7 @@ def install_hooks() -> None:
 
 
 def end_with_worker() -> None:
-    """Have runs closed at the end of a `multiprocessing` child, too: it knows no atexit and no excepthook."""
+    """Close runs at the end of a `multiprocessing` child, too, which runs neither atexit nor excepthook."""
     util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
     if util is not None and process is not None and process.parent_process() is not None:
         util.Finalize(None, _close_at_worker_end, exitpriority=-100)  # after all others
@@ -103,7 +103,7 @@ def _see_what_is_printed() -> None:
 
 
 def _note(error: BaseException | None) -> None:
-    """Remember what ends this process: state, reason and traceback, valid for runs without a row after it."""
+    """Store the state, reason and traceback of the process's end, valid for runs without a row after it."""
     if error is None:
         return
     state, reason = ending(error)
@@ -119,7 +119,7 @@ def _close_at_worker_end() -> None:
 
 def _close_at_exit() -> None:
     *noted, valid = _failure[-1] if _failure else ("finished", "", "", math.inf)
-    for run in tuple(open_runs):  # each leaves the list
+    for run in tuple(open_runs):  # each removes itself from the list
         began = 0.0 if run.opening is None else run.opening.opened
         went_on = max(began, run.logger.last_row.get(TIMESTAMP, 0)) > valid
         state, reason, details = ("finished", "", "") if went_on else noted
@@ -129,7 +129,7 @@ def _close_at_exit() -> None:
 
 
 def _await_commits() -> None:
-    """Where the agent dies with this process: wait for what was written, `exit_wait_s` in all at most."""
+    """Wait for commits where the agent dies with this process, `exit_wait_s` in all at most."""
     began = time.monotonic()
     while ended:
         outbox, wait_s = ended.pop()

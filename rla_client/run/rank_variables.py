@@ -1,4 +1,4 @@
-"""Environment variables that tell a process its rank in its job."""
+"""Environment variables of a process's rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables that tell a process its mode, its parent's run."""
+"""Environment variables of a process's run mode."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Samples of a language model in training: from the user's rows to records of the stream."""
+"""Samples of a language model in training."""

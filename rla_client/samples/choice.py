@@ -1,4 +1,4 @@
-"""Choice of the samples that stay where there are more than the limits take. Pure.
+"""Choice of samples within the limits. Pure.
 
 Three quarters of the room go to whole groups in the order of a hash of their name: the same prompts each
 step, as far as they come again. Half of the rest goes to the least and the greatest rewards in turn, what

@@ -1,4 +1,4 @@
-"""Limits of `SAMPLES`: the samples of a time-step that stay."""
+"""Limits of samples (`SAMPLES`)."""
 
 from __future__ import annotations
 

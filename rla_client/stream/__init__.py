@@ -1,1 +1,4 @@
-"""A record becomes durable without waiting: spool first, then a message that the agent may miss."""
+"""Durable recording without waiting.
+
+A record goes into the spool first; the message about it may be lost.
+"""

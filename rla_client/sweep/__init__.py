@@ -1,4 +1,4 @@
-"""Sweeps (`rla sweep`): many runs of one program, each with other hyper-parameters.
+"""Hyper-parameter sweeps (`rla sweep`).
 
 `spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which come next,
 `command` how the program is started with them (`call`: a function). `journal` keeps what is planned and what

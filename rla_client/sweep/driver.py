@@ -1,4 +1,4 @@
-"""The driver of a sweep: it starts, watches, repeats the runs.
+"""Driver of a sweep.
 
 One thread decides until there is nothing left to do, or it is asked to stop; engines tell it of ends, and a
 sampler says what is tried next. What it decides is in the journal before it is done, so that another driver

@@ -1,4 +1,4 @@
-"""The driver of a sweep's file, set up with its journal, engine, sampler.
+"""Setup of a sweep's driver.
 
 `begin` makes a driver from a sweep's file, also of one that was begun before.
 """

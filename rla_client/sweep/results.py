@@ -1,4 +1,4 @@
-"""Results of a sweep, as the database has them: values of runs, best trials.
+"""Results of a sweep in the database.
 
 A run is judged by its state and its metric, a trial by the mean of its finished runs.
 """

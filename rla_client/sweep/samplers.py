@@ -1,4 +1,4 @@
-"""Samplers: the next choices of parameters."""
+"""Samplers of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hyper-parameters that a sweep tries: each a dimension, some of them only under a condition. Pure.
+"""Search space of a sweep. Pure.
 
 A trial is one choice of a value for each dimension whose condition holds. Dimensions are drawn in an order
 in which each comes behind those that its condition names, else as they were given. What trial n of a random

@@ -1,4 +1,4 @@
-"""The file of a sweep, checked whole before anything starts: all faults at once, each with its line.
+"""Reader of sweep files.
 
     name: ppo-lr                    # default: the file's name
     command: python ppo.py --lr {lr} --seed {seed}      # or {args}: all of them as --name value

@@ -1,4 +1,7 @@
-"""The printed tables of a sweep: counts, runs, trials (the best: `results.best_trials`)."""
+"""Printed tables of a sweep.
+
+They list counts, runs and trials (the best: `results.best_trials`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `rla top`: a list of runs above, their curves, log, machine below.
+"""Screen of `rla top`.
 
 Everything shown comes from files, so it goes to the terminal as plain text: no markup, no control characters.
 Files are read in a worker thread; the screen never waits for a disk. The screen is textual's (extra `top`).

@@ -1,4 +1,7 @@
-"""Curves drawn in braille characters, eight dots a cell, several in one frame."""
+"""Curves in braille characters.
+
+A cell has eight dots; several curves share a frame.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of this machine's agent, of the fleet's machines.
+"""Status of agents on a page.
 
 It is told as `rla-agent status` does. The agent package is asked by a process of its own, one at a time, and
 only while somebody looks. A machine that is the master has the fleet's status files itself, in `.rla-fleet/`

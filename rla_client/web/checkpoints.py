@@ -1,4 +1,4 @@
-"""The checkpoints of a run, in the order of their saves."""
+"""Checkpoints of a run in order of their saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves for a panel: as many points as it has pixels.
+"""Downsampled curves of a panel.
 
 All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly the
 points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the least and

@@ -1,4 +1,4 @@
-"""Pieces of a text file: read, searched."""
+"""Pieces of text files."""
 
 from __future__ import annotations
 

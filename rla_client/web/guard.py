@@ -1,4 +1,4 @@
-"""The guard of the server: nobody is let in without the token.
+"""Access guard of the server.
 
 Whoever has the token may read all that the server's user may read of the databases, so:
 

@@ -1,4 +1,4 @@
-"""The files of a run, as anybody may have left them.
+"""Untrusted files of a run.
 
 Every file is reached from its data root without following links (`contract.files`) and opened without waiting
 for a pipe or a device. Hidden names are never shown. Each answer has a bound, and says when it was reached.

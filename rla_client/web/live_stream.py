@@ -1,4 +1,4 @@
-"""The stream of news to an open page: server-sent events.
+"""Server-sent events of an open page.
 
 The page says which runs and metrics it shows and how many rows of each it has (*cursors*). Each `TICK_S` the
 tables of those that may grow are stat'ed, and of one that did, the rows behind the cursor go out; so a stream

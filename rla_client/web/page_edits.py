@@ -1,4 +1,4 @@
-"""Changes that a page makes: tags, notes, names, trash, views."""
+"""Edits of a database from a page."""
 
 from __future__ import annotations
 

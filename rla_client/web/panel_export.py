@@ -1,4 +1,7 @@
-"""The export of a panel: as CSV, as the `rla plot` command that draws it."""
+"""Export of a panel.
+
+It is a CSV, or the `rla plot` command that draws the panel.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of runs in one file, without a server or a network.
+"""Self-contained page of runs in one file.
 
 The file is the page itself (`bundle`), the answers that it would ask a server for (runs, columns, curves,
 pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote

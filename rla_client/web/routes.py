@@ -1,4 +1,4 @@
-"""The routes of the page: which path leads to which answer.
+"""Routes of the page.
 
 Each answer is a function of (site, request's body or query) in the module whose job it is. An error that the
 user can fix is answered with 400 and the error's words, `{"error": …}`. Answers run in threads, but for the

@@ -1,4 +1,4 @@
-"""One run of a page, or its differences from another.
+"""Detail view of a run.
 
 A run's `overview` is asked for again and again while it lives, so that is cheap; `environment` and the sizes
 of its items are asked for once.

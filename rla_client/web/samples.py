@@ -1,4 +1,4 @@
-"""Samples of a run on the page: a list in pages, texts, searches, one prompt over time.
+"""Samples of a run on the page.
 
 The index of a run's samples stays in memory and follows its files; a list that is asked for page by page is
 filtered and sorted once.

@@ -20,8 +20,8 @@ from rla_agent.outputs.json_encoder import JsonEncoder
 from rla_agent.outputs.output_file import Output, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.outputs.text_encoder import TextEncoder
+from rla_agent.pipeline import segment_base
 from rla_agent.pipeline.segment_base import renew_base
-from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.spool.protocol import TextTarget
 from rla_client.contract.spool.segments import base_path, segment_numbers
@@ -312,10 +312,10 @@ def test_no_segment_goes_for_a_base_that_would_tell_what_is_not_durable(
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
     with Side(lone) as side:
         with monkeypatch.context() as context:
-            context.setattr(Stream, "freeable", lambda _self: [])
+            context.setattr(segment_base, "freeable", lambda _stream: [])
             write(lone, side, 40)
         csv_of(side).forget_bases(side.stream.position.number)
         csv_of(side).touch()
-        assert side.stream.freeable() == []
+        assert segment_base.freeable(side.stream) == []
         side.commit()
         assert len(segment_numbers(lone.writer.folder)) == 1

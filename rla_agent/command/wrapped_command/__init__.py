@@ -1,1 +1,1 @@
-"""Work of `rla-agent run`."""
+"""Implementation of `rla-agent run`."""

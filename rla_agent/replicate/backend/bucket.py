@@ -1,27 +1,27 @@
-"""Target in a bucket: S3, GCS, Azure Blob Storage.
+"""Target in an object store's bucket (S3, GCS, Azure).
 
-How a file lies there: `bucket_keys`. An object appears whole or not at all, so there are no temp names and
-no renames, and permissions are the bucket's (`mode` is None). What takes their place:
+The layout of files is in `bucket_keys`. An object appears completely or not at all, so there are no temp
+names and no renames, and permissions are the bucket's (`mode` is None). Instead:
 
-- *Whole files* are one PUT, a large one a multipart upload whose parts the library repeats. A new name is
-  made only if nothing has it (If-None-Match), an old one replaced only if it still is what was looked at
-  (If-Match); a server that knows neither is looked at before, as over SFTP. Each version has an id of its own
-  in its metadata, so a PUT whose answer was lost is known again. The file's time is there, too, and its size:
-  what a careless server has made of half a body is not there.
-- *Appends* are parts. What the files of a run got between `together` and its end is one PUT, for requests are
-  what a bucket costs. The master's file is looked at when a session first appends to it and every `LOOK_S`
-  then: a part can overwrite nothing, and belongs to nothing once somebody has replaced the file. As parts add
-  up they are merged into longer ones; the short ones are deleted some hundred at a time.
-- *Compaction*: the sender sends an ended run's files as a whole; their parts are deleted after that. What a
-  cut leaves of them belongs to nothing and goes with the folder.
-- *Reading* puts a file together as it was when it was last looked at (`stat`, `listing`); what was merged or
-  replaced meanwhile is noticed, and it is looked at anew. `read_version` needs no look before or after it, so
-  what is listed and read takes two requests a file: one for its time, one for its content. Several threads
-  may read. Objects under keys that the library cannot name are left out and named.
-- *Folders* are there while something is in them. One that was found is taken for there for `LOOK_S`.
+- *Whole files* are one PUT, a large one a multipart upload whose parts the library retries. A new name is
+  made only if nothing has it (If-None-Match), an old one replaced only if it is unchanged (If-Match); where
+  the server supports neither, it is checked before, as over SFTP. Each version has an id in its metadata, so
+  a PUT whose answer was lost is recognized. The metadata also have the file's time and its size: an object
+  that a careless server made of half a body counts as missing.
+- *Appends* are parts. All appends to the files of a run within one `together` are one PUT, since a bucket
+  charges for requests. The master's file is checked when a session first appends to it and every `LOOK_S`
+  then: a part overwrites nothing, and is orphaned once somebody has replaced the file. As parts add up they
+  are merged into longer ones; the short ones are deleted some hundred at a time.
+- *Compaction*: the sender sends an ended run's files completely; their parts are deleted after that. Orphaned
+  parts after an interruption go with the folder.
+- *Reading* assembles a file as of the last `stat` or `listing`; a merge or replacement since then is noticed,
+  and its state is read again. `read_version` needs no check before or after it, so listing and reading take
+  two requests a file: one for its time, one for its content. Several threads may read. Objects under keys
+  that the library cannot name are skipped and reported.
+- *Folders* exist while something is in them. One that was seen counts as existing for `LOOK_S`.
 
-A cut upload begins anew, as the library cannot continue one of another connection; cuts shorter than
-`RETRY_S` are its own business.
+A broken upload begins anew, as the library cannot continue one of another connection; it handles outages
+shorter than `RETRY_S` itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, TargetSession, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.session import ModeOf, SmallFile, TargetSession, Upload, check_append
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from rla_client.config.schema import RemoteSetting
 
 LOOK_S: Final = 300.0
-JUST_S: Final = 1.0  # what was looked at so long ago is looked at again before it is replaced
-READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
+JUST_S: Final = 1.0  # age at which a state is read again before the file is replaced
+READ_S: Final = 10.0  # age at which a state is read again before the file is read
 AT_ONCE: Final = 16  # requests of a session at a time
 DEAD_PARTS: Final = 200  # deleted at a time; a list has room for 1,000
 MAX_HELD: Final = 10_000  # files that a session remembers
-MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
+MAX_TRIES: Final = 4  # attempts to read a file that changes meanwhile
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Head: TypeAlias = "tuple[ObjectMeta, str, int]"  # an object, the id of its version, the file's time
@@ -94,23 +94,23 @@ def open_bucket(remote: RemoteSetting) -> BucketSession:
 class BucketSession(TargetSession):
     """A `session.Session` on a bucket, below a prefix."""
 
-    append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
+    append_limit_bytes: Final = 8 << 20  # a part is there completely or not at all
     defers: Final = True
     moves_folders: Final = False  # it copies one object after the other
     has_versions: Final = True
     tells_modes: Final = False
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
-        """Look whether the bucket is there. `prefix`: of all keys, without `/` at its ends."""
+        """Check that the bucket is there. `prefix`: of all keys, without `/` at its ends."""
         self._bucket = bucket
         self._prefix = prefix
         self._files: dict[bytes, File] = {}
         self._parts = BucketParts(bucket, prefix, self._files)
-        self._folders: dict[bytes, float] = {}  # until when they are taken for there
+        self._folders: dict[bytes, float] = {}  # folders → until when they count as existing
         self._made: set[bytes] = set()
         self._heads: dict[tuple[str, str | None, float], tuple[str, int]] = {}
-        self._bundle: list[Entry] | None = None  # appends on their way together,
-        self._bundle_mtime_s = 0  # and the time that these get
+        self._bundle: list[Entry] | None = None  # appends that are sent together,
+        self._bundle_mtime_s = 0  # and their mtime
         self._conditions = True  # the server knows If-None-Match
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
         bucket.some(prefix, b"")
@@ -154,10 +154,10 @@ class BucketSession(TargetSession):
         return there
 
     def _look(self, path: bytes) -> File | None:
-        """The file as it is now.
+        """The current state of a file.
 
-        Parts are listed before: those of a version that is replaced meanwhile then belong to nothing, and
-        what is left is the new one, whole.
+        Parts are listed first: if the file is replaced meanwhile, the listed ones are orphaned, and the
+        result is the complete new version.
         """
         parts = self._parts.below(home_of(path))
         found = self._head(self._key(path), path)
@@ -185,7 +185,7 @@ class BucketSession(TargetSession):
         return None if found is None or is_torn(*found) else (found[0], *version_of(*found))
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `TargetSession`. Times are in the objects' metadata, so each new object is looked at."""
+        """See `TargetSession`. Times are in the objects' metadata, so each new object costs a request."""
         found = self._bucket.folder(self._key(path), path)
         folders = [prefix for prefix in found["common_prefixes"] if prefix.rpartition("/")[2] != PARTS]
         has_parts = len(folders) < len(found["common_prefixes"])
@@ -212,19 +212,19 @@ class BucketSession(TargetSession):
 
     def _name_or_left_out(self, key: str) -> bytes | None:
         name = name_of(key.rpartition("/")[2])
-        if name is None:  # somebody else put it there: a backslash, an escape that is none of ours
+        if name is None:  # not ours: a backslash, or an invalid escape
             self._bucket.leave_out(key)
         return name
 
     def _known_head(self, meta: ObjectMeta, path: bytes) -> _Head | None:
-        """`_head` of a listed object, from memory where it is the same object as then."""
+        """`_head` of a listed object, from memory where the object is unchanged."""
         changed = meta["last_modified"].timestamp()
         mark = (meta["path"], meta["e_tag"], changed)
         known = self._heads.get(mark)
         if known is not None:
             return meta, *known
         found = self._head(meta["path"], path)
-        if found is not None and time.time() - changed > READ_S:  # of an older second than any that comes
+        if found is not None and time.time() - changed > READ_S:  # older than any object that may still come
             if len(self._heads) >= MAX_HELD:
                 self._heads.clear()
             self._heads[mark] = found[1:]
@@ -235,7 +235,7 @@ class BucketSession(TargetSession):
         return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
-        """See `TargetSession`. There is nothing to make; what is in the way is found by who writes below it."""
+        """See `TargetSession`. Makes nothing; a file in the way is noticed by a write below it."""
         del mode_of
         for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
             self._key(folder)
@@ -292,7 +292,7 @@ class BucketSession(TargetSession):
             return error
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `TargetSession`. Begins at the beginning, whatever an earlier try has sent."""
+        """See `TargetSession`. Begins at offset 0, whatever an earlier attempt has sent."""
         if job.size <= WHOLE_BYTES:
             return self._put_whole(job, b"".join(job.pieces(WHOLE_BYTES)))
         held = self._expected(job.path, job.expect)
@@ -305,7 +305,7 @@ class BucketSession(TargetSession):
         return self._replaced(job.path, version, etag, job.size, job.mtime_s, held)
 
     def _put_whole(self, file: SmallFile | Upload, data: bytes) -> RemoteStat:
-        """One PUT, on condition that the name is as expected; the same again after an unknown outcome."""
+        """PUT a file, on condition that the name is as expected; repeated after an unknown outcome."""
         path, mtime_s = file.path, file.mtime_s
         held = self._expected(path, file.expect) if file.expect is not None or not self._conditions else None
         if not file.unchanged():
@@ -317,7 +317,7 @@ class BucketSession(TargetSession):
             condition = mode if self._conditions else None
             etag = self._bucket.put(self._key(path), path, data, attributes, condition)
         except RefusedError as error:
-            self._conditions = error.changed  # where the server knows none, the next try goes without
+            self._conditions = error.changed  # without support for conditions, the next attempt has none
             if not error.changed:
                 raise
             there = self._look(path)
@@ -333,7 +333,7 @@ class BucketSession(TargetSession):
         return self._replaced(path, version, etag, len(data), mtime_s, held)
 
     def _torn(self, path: bytes) -> PutMode | None:
-        """On which condition an object that a careless server made of half a PUT may be replaced."""
+        """Condition for replacing an object that a careless server made of half a PUT."""
         found = self._bucket.head(self._key(path), path)
         return {"e_tag": found[0]["e_tag"]} if found is not None and is_torn(*found) else None
 
@@ -348,7 +348,7 @@ class BucketSession(TargetSession):
     def _replaced(
         self, path: bytes, version: str, etag: str | None, size: int, mtime_s: int, old: File | None
     ) -> RemoteStat:
-        """The name has a new version: the old one's parts belong to nothing any more."""
+        """Note a new version of a name, which orphans the old one's parts."""
         new = File(version, etag, size, mtime_s, [], [], time.monotonic())
         self._files[path] = new
         if old is not None and (old.parts or old.spare):
@@ -359,14 +359,14 @@ class BucketSession(TargetSession):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See `TargetSession`: what is appended meanwhile goes at the end, in one object for each run."""
+        """See `TargetSession`: appends within are sent at the end, in one object for each run."""
         self._bundle, self._bundle_mtime_s = [], int(time.time())
         try:
             yield
             self._flush()
         finally:
             for path, *_ in self._bundle:
-                self._files.pop(path, None)  # not there, or nobody knows
+                self._files.pop(path, None)  # not there, or unknown
             self._bundle = None
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
@@ -396,7 +396,7 @@ class BucketSession(TargetSession):
         part, count = held.next_part(offset, end, self._bundle_mtime_s)
         try:
             before = self._bytes_of(path, held, part.offset, offset) if part.offset < offset else b""
-        except MissingError as error:  # not the file: a part that somebody has taken away
+        except MissingError as error:  # not the file: a part that somebody has deleted
             self._files.pop(path, None)
             raise TransientError("append to", path, error.why) from error
         names = sum(len(entry[2].entry) + 1 for entry in bundle) + len(part.entry) + 20
@@ -458,10 +458,10 @@ class BucketSession(TargetSession):
         raise TransientError("read", path, "the file changed on the master meanwhile", "run it again")
 
     def _bytes_of(self, path: bytes, held: File, begin: int, end: int) -> bytes:
-        """Bytes of a file as it was looked at.
+        """Bytes of a file of this state.
 
         Raises:
-            RefusedError, MissingError: it is another one by now.
+            RefusedError, MissingError: it has changed since.
         """
         late = held.from_tail(begin, end)
         if late is not None:
@@ -497,7 +497,7 @@ class BucketSession(TargetSession):
         goal = self._key(new) + "/"
 
         def copy(meta: ObjectMeta) -> None:
-            with suppress(MissingError):  # an earlier try
+            with suppress(MissingError):  # by an earlier attempt
                 self._bucket.copy(meta["path"], goal + meta["path"].removeprefix(below), meta["size"], new)
 
         self._each(copy, metas)
@@ -531,7 +531,7 @@ class BucketSession(TargetSession):
         self._folders.clear()
 
     def _each(self, do: Callable[[_In], _Out], things: Iterable[_In]) -> list[_Out]:
-        """What `do` gives for each thing, several at a time.
+        """Results of `do` for each thing, several at a time.
 
         Raises:
             LinkError: the session was closed meanwhile, by another thread.

@@ -1,21 +1,20 @@
-r"""Keys of a file in a bucket, with the parts that were appended to it. Pure.
+r"""Layout of files in a bucket. Pure.
 
-*Keys.* A file's key is the prefix and its path, as it is but for what a key or its tools cannot carry: bytes
-that are not UTF-8, what does not print, `!` and `\` become `!XX` (hexadecimal), so every name can be read
-back. A bucket has no folders: there is a folder where a key begins with its name.
+*Keys.* A file's key is the prefix and its path, except for bytes that keys or their tools cannot carry: those
+that are not UTF-8 or not printable, `!` and `\` become `!XX` (hexadecimal), so every name can be decoded. A
+bucket has no folders: there is a folder where a key begins with its name.
 
-*Parts.* An object cannot be appended to. What was appended to the files of a run lies in objects of its own,
-in `.rla-parts/` of the run's folder (of a file outside of runs: of its folder), one object for all that
-several files got at a time. The name tells what is in it, so that a list of the folder is the index:
+*Parts.* An object cannot be appended to. Appends to the files of a run are objects of their own, in
+`.rla-parts/` of the run's folder (of a file outside of runs: of its folder), one object for the appends to
+several files at a time. The name describes the content, so that a list of the folder is the index:
 
     <id>-<offset>-<length>-<level>[+<id>-<offset>-<length>-<level> …].<mtime>      all hexadecimal
 
-The entries' bytes follow each other in the object; one whose size is not the sum of their lengths is not
-there. `id` is that of the object that the file began as (its metadata): when a file is replaced as a whole,
-the new object has another id, and the old one's parts belong to nothing from that moment on. A file is its
-first object and, from its end on, at each point the part that reaches furthest (`chain`); so a part that
-was sent twice, or was merged with others into a longer one (`level` + 1), counts once. Id, time and size of a
-file are in its object's metadata, too.
+The entries' bytes follow each other in the object; one whose size is not the sum of their lengths counts as
+missing. `id` is that of the file's first object (in its metadata): a file that is replaced gets an object
+with another id, which orphans the old one's parts. A file is its first object and, from its end on, at each
+point the part that reaches furthest (`chain`); so a part that was sent twice, or was merged with others into
+a longer one (`level` + 1), counts once. Id, time and size of a file are in its object's metadata, too.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ PARTS: Final = ".rla-parts"
 MAX_KEY_BYTES: Final = 1024  # of S3, GCS and Azure
 RADIX: Final = 16  # so many parts of a level become one of the next
 TOP_LEVEL: Final = 4  # 65,536 appends
-_PARTS_ESCAPED: Final = "!2Erla-parts"  # a file of the user's that has this name
+_PARTS_ESCAPED: Final = "!2Erla-parts"  # replaces a user's file of this name
 _ENTRY: Final = re.compile(r"([0-9a-f]{20})-([0-9a-f]{1,16})-([0-9a-f]{1,8})-([0-9a-f])")
-MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
-TAIL_BYTES: Final = 256 << 10  # of what was appended to a file, kept to merge it without reading it back
-ID: Final = "rlaid"  # letters alone: what every store takes in metadata
+MERGED_BYTES: Final = 8 << 20  # the longest part that is made by merging
+TAIL_BYTES: Final = 256 << 10  # of a file's last appends, kept for a merge without reading them back
+ID: Final = "rlaid"  # letters alone, which every store accepts in metadata
 _MTIME: Final = "rlamtime"
 _SIZE: Final = "rlasize"
 _INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
@@ -78,14 +77,14 @@ def _hex(char: str) -> str:
 
 
 def name_of(part: str) -> bytes | None:
-    """The name that a key's component stands for; None for one that none of our keys has."""
+    """Name of a key's component; None for one that our keys cannot have."""
     raw = part.encode("utf-8", "surrogatepass")
     name = re.sub(rb"!([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), raw)
     return name if name and b"/" not in name and b"\0" not in name and _escaped(name) == part else None
 
 
 def home_of(path: bytes) -> bytes:
-    """The folder whose `.rla-parts` holds what was appended to a file: its run's, else its own."""
+    """The folder whose `.rla-parts` has a file's appends: its run's, else its own."""
     parts = path.split(b"/")
     for end in range(_INDEX_PARTS, len(parts)):
         text = b"/".join(parts[end - _INDEX_PARTS : end]).decode("utf-8", "surrogateescape")
@@ -95,7 +94,7 @@ def home_of(path: bytes) -> bytes:
 
 
 def new_id() -> str:
-    """Name of a version of a file, never given twice."""
+    """A new, unique id of a file's version."""
     return f"{time.time_ns():016x}{secrets.token_hex(2)}"
 
 
@@ -113,7 +112,7 @@ class StoredSpan:
 
     @property
     def entry(self) -> str:
-        """It in the object's name."""
+        """Its entry in the object's name."""
         return f"{self.id}-{self.offset:x}-{self.end - self.offset:x}-{self.level:x}"
 
 
@@ -123,7 +122,7 @@ def part_name(parts: Sequence[StoredSpan], mtime_s: int) -> str:
 
 
 def parts_in(key: str, size: int) -> list[StoredSpan]:
-    """What an object of `.rla-parts/` holds; nothing where it is not whole or none of ours."""
+    """The parts in an object of `.rla-parts/`; none where it is incomplete or not ours."""
     entries, dot, mtime = key.rpartition("/")[2].partition(".")
     if not dot or not re.fullmatch("[0-9a-f]{1,16}", mtime):
         return []
@@ -140,7 +139,7 @@ def parts_in(key: str, size: int) -> list[StoredSpan]:
 
 
 def chain(size: int, parts: Iterable[StoredSpan]) -> list[StoredSpan]:
-    """The parts that a file consists of behind its first object of `size` bytes, in their order."""
+    """The parts of a file behind its first object of `size` bytes, in order."""
     waiting = sorted(parts, key=lambda part: (part.offset, part.end))
     found: list[StoredSpan] = []
     end, number = size, 0
@@ -157,10 +156,10 @@ def chain(size: int, parts: Iterable[StoredSpan]) -> list[StoredSpan]:
 
 
 def merged(parts: Sequence[StoredSpan], longest: int) -> int:
-    """How many of the last parts a new one should replace, so that a file never has many.
+    """Number of the last parts that a new one should replace, so that a file never has many.
 
-    As in a number that is counted up: the last `RADIX` - 1 of a level and the new one make one of the next.
-    More than `longest` bytes are not worth it.
+    As in counting: the last `RADIX` - 1 parts of a level and the new one make one of the next level. Parts of
+    more than `longest` bytes are not merged.
     """
     count = 0
     for level in range(TOP_LEVEL):
@@ -174,7 +173,7 @@ def merged(parts: Sequence[StoredSpan], longest: int) -> int:
 
 
 def replaces(parts: Sequence[StoredSpan]) -> int:
-    """Level of a part that takes the place of these; 0 for none."""
+    """Level of a part that replaces these; 0 for none."""
     return min(TOP_LEVEL, 1 + max(part.level for part in parts)) if parts else 0
 
 
@@ -185,7 +184,7 @@ def entries_in(key: str) -> list[str]:
 
 @dataclass
 class File:
-    """A file as it was last looked at. `spare`: parts that longer ones have taken the place of."""
+    """State of a file at its last check. `spare`: parts that longer ones have replaced."""
 
     id: str
     etag: str | None
@@ -198,34 +197,34 @@ class File:
 
     @property
     def state(self) -> RemoteStat:
-        """What `Session.stat` says of it."""
+        """Its state as `TargetSession.stat` returns it."""
         if not self.parts:
             return RemoteStat(self.whole, self.whole_mtime_s, version=self)
         return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s, version=self)
 
     def next_part(self, offset: int, end: int, mtime_s: int) -> tuple[StoredSpan, int]:
-        """The part for bytes that are appended, and how many of the last ones it takes the place of."""
+        """The part for appended bytes, with the number of the last ones that it replaces."""
         count = merged(self.parts, MERGED_BYTES)
         replaced = self.parts[len(self.parts) - count :]
         begin = replaced[0].offset if replaced else offset
         return StoredSpan("", self.id, begin, end, replaces(replaced), 0, mtime_s), count
 
     def grow(self, part: StoredSpan, data: bytes, count: int) -> None:
-        """A new part of the bytes `data` has the place of the last `count` ones."""
+        """Replace the last `count` parts with a new one of the bytes `data`."""
         replaced = self.parts[len(self.parts) - count :]
         self.spare += replaced
         self.parts[len(self.parts) - count :] = [part]
         self.tail = (data if replaced else self.tail + data)[-TAIL_BYTES:]
 
     def from_tail(self, begin: int, end: int) -> bytes | None:
-        """Bytes that were appended lately; None where others are among them."""
+        """Recently appended bytes; None where older ones are among them."""
         start = begin - (self.state.size - len(self.tail))
         if not self.tail or start < 0 or end > self.state.size:
             return None
         return self.tail[start : start + end - begin]
 
     def ranges(self, key: str, begin: int, end: int) -> list[tuple[str, int, int, str | None]]:
-        """Where its bytes lie: object, from, to, and etag where it may be replaced. `key`: of the file."""
+        """Ranges of its bytes: object, from, to, and etag where it may be replaced. `key`: of the file."""
         found: list[tuple[str, int, int, str | None]] = []
         if begin < min(end, self.whole):
             found.append((key, begin, min(end, self.whole), self.etag))
@@ -244,12 +243,12 @@ def attributes_of(version: str, mtime_s: int, size: int) -> Attributes:
 
 
 def is_torn(meta: ObjectMeta, attributes: Attributes) -> bool:
-    """Whether an object is less than what was sent: it counts as not there."""
+    """Whether an object is shorter than the sent bytes, so that it counts as missing."""
     return attributes.get(_SIZE, str(meta["size"])) != str(meta["size"])
 
 
 def version_of(meta: ObjectMeta, attributes: Attributes) -> tuple[str, int]:
-    """Id and time of a file's object; of one that somebody else has put there, what tells it apart."""
+    """Id and time of a file's object; for a foreign one, values that identify it."""
     changed = int(meta["last_modified"].timestamp())
     mtime = attributes.get(_MTIME, "")
     version = attributes.get(ID) or f"{meta['e_tag']} {changed}"

@@ -1,9 +1,9 @@
-"""The opening of a bucket with its credentials.
+"""Login at a bucket.
 
 Credentials come from the library's own chain: environment variables (AWS_…, GOOGLE_…, AZURE_…), a web
 identity, the container's or the machine's role. For S3 the shared file of the AWS tools
 (`~/.aws/credentials`, or `credentials_file`) is read where the environment has none; for GCS
-`credentials_file` is a service account's. None is ever in `rla_config.yaml`, and none is shown.
+`credentials_file` is a service account's. They are never in `rla_config.yaml`, logs or messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 QUICK_S: Final = 25.0  # for a small request: a dead peer is noticed within 30 s
 BULK_S: Final = 300.0  # for 8 MiB: 110 kB/s with four at a time
-RETRY_S: Final = 20.0  # of a request that failed; then the link counts as down
+RETRY_S: Final = 20.0  # retries of a failed request; then the link counts as down
 RETRIES: Final = 3
 CONNECT_S: Final = 10.0
 DEFAULT_REGION: Final = "us-east-1"
@@ -103,7 +103,7 @@ def _gcs(remote: RemoteSetting) -> dict[str, Any]:
 
 
 def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
-    """What the file of the AWS tools says, where it is named or the environment has none."""
+    """Credentials in the file of the AWS tools, where it is named or the environment has none."""
     named = remote.credentials_file
     if not named and (os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_ROLE_ARN")):
         return {}
@@ -116,7 +116,7 @@ def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        what = f"{path} cannot be read as a file of the AWS tools"  # no line of it is shown
+        what = f"{path} cannot be read as a file of the AWS tools"  # its lines may be secrets
         raise BlockedError("log in", b"", what, "lines: [default], aws_access_key_id = …") from error
     if not parser.has_section(profile):
         if not named and not remote.username:
@@ -129,7 +129,7 @@ def _shared_credentials(remote: RemoteSetting) -> dict[str, str]:
 
 
 def _private(name: str) -> Path:
-    """A named file of credentials, which nobody else may read."""
+    """A file of credentials that nobody else may read."""
     path = Path(os.path.expanduser(name))
     try:
         mode = path.stat().st_mode

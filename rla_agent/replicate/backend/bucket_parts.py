@@ -1,4 +1,4 @@
-"""The parts of a bucket's files, objects that hold their appends."""
+"""Part objects of a bucket, which store appends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rla_agent.replicate.backend.bucket_keys import (
 from rla_agent.replicate.backend.bucket_store import Bucket
 from rla_agent.replicate.backend.errors import TargetError
 
-SWEPT_FILES: Final = 300  # of a run with more, what a cut has left stays until the folder goes
-Entry: TypeAlias = "tuple[bytes, File, StoredSpan, bytes, int]"  # path, file, its new part, that's bytes, merged
+SWEPT_FILES: Final = 300  # of a run with more, orphaned parts stay until the folder goes
+Entry: TypeAlias = "tuple[bytes, File, StoredSpan, bytes, int]"  # path, file, new part, its bytes, merged
 
 
 class BucketParts:
@@ -29,7 +29,7 @@ class BucketParts:
     Args:
         bucket: that they are in.
         prefix: of all keys, without `/` at its ends.
-        files: that the session remembers; read here, by several threads.
+        files: the session's cache; read here, by several threads.
     """
 
     def __init__(self, bucket: Bucket, prefix: str, files: Mapping[bytes, File]) -> None:
@@ -37,7 +37,7 @@ class BucketParts:
         self._dead: set[str] = set()  # ids of versions that were replaced
 
     def bury(self, version: str) -> None:
-        """A version was replaced: its parts belong to nothing."""
+        """Note that a version was replaced, which orphans its parts."""
         self._dead.add(version)
 
     def below(self, home: bytes) -> dict[str, list[StoredSpan]]:
@@ -49,13 +49,13 @@ class BucketParts:
         return found
 
     def put(self, home: str, entries: list[Entry], mtime_s: int) -> str:
-        """One PUT; its key."""
+        """PUT a part object; returns its key."""
         key = f"{home}/{part_name([part for _, _, part, _, _ in entries], mtime_s)}"
         self._bucket.put(key, entries[0][0], b"".join(data for *_, data, _ in entries), None, None)
         return key
 
     def clear_away(self, parts: Sequence[StoredSpan]) -> bool:
-        """Delete the objects of parts that nobody needs; False: some hold what somebody may need."""
+        """Delete the objects of parts that nobody needs; False: some objects have parts that are needed."""
         gone = {part.entry for part in parts}
         gone |= {part.entry for held in list(self._files.values()) for part in held.spare}
         held = {part.key for part in parts}
@@ -64,14 +64,14 @@ class BucketParts:
             for key in held
             if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries_in(key))
         ]
-        with suppress(TargetError):  # they belong to nothing; the next ones
+        with suppress(TargetError):  # orphaned: the next ones
             self._bucket.delete(keys, b"")
         return len(keys) == len(held)
 
     def sweep(self, home: bytes) -> None:
-        """Delete what belongs to no file of a run any more, whoever has put it there.
+        """Delete orphaned parts of a run's files, whoever wrote them.
 
-        The list comes first: a version that is in it and is no file's afterwards will be none's again.
+        The parts are listed first: a version in that list which no file has afterwards never comes back.
         """
         with suppress(TargetError):
             metas = self._bucket.all(key_of(home, self._prefix), home)

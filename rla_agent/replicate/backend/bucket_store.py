@@ -1,8 +1,8 @@
 """Requests to a bucket by the `obstore` library.
 
-Nothing here knows what a file is: keys and objects. Each request is checked. One that fails is repeated by
-the library for `RETRY_S` (`bucket_login.py`); what comes out of that is the link's, the operator's or the
-caller's fault, as the errors of `session` say it. Paths are for messages.
+They are about keys and objects, not files. Each request is checked. A failed one is retried by the library
+for `RETRY_S` (`bucket_login.py`); its last error becomes an error of the link, the operator or the caller, in
+the terms of `session`. Paths are for messages.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 WHOLE_BYTES: Final = 8 << 20  # of one PUT; a larger file goes as a multipart upload in pieces of this size
 PIECES: Final = 4  # of a multipart upload at a time
-QUICK_BYTES: Final = 1 << 20  # what has more gets the time of a large piece
+QUICK_BYTES: Final = 1 << 20  # a longer request gets the time of a large piece
 QUICK_READ_BYTES: Final = (
     256 << 10
-)  # many such reads go at once, also over a slow line; of larger ones PIECES
-MAX_LEFT_OUT: Final = 1000  # odd keys that are remembered and named
+)  # many reads of this size run at once, also over a slow line; of larger ones PIECES
+MAX_LEFT_OUT: Final = 1000  # skipped keys that are remembered and reported
 COPY_BYTES: Final = 5 * 10**9  # S3 copies objects up to 5 GB; a longer one is read and sent again
 LOGIN_HINT: Final = "see docs/how-to/master.md, A bucket as the master: how the agent gets its credentials"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -55,12 +55,12 @@ _LOGIN_CODES: Final = {
 }
 _FULL_CODES: Final = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "QuotaExceededException"}
 _CREDENTIALS: Final = ("169.254.", "metadata.google", "redential")
-_LATER: Final = {408, 429}  # of the client's faults those that pass
+_LATER: Final = {408, 429}  # client errors that are transient
 log = logging.getLogger("rla_agent.replicate")
 
 
 class RefusedError(TransientError):
-    """A condition does not hold (`changed`), or the server knows none."""
+    """A condition does not hold (`changed`), or the server supports none."""
 
     def __init__(self, operation: str, path: bytes, why: str, *, changed: bool) -> None:
         self.changed = changed
@@ -82,7 +82,7 @@ class Bucket:
         self._counting = threading.Lock()
         self._large_reads = threading.BoundedSemaphore(PIECES)
         self.written_bytes = 0
-        self.left_out: dict[str, None] = {}  # keys that are no file's
+        self.left_out: dict[str, None] = {}  # keys that name no file
 
     def head(self, key: str, path: bytes) -> tuple[ObjectMeta, Attributes] | None:
         """An object's state and metadata; None: not there."""
@@ -107,17 +107,17 @@ class Bucket:
                 return True  # one that the library cannot name is in the page
 
     def all(self, key: str, path: bytes) -> list[ObjectMeta]:
-        """All objects whose keys begin with `key/`, but for odd ones."""
+        """All objects whose keys begin with `key/` and name a file."""
         with self._converted("list", path):
             return [*list_all(self._store, key, self.leave_out)]
 
     def folder(self, key: str, path: bytes) -> ListResult[list[ObjectMeta]]:
-        """Objects directly below `key/`, and the first components of what is further below."""
+        """Objects directly below `key/`, and the first components of keys further below."""
         with self._converted("list", path):
             return list_folder(self._store, key, self.leave_out)
 
     def leave_out(self, key: str) -> None:
-        """Name an object, or a folder, that is nobody's file: it costs no other."""
+        """Report an object or folder whose key names no file, so that it affects no other."""
         if key not in self.left_out and len(self.left_out) < MAX_LEFT_OUT:
             self.left_out[key] = None
             log.info("%s: an object is skipped, its key is no file name: %r", self._name, key)
@@ -125,7 +125,7 @@ class Bucket:
     def put(
         self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None
     ) -> str | None:
-        """One PUT; see that all of it has arrived; its etag.
+        """PUT an object and check that all of it has arrived; returns its etag.
 
         Raises:
             RefusedError: the condition `mode` does not hold, or the server knows none.
@@ -143,10 +143,10 @@ class Bucket:
             return self._put(key, path, data, attributes, first)
         except RefusedError as error:
             if not error.changed or not etag or self._with_etag(key, path, etag) is None:
-                raise  # else it holds after all: Ceph (16.2) knows only etags without their quotes
+                raise  # else it holds after all: Ceph (16.2) accepts only etags without quotes
             mode = {"e_tag": etag if bare else etag.strip('"')}
         made = self._put(key, path, data, attributes, mode)
-        self._bare_etags = not bare  # so this store wants them
+        self._bare_etags = not bare  # so this store needs them
         return made
 
     def _put(
@@ -167,10 +167,10 @@ class Bucket:
         return found[0] if found is not None and found[0]["e_tag"] == etag else None
 
     def _check_arrived(self, key: str, path: bytes, data: bytes, etag: str | None) -> None:
-        """Half a body must not count.
+        """Check that a body has arrived completely.
 
-        S3 answers with the MD5. Where the answer is no such (encryption with keys of one's own, GCS, Azure),
-        the size is looked at once, and the store's own check of what it gets must do then.
+        S3 answers with the MD5. Where the answer is none (encryption with customer keys, GCS, Azure), only
+        the size is checked, beside the store's own check of the received body.
         """
         digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
         if not self._md5_etags or (etag or "").strip('"') == digest:
@@ -181,7 +181,7 @@ class Bucket:
         self._md5_etags = False
 
     def heeds_conditions(self, key: str, path: bytes) -> bool:
-        """Whether the store refuses to make an object that is there; `key` is made for that, and deleted."""
+        """Whether the store refuses to make an existing object; `key` is made to test it, and deleted."""
         self.put(key, path, b"first\n", None, None)
         try:
             self.put(key, path, b"second\n", None, "create")
@@ -210,7 +210,7 @@ class Bucket:
         return made["e_tag"]
 
     def _counted(self, pieces: Iterable[bytes], reader: ThreadPoolExecutor) -> Iterator[bytes]:
-        """The pieces, each made in a thread of its own: the library's own must not send requests itself."""
+        """The pieces, each read in another thread, since the library's thread must not send requests."""
         rest = iter(pieces)
         while (piece := reader.submit(next, rest, None).result()) is not None:
             self._count(len(piece))
@@ -224,7 +224,7 @@ class Bucket:
         """Bytes of an object.
 
         Raises:
-            RefusedError: it has not that etag any more.
+            RefusedError: it has another etag now.
         """
         import obstore  # noqa: PLC0415
 
@@ -240,7 +240,7 @@ class Bucket:
         return data
 
     def copy(self, source: str, goal: str, size: int, path: bytes) -> None:
-        """Copy an object of `size` bytes with its metadata: the store does, or it is read and sent again.
+        """Copy an object of `size` bytes with its metadata, in the store or by reading and sending it.
 
         Raises:
             RefusedError: it was replaced while it was read.
@@ -287,7 +287,7 @@ class Bucket:
             raise DeniedError(operation, path, str(error), "delete or rename that object") from error
         except ValueError as error:
             raise DeniedError(operation, path, _words(error), "rename the file") from error
-        except OSError as error:  # of a list that the library did not ask for
+        except OSError as error:  # from a list that we requested ourselves
             raise self._failed(operation, path, error) from error
 
     def _absent(self, operation: str, path: bytes, error: Exception) -> TargetError:
@@ -297,7 +297,7 @@ class Bucket:
         return NoRootError(operation, b"", what, "correct REMOTE_SETTING.bucket, or make it")
 
     def _failed(self, operation: str, path: bytes, error: Exception) -> TargetError:  # noqa: PLR0911
-        """What an error of the library means."""
+        """Our error for one of the library's."""
         from obstore import exceptions  # noqa: PLC0415
 
         code, status, why = _code(error), _status(error), _code(error) or _words(error)
@@ -339,6 +339,6 @@ def _status(error: Exception) -> int:
 
 
 def _words(error: Exception) -> str:
-    """The first line of an error, without what stands behind `?` in addresses: it may be a signature."""
+    """The first line of an error, without the query of addresses, which may be a signature."""
     line = str(error).split("\n", 1)[0].strip()
     return re.sub(r"\?[^\s\"']*", "", line)[:300]

@@ -1,4 +1,4 @@
-"""Errors of targets.
+"""Errors of replication targets.
 
 Each names the operation, the path and what the operator can do.
 
@@ -22,7 +22,7 @@ class TargetError(RlaError):
     """An operation on the master failed.
 
     Attributes:
-        operation: what was tried, a verb.
+        operation: the attempted operation, a verb.
         path: relative path on the master, as text.
         hint: what the operator can do; empty when nothing is needed.
     """
@@ -37,15 +37,15 @@ class TargetError(RlaError):
 
 
 class TransientError(TargetError):
-    """May work later: the link, a restart of the server, a lack that passes."""
+    """May succeed later: the link, a restart of the server, a temporary shortage."""
 
 
 class LinkError(TransientError):
-    """The connection cannot be made or is lost; the session is of no more use."""
+    """The connection cannot be made or is lost; the session cannot be used any more."""
 
 
 class FullError(TransientError):
-    """The master takes nothing now: it has no space left, or its disk is mounted read-only."""
+    """The master cannot store anything now: it has no space left, or its disk is mounted read-only."""
 
 
 class MissingError(TargetError):
@@ -57,7 +57,7 @@ class DeniedError(TargetError):
 
 
 class ConflictError(TargetError):
-    """Under the final name lies something that we did not put there. `found` is its state."""
+    """The final name belongs to a file that we did not put there. `found` is its state."""
 
     def __init__(self, operation: str, path: bytes, found: RemoteStat) -> None:
         self.found = found
@@ -74,7 +74,7 @@ class SourceChangedError(RlaError):
 class UnreadableError(RlaError):
     """The local file gave an error (`why`) while it was sent; nothing was renamed.
 
-    No OSError, for that is what a target makes of its own errors.
+    Not an OSError, since targets convert these into their own errors.
     """
 
     def __init__(self, path: bytes, why: OSError) -> None:
@@ -87,11 +87,11 @@ class BlockedError(TargetError):
 
 
 class NoRootError(BlockedError):
-    """There is no folder of the remote root's name; only `rla-agent trust` makes it, when asked."""
+    """The remote root is missing; only `rla-agent trust` makes it, on request."""
 
 
 class HostKeyError(BlockedError):
-    """The master's host key is unknown, or is not the known one."""
+    """The master's host key is unknown or has changed."""
 
 
 class LoginError(BlockedError):

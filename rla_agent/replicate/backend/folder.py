@@ -1,8 +1,8 @@
-"""Target that is a folder of this machine: mounted (NFS), or a disk.
+"""Target in a local or mounted folder.
 
-The same rules as over SFTP. Temp files are fsynced before their rename, and after it their folder. A root
-that is not there is `NoRootError`, never created, and one that becomes another folder breaks the session:
-an unmounted NFS share must not be filled underneath its mount point.
+The same rules as over SFTP. Temp files are fsynced before their rename, and their folder after it. A missing
+root is `NoRootError`, never created, and one that becomes another folder breaks the session: an unmounted NFS
+share must not be filled underneath its mount point.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DENIED: Final = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
-_LOST: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # what a sync says of bytes that are not on the disk
+_LOST: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # errors of a sync whose bytes did not reach the disk
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -45,7 +45,7 @@ class FolderSession(OneByOne):
 
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)
-        self._new_names: set[bytes] = set()  # folders in which folders were made, and that were not synced
+        self._new_names: set[bytes] = set()  # unsynced folders in which folders were made
         try:
             self._found = os.stat(os.path.join(self._root, b"."))
         except OSError as error:
@@ -54,11 +54,11 @@ class FolderSession(OneByOne):
 
     @property
     def syncs(self) -> bool:
-        """See `Session`."""
+        """See `TargetSession`."""
         return True
 
     def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
-        """See `Session`."""
+        """See `TargetSession`."""
         synced = {name: self._sync_one(name) for name in {*paths, *map(parent, paths)}}
         return [synced[path] and bool(synced[parent(path)]) for path in paths]
 
@@ -77,7 +77,7 @@ class FolderSession(OneByOne):
         return True
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`; their folders are synced once."""
+        """See `TargetSession`; their folders are synced once."""
         results = super().put_many(files)
         folders = {
             parent(file.path)
@@ -100,7 +100,7 @@ class FolderSession(OneByOne):
         return synced if made else set()
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("look at", path):
             try:
                 return _state(os.lstat(self._full(path)))
@@ -108,11 +108,11 @@ class FolderSession(OneByOne):
                 return None
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         found = []
         with self._converted("list", path), os.scandir(self._full(path)) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # it went meanwhile
+                with suppress(FileNotFoundError):  # deleted meanwhile
                     found.append((entry.name, _state(entry.stat(follow_symlinks=False))))
         return found
 
@@ -128,7 +128,7 @@ class FolderSession(OneByOne):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`."""
+        """See `TargetSession`."""
         results: list[TargetError | None] = []
         for path, mode in wanted:
             try:
@@ -155,14 +155,14 @@ class FolderSession(OneByOne):
         return self._link(file) or self._place(file.as_upload(), durable=file.durable)
 
     def _link(self, file: SmallFile) -> RemoteStat | None:
-        """Link a file to its twin; None where that does not go."""
+        """Link a file to its twin; None where that is impossible."""
         if file.twin is None:
             return None
         self._expect(file.path, file.expect)
         temp = self._full(file.temp)
         try:
             os.link(self._full(file.twin.path), temp, follow_symlinks=False)
-        except OSError:  # no links there, too many of them, the twin is gone
+        except OSError:  # no links supported, too many of them, or the twin is gone
             return None
         with self._converted("send", file.path):
             found = _state(os.lstat(temp))
@@ -176,7 +176,7 @@ class FolderSession(OneByOne):
         return found
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         found = self._place(job)
         return replace(found, synced=parent(job.path) in self._sync_folders({parent(job.path)}))
 
@@ -190,7 +190,7 @@ class FolderSession(OneByOne):
         with self._converted("send", job.path):
             descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
             try:
-                if job.start:  # what was begun may be more open than that
+                if job.start:  # a partial file may have wider permissions than that
                     self._permit(descriptor, job.mode | 0o600)
                 self._send_body(job, descriptor)
                 if os.fstat(descriptor).st_size != job.size or not job.unchanged():
@@ -221,7 +221,7 @@ class FolderSession(OneByOne):
                 job.synced(at)
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         whole = list(pieces)
         with self._converted("append to", path):
             descriptor = os.open(self._full(path), _OLD)
@@ -244,45 +244,45 @@ class FolderSession(OneByOne):
                 raise
             self.written_bytes += sent
             if sent < len(piece):
-                os.ftruncate(descriptor, at)  # a torn piece must not stay
+                os.ftruncate(descriptor, at)  # a partial piece must not stay
                 raise OSError(errno.ENOSPC, "short write")
             at += len(piece)
         os.fdatasync(descriptor)
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("read", path), open(self._full(path), "rb") as file:
             file.seek(offset)
             return file.read(count)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("cut", path):
             os.truncate(self._full(path), size)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("rename", new):
             os.replace(self._full(old), self._full(new))
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("remove", path), suppress(FileNotFoundError):
             os.unlink(self._full(path))
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("remove folder", path), suppress(FileNotFoundError):
             os.rmdir(self._full(path))
 
     def free_bytes(self) -> int | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("look at", b""):
             found = os.statvfs(self._root)
         return found.f_bavail * found.f_frsize
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
 
     def _full(self, path: bytes) -> bytes:
         try:

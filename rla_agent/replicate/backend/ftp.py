@@ -1,11 +1,12 @@
-"""FTP target: everything goes in the clear, so only where `file_transfer_protocol: ftp` asks for it.
+"""Target on an FTP server.
 
-Plain RFC 959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection. Weaker than
-SFTP in four ways: an append that is cut may end within a row until the next try, which continues from the
+Everything is sent in the clear, so it is used only where `file_transfer_protocol: ftp` asks for it. Plain RFC
+959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection. Weaker than
+SFTP in four ways: an interrupted append may end within a row until the next attempt, which continues from the
 size that the server reports; modification times are the server's where MFMT is missing; free space is
 unknown. Permissions are set by SITE CHMOD where the server has it, before the content where others could
-read it otherwise; else the server decides, and a warning says so. None are told, so what is fetched is for
-its owner alone. Names that FTP cannot carry (line breaks) are refused.
+read it otherwise; else the server decides, and a warning says so. The server reports none, so fetched files
+are for their owner alone. Names that FTP cannot carry (line breaks) are refused.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 FTP_TIMEOUT_S: Final = 25.0
 FTP_BLOCK_BYTES: Final = 64 << 10
-_READABLE: Final = 0o044  # what a server gives others, as a rule
+_READABLE: Final = 0o044  # the usual permissions of new files on a server
 _MDTM: Final = re.compile(r"213 (\d{14})")
 _FULL: Final = re.compile(r"^(452|552)")
 _ABSENT: Final = re.compile(r"^550")
@@ -93,7 +94,7 @@ class FtpSession(OneByOne):
             )
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """See `Session`."""
+        """See `TargetSession`."""
         full = self._full(path)
         with self._converted("look at", path):
             try:
@@ -105,7 +106,7 @@ class FtpSession(OneByOne):
             return RemoteStat(0, 0, "folder") if self._is_folder(full) else None
 
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
-        """See `Session`."""
+        """See `TargetSession`."""
         if self.stat(path) is None:
             raise MissingError("list", path, "not there")
         with self._converted("list", path):
@@ -120,7 +121,7 @@ class FtpSession(OneByOne):
     def set_modes(
         self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
     ) -> list[TargetError | None]:
-        """See `Session`; `only_less` cannot be told here, so nothing is changed then."""
+        """See `TargetSession`; changes nothing for `only_less`, as the present permissions are unknown."""
         for path, mode in () if only_less else wanted:
             self._chmod(path, mode)
         return [None] * len(wanted)
@@ -153,7 +154,7 @@ class FtpSession(OneByOne):
         return super()._put(file)
 
     def upload(self, job: Upload) -> RemoteStat:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._expect(job.path, job.expect)
         job = job.continued(self)
         with self._converted("send", job.path):
@@ -183,7 +184,7 @@ class FtpSession(OneByOne):
             raise reader.error
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`; continues from the size that the server reports."""
+        """See `TargetSession`; continues from the size that the server reports."""
         data = b"".join(pieces)
         found = self.stat(path)
         if found is None:
@@ -197,7 +198,7 @@ class FtpSession(OneByOne):
         return self.stat(path) or found
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
-        """See `Session`."""
+        """See `TargetSession`."""
         if self.stat(path) is None:
             raise MissingError("read", path, "not there")
         found = bytearray()
@@ -211,7 +212,7 @@ class FtpSession(OneByOne):
         return bytes(found)
 
     def truncate(self, path: bytes, size: int) -> None:
-        """See `Session`: read and stored anew, for FTP has nothing else."""
+        """See `TargetSession`: read and stored anew, since FTP has no other way."""
         data = self.read(path, 0, size)
         temp = path + b".cut"
         with self._converted("cut", path):
@@ -219,7 +220,7 @@ class FtpSession(OneByOne):
         self.rename(temp, path)
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         with self._converted("rename", new):
             try:
                 self._ftp.rename(self._full(old), self._full(new))
@@ -228,15 +229,15 @@ class FtpSession(OneByOne):
                     raise MissingError("rename", new, "not there") from error
                 if self.stat(new) is None:
                     raise
-                self._ftp.delete(self._full(new))  # a server that does not replace
+                self._ftp.delete(self._full(new))  # this server does not replace files
                 self._ftp.rename(self._full(old), self._full(new))
 
     def remove(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._take_away("remove", path, self._ftp.delete)
 
     def remove_folder(self, path: bytes) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._take_away("remove folder", path, self._ftp.rmd)
 
     def _take_away(self, operation: str, path: bytes, do: Callable[[str], str]) -> None:
@@ -248,7 +249,7 @@ class FtpSession(OneByOne):
                     raise
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `TargetSession`."""
         self._ftp.close()
 
     def _full(self, path: bytes) -> str:
@@ -321,9 +322,9 @@ class FtpSession(OneByOne):
 
 
 class _Reader(io.RawIOBase):
-    """Gives an upload's bytes to ftplib, which asks for blocks.
+    """Reader of an upload's blocks for ftplib.
 
-    Where the source gives an error the bytes end, for the server is owed the end of a transfer that it began.
+    Where the source gives an error the bytes end early, because a transfer that was begun must be ended.
     """
 
     error: UnreadableError | None = None

@@ -44,9 +44,9 @@ def known_keys(login: Login) -> list[tuple[str, bytes]]:
 
 
 def _known_hosts(login: Login) -> Iterator[_Known]:
-    """Every line that is about the master; one that makes no sense is passed over.
+    """Every line about the master; invalid ones are skipped.
 
-    Paramiko's own reader ends at a line with a marker.
+    Paramiko's own reader stops at a line with a marker.
     """
     for path in login.known_hosts:
         lines: list[str] = []
@@ -62,9 +62,9 @@ def _known_hosts(login: Login) -> Iterator[_Known]:
 
 
 def _how_to_forget(login: Login) -> str:
-    """What takes the master's lines out of its known_hosts files, each of them.
+    """Instructions to remove the master's lines from its known_hosts files.
 
-    A command, but for a line of patterns, which ssh-keygen leaves alone.
+    They are commands, except for a line of patterns, which ssh-keygen does not change.
     """
     steps: dict[str, None] = {}
     for entry in _known_hosts(login):
@@ -93,7 +93,7 @@ def _is_named(host: str, names: str) -> bool:
 
 
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
-    """None when the key is the pinned or a known one, else an error with the words to fix it."""
+    """None when the key is the pinned or a known one, else an error that says how to fix it."""
     shown, name = key_fingerprint(key), login.known_as
     if any(entry.marker == "@revoked" and entry.key == key for entry in _known_hosts(login)):
         why = f"the host key {shown} of {name} is marked @revoked in known_hosts"
@@ -124,9 +124,9 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
 
 
 def pin(private: Path, login: Login, key_type: str, key: bytes) -> Path:
-    """Add a key to the known_hosts file that the settings name, else to our own; which it was.
+    """Add a key to the known_hosts file of the settings, else to our own; returns the file.
 
-    A name that stands for no file, as /dev/null, is no place to keep a key in.
+    A path that is not a regular file, such as /dev/null, cannot store a key.
 
     Raises:
         BlockedError: that file cannot be written.
@@ -135,7 +135,7 @@ def pin(private: Path, login: Login, key_type: str, key: bytes) -> Path:
     line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
     try:
         if login.pin_in is not None and (login.pin_in.is_file() or not login.pin_in.exists()):
-            path = Path(os.path.realpath(login.pin_in))  # a link stays one
+            path = Path(os.path.realpath(login.pin_in))  # a link stays a link
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         old = path.read_bytes() if path.exists() else b""
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600

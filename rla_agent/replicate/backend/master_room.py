@@ -1,4 +1,4 @@
-"""Room on the master's disk."""
+"""Check of free space on the master's disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 
 
 def check_room(path: bytes, free: int | None, count: int) -> None:
-    """Raise FullError where `count` more bytes have no room; `free` None: nobody knows."""
+    """Raise FullError where `count` more bytes have no room; `free` None: unknown."""
     if free is not None and free < count + ROOM_BYTES:
         raise FullError("append to", path, "the master's disk is full", "free space on the master")

@@ -21,17 +21,17 @@ APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same s
 
 
 def check_folder(path: bytes, found: RemoteStat | None) -> None:
-    """Raise DeniedError where something else is in a folder's place."""
+    """Raise DeniedError where a folder's name belongs to something else."""
     if found is not None and found.kind != "folder":
         what = f"a {found.kind} of that name is in the way"
         raise DeniedError("make folder", path, what, "rename it on the master")
 
 
 class OneByOne(TargetSession):
-    """Batches, folders and foreign files, for a target that knows one file at a time.
+    """Batches, folders and foreign files, for a target that takes one file at a time.
 
-    A subclass moves content (`upload`, `append`, `read`), makes one folder (`_make_folder`) and may say how a
-    small file gets there (`_put`). What it must have is abstract.
+    A subclass moves content (`upload`, `append`, `read`), makes one folder (`_make_folder`) and may define
+    how a small file is sent (`_put`). Its required methods are abstract.
     """
 
     append_limit_bytes: Final = APPEND_BYTES
@@ -70,7 +70,7 @@ class OneByOne(TargetSession):
         return self.upload(file.as_upload())
 
     def _expect(self, path: bytes, expect: RemoteStat | None) -> None:
-        """Raise ConflictError when there is something else under a name than was left there."""
+        """Raise ConflictError when a name's file is not as it was left."""
         found = self.stat(path)
         if found is not None and not same(found, expect):
             raise ConflictError("send", path, found)

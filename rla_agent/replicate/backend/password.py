@@ -1,4 +1,4 @@
-"""Password that the settings give or point to."""
+"""Password of a master, from the settings."""
 
 from __future__ import annotations
 

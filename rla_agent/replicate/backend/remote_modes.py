@@ -1,6 +1,6 @@
-"""Permission bits for files or folders on a target, computed here, set by each backend.
+"""Computation of permission bits on a target.
 
-Setuid, setgid and sticky never travel; those that the master's folders have stay.
+Each backend sets them. Setuid, setgid and sticky bits are never copied; those of the master's folders stay.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ _warned: Final[set[str]] = set()
 
 
 def mode_for_umask(mode: int) -> int:
-    """Permission bits to make a shared folder with: whether its group may write is for the server's umask."""
+    """Permission bits for making a shared folder; the server's umask decides whether its group may write."""
     return mode | 0o020 if mode & 0o050 == 0o050 else mode  # noqa: PLR2004 - the group may list and enter
 
 
 def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
-    """What to set so that a remote file or folder has the permission bits `mode`; None: nothing.
+    """Bits to set so that a remote file or folder has the permission bits `mode`; None: nothing to set.
 
-    `only_less` as in `Session.set_modes`. Setgid and sticky of a folder stay: groups there hang on them.
+    `only_less` as in `TargetSession.set_modes`. Setgid and sticky of a folder stay, since shared groups rely
+    on them.
     """
     if found.mode is None or found.kind not in {"file", "folder"}:
         return None
@@ -37,7 +38,7 @@ def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | 
 
 
 def warn_of_modes(server: str, why: str) -> None:
-    """Say once for each server that it does not let permissions be set."""
+    """Warn once for each server that does not let permissions be set."""
     if server in _warned:
         return
     _warned.add(server)

@@ -1,7 +1,7 @@
 """Paths on a target.
 
-They are bytes, relative to the target's root, `/` between components; `check_remote` refuses what would
-leave the root, so no target ever sees `..`, an absolute path or a NUL.
+They are bytes, relative to the target's root, with `/` between components; `check_remote` refuses a path that
+would leave the root, so no target ever sees `..`, an absolute path or a NUL.
 """
 
 from __future__ import annotations

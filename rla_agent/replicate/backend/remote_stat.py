@@ -12,9 +12,9 @@ Kind = Literal["file", "folder", "link", "other"]
 class RemoteStat:
     """State of one remote path.
 
-    `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
-    `version`: what `Session.read_version` needs to know, where the target has versions.
-    `synced`: it was written just now, and would survive a power cut there.
+    `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like included; None: unknown.
+    `version`: identifies the version for `TargetSession.read_version`, where the target has versions.
+    `synced`: it was just written, and would survive a power cut there.
     """
 
     size: int
@@ -27,7 +27,7 @@ class RemoteStat:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What to look at: a file, and which of its bytes, as (offset, count), to read."""
+    """A file to check, with spans of bytes to read, as (offset, count)."""
 
     path: bytes
     spans: tuple[tuple[int, int], ...] = ()
@@ -35,7 +35,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class StatWithParts:
-    """What is there: None is nothing. `parts`: the bytes of each span, fewer where the file ends."""
+    """Result of a probe; None: no such file. `parts`: the bytes of each span, fewer where the file ends."""
 
     state: RemoteStat | None
     parts: tuple[bytes, ...] = ()
@@ -43,7 +43,7 @@ class StatWithParts:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A file on the target that has the content `sha256`; `left`: how it was left there."""
+    """A file on the target with the content `sha256`; `left`: its state when we left it."""
 
     path: bytes
     left: RemoteStat
@@ -51,7 +51,7 @@ class Twin:
 
 
 def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
-    """Whether a remote path is as it was left."""
+    """Whether a remote path is unchanged since we left it."""
     if found is None or expect is None:
         return found is expect
     return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)

@@ -1,35 +1,35 @@
-"""Session at a replication target, the same for SFTP, FTP, a bucket or a mounted folder.
+"""Interface of a session at a replication target.
 
-Paths are bytes, relative to the target's root, `/` between components; `check_remote` refuses what
-would leave the root, so no target ever sees `..`, an absolute path or a NUL.
+Paths are bytes, relative to the target's root, with `/` between components; `check_remote` refuses a path
+that would leave the root, so no target ever sees `..`, an absolute path or a NUL.
 
 Rules (the conformance suite in `tests/conformance/test_targets.py` runs over every target):
 
-1. *Whole or not at all*: `put_many` and `upload` write under the temp name and rename it over the
-   final one only after every write was confirmed and the temp file has the full size. Whatever
-   fails before leaves the final name as it was. `put_many` judges each file alone.
+1. *Atomic*: `put_many` and `upload` write under the temp name and rename it over the final one only after
+   every write was confirmed and the temp file has the full size. A failure before that leaves the final name
+   unchanged. In `put_many` each file succeeds or fails alone.
 2. *Idempotent*: each operation may be repeated after any failure, also one whose outcome is
    unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` continues
-   at `start` in the temp file that an earlier try left. `append` at the same offset with the same
+   at `start` in the temp file of an earlier attempt. `append` at the same offset with the same
    bytes leaves the same file.
-3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` look at the final name first.
-   It must be as `expect` says (None: nothing there), else `ConflictError` and nothing was changed.
+3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` check the final name first. Its
+   state must equal `expect` (None: nothing there), else they raise `ConflictError` and change nothing.
 4. *Appends are prefixes*: `append` writes its pieces one after the other, each confirmed before the
-   next; after any cut the file ends with a whole piece (FTP: may end within one, see `ftp`).
+   next; after any interruption the file ends with a complete piece (FTP: may end within one, see `ftp`).
 5. *Deadlines*: no call waits longer than its timeout for a silent peer.
 6. *Modes*: `put_many` and `upload` give a file its permission bits before the rename and write the temp
    file no more open than that; `make_folders` and `set_modes` do so for folders. Setuid, setgid and sticky
-   never travel; those that the master's folders have stay. A server that refuses is warned of once, and
-   the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
-7. Errors are those of `errors` and nothing else, each with operation, path and what the operator can do.
+   bits are never copied; those of the master's folders stay. Where a server refuses, a warning is logged
+   once, and files keep the modes that they are created with. (FTP: by SITE CHMOD, else the server's own.)
+7. Only errors of `errors` are raised, each with operation, path and a hint for the operator.
    After `LinkError` the session is broken: close it and open a new one.
-8. *Synced or not, and it says so*: where the target can (`syncs`), `put_many` and `upload` have the
-   content on the master's disk before the rename, and the new name before they return (`RemoteStat.synced`).
-   Appends are not synced one by one: `sync` does it for many files at a time. What is not synced is gone
-   when the master loses its power just then; `probe` looks at much in few round trips.
+8. *Durability is reported*: where the target can (`syncs`), `put_many` and `upload` sync the content before
+   the rename, and the new name before they return (`RemoteStat.synced`). Appends are not synced one by one:
+   `sync` does it for many files at a time. Unsynced bytes are lost when the master loses power; `probe`
+   checks many files in few round trips.
 
-Implementations: `sftp` has all in flight at once, `folder` and `ftp` take one file at a time
-(`one_by_one`), `bucket` has objects. What most of them do alike is in `TargetSession` itself.
+Implementations: `sftp` has all requests in flight at once, `folder` and `ftp` take one file at a time
+(`one_by_one`), `bucket` has objects. Defaults for most of them are in `TargetSession` itself.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, Twin, same
 
-COMPARED_BYTES: Final = 1 << 20  # of what an earlier try left, before its end
-SYNC_BYTES: Final = 32 << 20  # of a large file are synced while the next ones go
+COMPARED_BYTES: Final = 1 << 20  # compared bytes before the end of an earlier attempt's temp file
+SYNC_BYTES: Final = 32 << 20  # of a large file that are synced while the next ones are sent
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
 
 
@@ -64,12 +64,12 @@ class SmallFile:
         temp: temp name in the same folder, never used before.
         data: content.
         mtime_s: modification time to give it.
-        expect: what lies under the final name now; None: nothing.
-        unchanged: says, just before the rename, whether `data` still is the file.
-        twin: may be hard-linked instead of writing `data`, if it is as it was left; the file then has
-            the twin's time. For files that nobody writes in place. One of other permissions is not linked.
+        expect: state of the final name now; None: nothing there.
+        unchanged: whether `data` still is the file's content; called just before the rename.
+        twin: may be hard-linked instead of writing `data`, if it is unchanged; the file then has the twin's
+            time. For files that nobody writes in place. One with other permissions is not linked.
         mode: permission bits to give it.
-        durable: False for what need not survive a power cut there.
+        durable: False for a file that need not survive a power cut there.
     """
 
     path: bytes
@@ -83,7 +83,7 @@ class SmallFile:
     durable: bool = True
 
     def as_upload(self) -> Upload:
-        """For a target that takes one file at a time."""
+        """The same as an `Upload`, for a target that takes one file at a time."""
         return Upload(
             self.path,
             self.temp,
@@ -104,12 +104,12 @@ class Upload:
 
     Attributes:
         path, temp, mtime_s, expect, unchanged, mode: as in `SmallFile`.
-        read: `read(offset, count)` gives bytes of the source, `count` of them unless it shrank.
+        read: `read(offset, count)` returns bytes of the source, `count` of them unless it shrank.
         size: bytes to send.
-        start: bytes that an earlier try left confirmed in `temp`; 0 for a new temp file.
-        progress: called with the confirmed bytes now and then; may wait (rate limit) or raise.
-        sure: of `start`, those that were synced.
-        synced: called with the bytes that were synced, now and then.
+        start: confirmed bytes of an earlier attempt in `temp`; 0 for a new temp file.
+        progress: called with the confirmed bytes from time to time; may wait (rate limit) or raise.
+        sure: the synced bytes of `start`.
+        synced: called with the synced bytes from time to time.
     """
 
     path: bytes
@@ -126,11 +126,11 @@ class Upload:
     synced: Callable[[int], None] = lambda _: None
 
     def continued(self, session: TargetSession) -> Upload:
-        """The same, beginning where the temp file still holds what was left there.
+        """The same job, starting behind the part of the temp file that is intact.
 
-        A server that lost its power has what was not synced in part or not at all. So all of that is
-        compared, as far as it is worth reading, and what is behind is sent again; of one that cannot sync
-        the end, which was written last.
+        A server that lost power has unsynced bytes in part or not at all. So these are compared, as far as
+        reading them pays, and the rest is sent again; on a server that cannot sync only the end is compared,
+        which was written last.
         """
         if not self.start:
             return self
@@ -163,7 +163,7 @@ class Upload:
             yield data
 
     def checked_pieces(self, piece_bytes: int) -> Iterator[bytes]:
-        """`pieces`, the last of which comes only once it is sure that the source is what was sent."""
+        """`pieces`; the last one comes only after a check that the source has not changed."""
         last: bytes | None = None
         for piece in self.pieces(piece_bytes):
             if last is not None:
@@ -188,7 +188,7 @@ class TargetSession(Protocol):
 
     @property
     def syncs(self) -> bool:
-        """Whether the target can be asked to have files on its disk, as `sync` does."""
+        """Whether the target can sync files."""
         return False
 
     @property
@@ -202,14 +202,14 @@ class TargetSession(Protocol):
         return True
 
     def sync(self, paths: Sequence[bytes]) -> list[bool | None]:
-        """Have files, and their names in their folders, on the master's disk; whether each is.
+        """Sync files, and their names in their folders, on the master; whether each was synced.
 
-        None: its disk gave an error. What a look finds there then may be in the master's memory only.
+        None: its disk gave an error. What is read from there then may be in the master's memory only.
         """
         return [False] * len(paths)
 
     def probe(self, wanted: Sequence[Probe]) -> list[StatWithParts | TargetError]:
-        """Look at files and read some of their bytes; one result for each."""
+        """Stat files and read some of their bytes; one result for each."""
         results: list[StatWithParts | TargetError] = []
         for one in wanted:
             try:
@@ -225,11 +225,11 @@ class TargetSession(Protocol):
 
     @property
     def defers(self) -> bool:
-        """Whether appends wait for the end of `together`, and are not there if that raises."""
+        """Whether appends wait for the end of `together`, and are discarded if that raises."""
         return False
 
     def together(self) -> AbstractContextManager[None]:
-        """What is appended within may go with one request for several files, at its end; or each at once."""
+        """Scope whose appends may share one request for several files, at its end."""
         return nullcontext()
 
     @abstractmethod
@@ -245,8 +245,8 @@ class TargetSession(Protocol):
         """Create folders and their parents below the root; those that are there already are fine.
 
         `mode_of` gives the permission bits of each, and whether it is shared by several runs. A new folder
-        gets the bits; one that is there, and a new one that is shared, only loses as in `set_modes`. None:
-        as the server does it.
+        gets the bits; from an existing one, and from a new one that is shared, bits are only removed, as in
+        `set_modes`. None: the server's default.
         """
 
     @abstractmethod
@@ -255,21 +255,21 @@ class TargetSession(Protocol):
     ) -> list[TargetError | None]:
         """Give files and folders permission bits; one result for each.
 
-        `only_less`: only take from others than the owner what they have more than that. A folder's group
-        stays able to write where it may enter, and is left alone where the folder is setgid: nodes that
-        log in as different users share a master so.
+        `only_less`: only remove surplus bits of group and others. A folder's group stays able to write where
+        it may enter, and is left alone where the folder is setgid, because nodes that log in as different
+        users share a master that way.
         """
 
     @abstractmethod
     def forget_folders(self) -> None:
-        """Look again, before the next use, whether folders and files are there and as they were left."""
+        """Drop cached states of folders and files, so that they are checked before the next use."""
 
     @abstractmethod
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
 
     def put_own(self, file: SmallFile) -> RemoteStat:
-        """Put a small file that nobody else writes, whatever is under its names; `expect` does not count."""
+        """Put a small file that nobody else writes, whatever has its names; `expect` is ignored."""
         self.remove(file.temp)
         (result,) = self.put_many([replace(file, expect=self.stat(file.path))])
         if not isinstance(result, RemoteStat):
@@ -294,7 +294,7 @@ class TargetSession(Protocol):
 
     @property
     def has_versions(self) -> bool:
-        """Whether what `read_version` gives is surely of one version, without a look at the file after it."""
+        """Whether bytes of `read_version` are surely of one version, without a stat after it."""
         return False
 
     @property
@@ -304,18 +304,18 @@ class TargetSession(Protocol):
 
     @property
     def tells_modes(self) -> bool:
-        """Whether `RemoteStat.mode` is ever told."""
+        """Whether `RemoteStat.mode` is ever known."""
         return True
 
     def left_out(self) -> Sequence[str]:
-        """Names on the target that are no file's, as seen in its lists so far."""
+        """Keys on the target that name no file, as seen in its lists so far."""
         return ()
 
     def read_version(self, path: bytes, state: RemoteStat, offset: int, count: int) -> bytes:
-        """`read` of a file as `stat` or `listing` has told of it.
+        """`read` of the version that `stat` or `listing` returned.
 
         Raises:
-            TransientError: `has_versions`, and it is another one by now.
+            TransientError: `has_versions`, and it has been replaced.
         """
         del state
         return self.read(path, offset, count)
@@ -357,7 +357,7 @@ def listing_or_empty(session: TargetSession, path: bytes) -> list[tuple[bytes, R
 
 
 def read_json(session: TargetSession, path: bytes, most: int) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """Content of a JSON file on the target, of whatever shape; None where there is none that can be read."""
+    """Content of a JSON file on the target, of any shape; None without a readable one."""
     try:
         return json.loads(session.read(path, 0, most))
     except (MissingError, ValueError, RecursionError):
@@ -365,7 +365,7 @@ def read_json(session: TargetSession, path: bytes, most: int) -> Any:  # noqa: A
 
 
 def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:
-    """Raise ConflictError unless the file is as it was left, or as one of our tries may have left it."""
+    """Raise ConflictError unless the file is unchanged, or as one of our attempts may have left it."""
     unknown_try = offset < found.size <= end
     if not unknown_try and (found.size != offset or not same(found, expect)):
         raise ConflictError("append to", path, found)

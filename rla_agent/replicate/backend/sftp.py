@@ -1,13 +1,14 @@
-"""SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
+"""Target on an SFTP server.
 
-Small files go in batches (`sftp_batch`), a large file in many writes (`sftp_large_file`). Appends are one
-write each, awaited.
+Requests are pipelined, every reply is checked, and files are renamed into place by
+`posix-rename@openssh.com`. Small files are sent in batches (`sftp_batch`), a large file in many writes
+(`sftp_large_file`). Appends are one write each, awaited.
 
 *Syncing* is `fsync@openssh.com`, on files before their rename and on folders (opened for reading) after it:
-without it, a file that was acknowledged is empty or not there after a power cut.
+without it, an acknowledged file is empty or missing after a power cut.
 
-A server without fsync acknowledges what is in its memory (`syncs`). Without statvfs `free_bytes` is None,
-without hardlink files with a twin are written like others. A root that is not there is `NoRootError`: a
+A server without fsync acknowledges bytes that are in its memory only (`syncs`). Without statvfs `free_bytes`
+is None, without hardlink files with a twin are written like others. A missing root is `NoRootError`: a
 mistyped name must not fill a second database.
 """
 
@@ -106,7 +107,7 @@ class SftpSession(TargetSession):
         ]
 
     def _ask_spans(self, one: Probe, opened: wire.Reply | None) -> list[list[tuple[int, int]]]:
-        """Ask for what is to be read, and close the file: for each span its requests and their lengths."""
+        """Request reads and close the file: for each span its requests and their lengths."""
         if opened is None or opened.kind != wire.HANDLE:
             return []
         size = self._wire.read_bytes
@@ -217,7 +218,7 @@ class SftpSession(TargetSession):
         return results
 
     def _change_modes(self, changes: Sequence[tuple[bytes, int]], *, warn: bool) -> None:
-        """`warn` of a server that refuses: a shared folder may be another user's."""
+        """`warn` when the server refuses, except for a shared folder, which may be another user's."""
         replies = self._wire.calls(
             [wire.setstat(wire.SETSTAT, self._calls.full(path), mode=m) for path, m in changes]
         )
@@ -226,7 +227,7 @@ class SftpSession(TargetSession):
                 self._calls.warn_of_modes(reply)
 
     def forget_folders(self) -> None:
-        """Look again whether folders are there."""
+        """Drop the cache of existing folders."""
         self._folders.clear()
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
@@ -279,7 +280,7 @@ class SftpSession(TargetSession):
 
     @property
     def append_limit_bytes(self) -> int:
-        """32 KiB is what every server writes as one; less where the link is slow, for each is awaited."""
+        """32 KiB, which every server writes as one; less on a slow link, since each write is awaited."""
         return min(wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
@@ -300,7 +301,7 @@ class SftpSession(TargetSession):
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
         """See `TargetSession`.
 
-        On a disk without room nothing is begun: half a row would be there until it is cut off again.
+        On a full disk nothing is begun: half a row would stay there until it is truncated.
         """
         whole = list(pieces)
         asked = self._calls.ask_free()

@@ -1,6 +1,6 @@
-"""A batch of small files on its way to an SFTP server.
+"""Batch of small files for an SFTP server.
 
-It takes five round trips: look at the final names and open the temp files; write, set time and permissions,
+It takes five round trips: stat the final names and open the temp files; write, set time and permissions,
 sync, close; (source re-stat); rename; open the folders and sync them. The files are spread over several
 channels (`sftp_fsync`). A file that has a twin on the server is linked to it by `hardlink@openssh.com`.
 """
@@ -20,13 +20,13 @@ from rla_agent.replicate.backend.sftp_calls import CheckedCalls
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, flush, sync_request
 
 HARDLINK: Final = b"hardlink@openssh.com"
-FILES_A_CHANNEL: Final = 4  # fewer to be written are not worth another channel
+FILES_A_CHANNEL: Final = 4  # fewer files to write are not worth another channel
 _FINISH: Final = "set the time and permissions of"
 _SYNC: Final = "sync"
 
 
 def _write(over: wire.Wire, handle: bytes, data: memoryview) -> list[int]:
-    """Send all of it without waiting; the requests."""
+    """Queue all writes of a file; returns the requests."""
     sent = []
     at = 0
     while at < len(data):
@@ -37,7 +37,7 @@ def _write(over: wire.Wire, handle: bytes, data: memoryview) -> list[int]:
 
 
 class SmallFileBatch:
-    """Files that go together; each has its own outcome.
+    """Files that are sent together; each has its own outcome.
 
     Args:
         calls: of the session.
@@ -48,12 +48,12 @@ class SmallFileBatch:
     def __init__(self, calls: CheckedCalls, channels: SyncChannels, files: Sequence[SmallFile]) -> None:
         self._calls, self._channels, self._files = calls, channels, files
         self._results: list[RemoteStat | Exception | None] = [None] * len(files)  # None: none so far
-        self._left: dict[int, RemoteStat] = {}  # by number, where not the time sent
-        self._handles: dict[int, OpenFile] = {}  # of temp files that are written
+        self._left: dict[int, RemoteStat] = {}  # by number, where it is not the sent time
+        self._handles: dict[int, OpenFile] = {}  # of temp files that were written
         self._synced: set[int] = set()
 
     def put(self) -> list[RemoteStat | Exception]:
-        """Send them; for each what is on the server, or why it is not. See `session.Session.put_many`."""
+        """Send them; for each its state on the server, or the error. See `session.Session.put_many`."""
         self._link_twins()
         self._open()
         self._write()
@@ -68,7 +68,7 @@ class SmallFileBatch:
         return [result or TransientError("send", b"", "no result") for result in self._results]
 
     def _link_twins(self) -> None:
-        """Make temp names links of their twins; those that are none of it are written."""
+        """Link temp names to their twins; the other files are written."""
         calls = self._calls
         wanted = [
             (number, file.temp, file.twin)
@@ -116,7 +116,7 @@ class SmallFileBatch:
                 self._handles[number] = OpenFile(over, opened.handle)
 
     def _write(self) -> None:
-        """Write, sync and close; all syncs come behind all writes: what waits for the disk waits together."""
+        """Write, sync and close; all syncs come after all writes, to share the wait for the disk."""
         refused = {}
         for number, operation, request in self._ask_writes():
             over = self._handles[number].wire
@@ -136,7 +136,7 @@ class SmallFileBatch:
                     self._results[number] = found
 
     def _ask_writes(self) -> list[tuple[int, str, int]]:
-        """The requests of `_write`: (number of the file, what is done, request)."""
+        """The requests of `_write`: (number of the file, operation, request)."""
         pending: list[tuple[int, str, int]] = []
         for number, (over, handle) in self._handles.items():
             file = self._files[number]

@@ -1,4 +1,4 @@
-"""Requests about paths below a root on an SFTP server, each reply checked.
+"""Checked requests about paths on an SFTP server.
 
 The server's answers become the errors of `session.Session`. Without posix-rename the old file is moved aside,
 the new one renamed, the old one removed; the name is missing for two round trips.
@@ -41,7 +41,7 @@ class CheckedCalls:
     def __init__(self, over: wire.Wire, root: bytes) -> None:
         self.wire = over
         self.root = root.rstrip(b"/") or (b"/" if root.startswith(b"/") else b".")
-        #: Whether the server sets permissions, as far as is known.
+        #: Whether the server sets permissions; True until it refused.
         self.keeps_modes = True
         self.posix_rename = POSIX_RENAME in over.extensions
 
@@ -54,7 +54,7 @@ class CheckedCalls:
         return wire.request(wire.LSTAT, self.full(path))
 
     def stat(self, path: bytes) -> RemoteStat | None:
-        """State of what is there, None where nothing is; as `session.Session.stat`."""
+        """State of a path, None where nothing is there; as `session.Session.stat`."""
         reply = self.wire.call(self.lstat(path))
         if reply.status == wire.NO_SUCH_FILE:
             return None
@@ -62,7 +62,7 @@ class CheckedCalls:
         return reply.state
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """Give `old` the name `new`, also over what has it; as `session.Session.rename`."""
+        """Rename `old` to `new`, replacing a file of that name; as `session.Session.rename`."""
         reply = self.wire.call(self.rename_request(old, new))
         if reply.status == wire.OP_UNSUPPORTED:
             self.posix_rename = False
@@ -77,7 +77,7 @@ class CheckedCalls:
         self.check(reply, "rename", new)
 
     def rename_request(self, old: bytes, new: bytes) -> bytes:
-        """The request that gives `old` the name `new`, over what has it where the server can."""
+        """The request that renames `old` to `new`, replacing a file where the server can."""
         if self.posix_rename:
             return wire.request(wire.EXTENDED, POSIX_RENAME, self.full(old), self.full(new))
         return wire.request(wire.RENAME, self.full(old), self.full(new))
@@ -94,7 +94,7 @@ class CheckedCalls:
         return wire.setstat(wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
 
     def unfinished(self, file: SmallFile | Upload, refused: wire.Reply) -> RemoteStat | TargetError:
-        """The temp file as it was made, where the server sets no permissions, or no time either."""
+        """State of the temp file where the server sets no permissions, or no time either."""
         time_alone = wire.setstat(wire.SETSTAT, self.full(file.temp), mtime_s=file.mtime_s)
         _, look = self.wire.calls([time_alone, self.lstat(file.temp)])
         problem = self.problem(look, "look at", file.temp)
@@ -105,21 +105,21 @@ class CheckedCalls:
         return look.state
 
     def warn_of_modes(self, reply: wire.Reply) -> None:
-        """Say once that the server sets no permissions."""
+        """Warn once that the server sets no permissions."""
         warn_of_modes(f"the master below {self.root.decode('utf-8', 'replace')}", reply.text or "Failure")
 
     def ask_free(self) -> int | None:
-        """Send the question that `answer_free` waits for."""
+        """Send the request whose reply `answer_free` awaits."""
         if STATVFS not in self.wire.extensions:
             return None
         return self.wire.submit(wire.request(wire.EXTENDED, STATVFS, self.root))
 
     def answer_free(self, request: int | None) -> int | None:
-        """Free bytes on the server, None where it does not tell."""
+        """Free bytes on the server, None where they are unknown."""
         return self._disk(request)[0]
 
     def _disk(self, request: int | None) -> tuple[int | None, bool]:
-        """Free bytes, None where the server does not tell, and whether the disk is mounted read-only."""
+        """Free bytes, None where unknown, and whether the disk is mounted read-only."""
         reply = None if request is None else self.wire.wait(request)
         if reply is None or reply.kind != wire.EXTENDED_REPLY or len(reply.body) < 88:  # noqa: PLR2004 - 11 uint64
             return None, False
@@ -127,9 +127,9 @@ class CheckedCalls:
         return int(fragment * available), bool(flags & _READ_ONLY)
 
     def conflict(self, look: wire.Reply, path: bytes, expect: RemoteStat | None) -> TargetError | None:
-        """What speaks against replacing the file that `look` tells of."""
+        """Conflict with the state in the reply to `look`, if there is one."""
         if look.status == wire.NO_SUCH_FILE:
-            return None  # gone, or not there yet: nothing that could be overwritten
+            return None  # no file that could be overwritten
         problem = self.problem(look, "look at", path)
         if problem is not None:
             return problem
@@ -137,7 +137,7 @@ class CheckedCalls:
         return None if same(found, expect) else ConflictError("send", path, found)
 
     def problem(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError | None:
-        """The error that a reply tells of; None where all went well."""
+        """The error in a reply; None where it succeeded."""
         status = reply.status
         if status == wire.OK:
             return None
@@ -151,7 +151,7 @@ class CheckedCalls:
         return self._explain(reply, operation, path)
 
     def _explain(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError:
-        """sftp-server says "Failure" for whatever else went wrong; a full disk is the usual reason."""
+        """Explain the reply "Failure", which covers all other errors; a full disk is the usual reason."""
         free, read_only = self._disk(self.ask_free())
         if read_only:
             why = "the master's disk is mounted read-only"
@@ -162,13 +162,13 @@ class CheckedCalls:
         return TransientError(operation, path, reply.text or "Failure", hint)
 
     def check(self, reply: wire.Reply, operation: str, path: bytes) -> None:
-        """Raise the error that a reply tells of."""
+        """Raise the error in a reply."""
         problem = self.problem(reply, operation, path)
         if problem is not None:
             raise problem
 
     def ask(self, request: bytes, operation: str, path: bytes) -> wire.Reply:
-        """Send a request that must go well: its reply."""
+        """Send a request that must succeed; returns its reply."""
         reply = self.wire.call(request)
         self.check(reply, operation, path)
         return reply

@@ -1,9 +1,9 @@
-"""fsync on an SFTP server, over channels of one connection side by side.
+"""Parallel fsync on an SFTP server.
 
 A server's process does one thing at a time, and a sync waits for the disk: files of a batch are spread over
-up to `CHANNELS` channels, whose syncs then share a commit of the file system's journal. A channel is opened
-when it is first needed, only where the link is quick enough to fill it, and closed when it rests: each is a
-process on the server.
+up to `CHANNELS` channels of one connection, whose syncs then share a commit of the file system's journal. A
+channel is opened when it is first needed, only where the link is fast enough to fill it, and closed when it
+is idle, since each is a process on the server.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 FSYNC: Final = b"fsync@openssh.com"
 CHANNELS: Final = 4  # of one connection that sync at once; sshd allows ten (MaxSessions)
-QUICK_WINDOW_BYTES: Final = 128 << 10  # a link that was found to be as quick may have more than one channel
-NAMES_A_CHANNEL: Final = 16  # fewer to be synced are not worth another one
-REST_S: Final = 30.0  # then channels that nobody used are closed
+QUICK_WINDOW_BYTES: Final = 128 << 10  # a link of at least this speed may have more than one channel
+NAMES_A_CHANNEL: Final = 16  # fewer files to sync are not worth another one
+REST_S: Final = 30.0  # idle time after which channels are closed
 
 
 class OpenFile(NamedTuple):
-    """A file that a channel has open: its handle is good on that channel only."""
+    """An open file of a channel: its handle is valid on that channel only."""
 
     wire: wire.Wire
     handle: bytes
@@ -38,16 +38,16 @@ def sync_request(handle: bytes) -> bytes:
 
 
 def flush(wires: Iterable[wire.Wire]) -> None:
-    """Let the channels work side by side: waiting for one sends only what is queued there."""
+    """Send the queued requests of all channels, since waiting for one sends only its own."""
     for over in wires:
         over.flush()
 
 
 class SyncChannels:
-    """The channels of a connection, the first of which is for everything.
+    """The channels of a connection; the first one is for all kinds of requests.
 
     Args:
-        first: the channel that is there.
+        first: the existing channel.
         transport: of the connection.
         full: path on the server of a path below the root.
     """
@@ -59,12 +59,12 @@ class SyncChannels:
         self._spread_at = 0.0  # monotonic; when more than one channel was last used
         #: Whether the server syncs, as far as is known.
         self.works = FSYNC in first.extensions
-        self._most = CHANNELS if self.works else 1  # as far as the server is known to allow
+        self._most = CHANNELS if self.works else 1  # limit that the server is known to allow
         self._wires = [first]
-        self._new_names: set[bytes] = set()  # folders in which folders were made, and that were not synced
+        self._new_names: set[bytes] = set()  # unsynced folders in which folders were made
 
     def spread(self, wanted: int) -> list[wire.Wire]:
-        """The channels to spread files over: so many, as far as link and server allow it; at least one.
+        """The channels to spread files over: as many as link and server allow, at least one.
 
         Raises:
             LinkError: the connection is gone.
@@ -83,7 +83,7 @@ class SyncChannels:
         return self._wires[: max(1, wanted)]
 
     def open_beside(self, path: bytes) -> OpenFile | None:
-        """Open a file for reading on another channel than the first, to sync it there; None: it cannot be.
+        """Open a file for reading on another channel than the first, to sync it there; None: impossible.
 
         Raises:
             LinkError: the connection is gone.
@@ -114,7 +114,7 @@ class SyncChannels:
         """The reply to a sync, however long the server's disk takes.
 
         Raises:
-            LinkError: the server answers nothing any more.
+            LinkError: the server does not answer any more.
         """
         reply = over.wait_long(request, self._ask_whether_alive)
         if reply.status == wire.OP_UNSUPPORTED:
@@ -122,7 +122,7 @@ class SyncChannels:
         return reply
 
     def _ask_whether_alive(self) -> None:
-        """A server that answers anything is alive; its disk is slow.
+        """Check whether the server still answers, so that only its disk is slow.
 
         Raises:
             LinkError: it does not answer.
@@ -138,10 +138,10 @@ class SyncChannels:
             raise LinkError("talk to", b"", why) from error
 
     def sync_names(self, names: Sequence[bytes]) -> dict[bytes, bool | None]:
-        """Open files or folders for reading and sync them: whether each now is on the server's disk.
+        """Open files or folders for reading and sync them; whether each was synced.
 
-        One that cannot be opened so is not. None: syncing it gave an error, which the server calls "Failure";
-        for what it cannot do at all, or not with such a handle, it has other words.
+        One that cannot be opened was not. None: its sync failed, for which the server's reply is "Failure";
+        replies to unsupported requests differ.
 
         Raises:
             LinkError: the connection is gone.

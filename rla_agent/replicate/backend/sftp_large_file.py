@@ -1,7 +1,7 @@
-"""A large file on its way to an SFTP server.
+"""Upload of a large file to an SFTP server.
 
-It goes in writes of up to 255 KiB, as many in flight as the wire's window allows, and is synced piece by
-piece (`sftp_sync_behind`); the confirmed prefix is what a later try may start from.
+It is sent in writes of up to 255 KiB, as many in flight as the wire's window allows, and synced piece by
+piece (`sftp_sync_behind`); a later attempt may continue behind the confirmed prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SYNC: Final = "sync"
 
 
 class LargeFile:
-    """One file that is sent, or whose sending is continued at `Upload.start`.
+    """One file that is sent, beginning at `Upload.start`.
 
     Args:
         calls: of the session.
@@ -41,7 +41,7 @@ class LargeFile:
         self._job = job
 
     def put(self) -> RemoteStat:
-        """Send it: what is on the server then. See `session.Session.upload`."""
+        """Send it; returns its state on the server. See `session.Session.upload`."""
         calls, job = self._calls, self._job
         handle = self._open()
         behind = SyncBehind(self._channels, job, OpenFile(self._wire, handle), calls.check)
@@ -71,7 +71,7 @@ class LargeFile:
         flags = wire.NEW_FILE if job.start == 0 else wire.WRITE_FLAG
         request = wire.open_request(calls.full(job.temp), flags, job.mode | 0o600)
         handle = calls.ask(request, "create", job.temp).handle
-        if job.start and calls.keeps_modes:  # what was begun may be more open than that
+        if job.start and calls.keeps_modes:  # a partial file may have wider permissions than that
             self._wire.call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         return handle
 
@@ -110,7 +110,7 @@ class LargeFile:
     def _check_size(self, handle: bytes) -> None:
         job = self._job
         size = self._calls.ask(wire.request(wire.FSTAT, handle), "look at", job.temp).size
-        if size != job.size:  # one that is not told is none
+        if size != job.size:  # an unknown size counts as none
             self._wire.call(wire.request(wire.CLOSE, handle))
             self._calls.remove(job.temp)
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
@@ -126,7 +126,7 @@ class LargeFile:
         return finished, synced
 
     def _await_sync(self, sync: int | None) -> bool:
-        """Whether the file was synced; what failed to be is no file to be renamed."""
+        """Whether the file was synced; one whose sync failed must not be renamed."""
         if sync is None:
             return False
         reply = self._channels.await_sync(self._wire, sync)

@@ -1,8 +1,8 @@
-"""Syncs of a large file on the server while more of it is sent.
+"""Background syncs of a large file during its upload to an SFTP server.
 
-They go over a channel beside the one that the file is sent on, if there is one. So at the end little is left
-to be written out, and a later try may start from what was synced. What cannot be done for want of rights or
-of the extension is left to the last sync, on the handle that writes.
+They use another channel than the upload, if there is one. So little is left to be written out at the end,
+and a later attempt may continue behind the synced prefix. Where rights or the extension are missing, only the
+last sync takes place, on the handle of the upload.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.session import SYNC_BYTES, Upload
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, sync_request
 
-SYNC_S: Final = 10.0  # a large file on a slow link is synced so often
+SYNC_S: Final = 10.0  # period of syncs of a large file on a slow link
 Check: TypeAlias = "Callable[[wire.Reply, str, bytes], None]"  # raises `TargetError` unless the reply is OK
 
 
@@ -39,7 +39,7 @@ class SyncBehind:
         self._works = channels.works
 
     def confirmed(self, at: int) -> None:
-        """So many bytes are on the server: sync them where it is time to.
+        """Take the number of bytes on the server, and sync them when it is time.
 
         Raises:
             TargetError: as `end`.
@@ -69,7 +69,7 @@ class SyncBehind:
         """Wait for the sync that is under way.
 
         Raises:
-            TargetError: it failed; what was written by then may be lost, so that nobody may use it.
+            TargetError: it failed; the bytes written by then may be lost, and must not be used.
         """
         if self._open is None or self._request is None:
             return
@@ -81,7 +81,7 @@ class SyncBehind:
             self._job.synced(self._asked)
 
     def close(self) -> None:
-        """Close the file there."""
+        """Close the file on the server."""
         if self._open is not None and self._open is not self._own:
             with suppress(TargetError):  # if the connection is gone, so is the handle
                 self.end()

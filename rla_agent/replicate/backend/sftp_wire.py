@@ -1,4 +1,4 @@
-"""SFTP version 3 over a byte channel: many requests in flight, every reply checked.
+"""Wire protocol of SFTP version 3.
 
 Why not paramiko's own `SFTPClient`: it does not look at the replies of pipelined writes (a file
 with 17 zeroed blocks was reported as sent), swallows errors of close, has no deadline of its own,
@@ -12,10 +12,10 @@ are bytes, so every name that a file system can hold can be sent. Attributes tha
 Pace: at most `window_bytes` of payload wait for replies. The window starts at `FIRST_WINDOW_BYTES`,
 doubles while replies are quick and halves when they are slow, so that on a 1 kB/s link a reply
 comes before the deadline and on a fast one the pipe is full. It only grows on requests that at least
-half filled it: that a few small ones were quick says nothing of the link. No reply within `REPLY_TIMEOUT_S`
-means that the peer is dead. That, a connection that was closed and a peer that does not speak SFTP are a
-`LinkError`: the connection is of no more use. Only for a sync, which may take as long as the server's disk
-needs, `wait_long` goes on for `SYNC_TIMEOUT_S` while the server answers something else.
+half filled it, since the speed of small ones says nothing about the link. No reply within `REPLY_TIMEOUT_S`
+means that the peer is dead. That, a closed connection and a peer that does not speak SFTP raise `LinkError`:
+the connection cannot be used any more. Only for a sync, which takes as long as the server's disk needs,
+`wait_long` waits for `SYNC_TIMEOUT_S` while the server answers other requests.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ MAX_WINDOW_BYTES: Final = 2 << 20  # the window that OpenSSH's channel has
 QUICK_REPLY_S: Final = 1.0
 SLOW_REPLY_S: Final = 4.0
 REPLY_TIMEOUT_S: Final = 25.0  # a dead peer is noticed within 30 s
-ASK_AFTER_S: Final = 5.0  # of waiting for a sync: then the server is asked whether it lives, …
-ANSWER_S: Final = REPLY_TIMEOUT_S - ASK_AFTER_S  # … and has so long to answer
+ASK_AFTER_S: Final = 5.0  # wait for a sync, before the server is asked for a sign of life, …
+ANSWER_S: Final = REPLY_TIMEOUT_S - ASK_AFTER_S  # … and its time to answer
 SYNC_TIMEOUT_S: Final = 300.0  # of one sync at most, whatever else the server answers
 _FLUSH_BYTES: Final = 32 << 10  # one SSH packet
 _MIN_PACKET_BYTES: Final = 5  # type and id
@@ -106,7 +106,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The server's words for a status."""
+        """The server's text of a status."""
         if self.kind != STATUS or len(self.body) < _STATUS_BYTES:
             return ""
         (size,) = struct.unpack_from(">I", self.body, 4)
@@ -119,12 +119,12 @@ class Reply:
 
     @property
     def state(self) -> RemoteStat:
-        """What an ATTRS answer tells; a size that it leaves out counts as 0."""
+        """The state in an ATTRS answer; a missing size counts as 0."""
         return _parse_attributes(self.body, 0)[0]
 
     @property
     def size(self) -> int | None:
-        """The size that an ATTRS answer tells; None where it leaves it out."""
+        """The size in an ATTRS answer; None where it is missing."""
         (flags,) = struct.unpack_from(">I", self.body)
         return self.state.size if flags & 1 else None
 
@@ -233,7 +233,7 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
 
 
 class SilentError(LinkError):
-    """No answer within the channel's timeout. What was received so far stays: one may go on waiting."""
+    """No answer within the channel's timeout. The received bytes stay, so that waiting may continue."""
 
 
 def _broken(why: str) -> LinkError:
@@ -264,13 +264,13 @@ class Wire:
             raise LinkError("start sftp", b"", error.why, START_HINT) from error
 
     def submit(self, request: bytes, body: bytes | memoryview = b"", *, syncs: bool = False) -> int:
-        """Queue a request and what a write carries; waits while the window is full. Returns its id.
+        """Queue a request, and a write's data; waits while the window is full. Returns its id.
 
-        `syncs`: it waits for the server's disk, and what is queued behind it does, too: how long that takes
-        says nothing of the link.
+        `syncs`: it waits for the server's disk, and so do requests queued behind it: their duration says
+        nothing about the link.
 
         Raises:
-            LinkError: the connection failed, or has made all the requests that it can.
+            LinkError: the connection failed, or has used all request ids.
         """
         size = len(request) + len(body)
         while self._waiting and self._outstanding + size > self.window_bytes:
@@ -299,7 +299,7 @@ class Wire:
         return self._replies.pop(number)
 
     def wait_long(self, number: int, ask: Callable[[], None]) -> Reply:
-        """The reply to a sync, which may take its time; `ask` raises LinkError where the peer is dead."""
+        """The reply to a sync, which may take long; `ask` raises LinkError where the peer is dead."""
         began = time.monotonic()
         self.flush()
         self._channel.settimeout(ASK_AFTER_S)
@@ -340,9 +340,9 @@ class Wire:
         return [self.wait(number) for number in pending]
 
     def flush(self) -> None:
-        """Hand what is queued to the channel."""
+        """Hand queued requests to the channel."""
         view = memoryview(self._out)
-        self._out = bytearray()  # what is being sent is not copied once more
+        self._out = bytearray()  # no further copy of the data
         at = 0
         while at < len(view):
             try:
@@ -390,7 +390,7 @@ class Wire:
         return number, Reply(kind, packet[9:])
 
     def _await(self, count: int) -> None:
-        """Have so many bytes at hand; nothing of them is lost where that takes too long."""
+        """Wait until so many bytes are received; a timeout loses none of them."""
         while len(self._in) < count:
             try:
                 more = self._channel.recv(256 << 10)

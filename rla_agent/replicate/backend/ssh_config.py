@@ -20,7 +20,7 @@ _BLOCK: Final = re.compile(r"\s*(host|match)\b", re.IGNORECASE)
 
 
 def host_settings(host: str) -> dict[str, str | list[str]]:
-    """What `~/.ssh/config` says of a host."""
+    """Settings of a host in `~/.ssh/config`."""
     import paramiko  # noqa: PLC0415
 
     path = user_home() / ".ssh" / "config"
@@ -33,17 +33,17 @@ def host_settings(host: str) -> dict[str, str | list[str]]:
         lines: list[str] = []
         _read_ssh_config(path, host, lines)
         return dict(paramiko.SSHConfig.from_text("\n".join(lines)).lookup(host))
-    except OSError as error:  # it may pass
+    except OSError as error:  # it may be transient
         raise LinkError("read ~/.ssh/config", b"", str(error), "is the home folder there?") from error
     except (paramiko.SSHException, ValueError) as error:
         raise ConfigError(str(path), [str(error)]) from error
 
 
 def _read_ssh_config(path: Path, host: str, lines: list[str], block: str = _ANY_HOST, depth: int = 0) -> None:
-    """Add the lines of an ssh_config and of what it includes for a host, which paramiko passes over.
+    """Add the lines of an ssh_config and of its included files for a host, since paramiko ignores Include.
 
-    What is included under a Host or Match line that does not match the host is left out. `block`: the Host or
-    Match line that the file's first lines belong to; holds again after each included file.
+    Files included under a Host or Match line that does not match the host are skipped. `block`: the Host or
+    Match line that the file's first lines belong to; it applies again after each included file.
     """
     for line in path.read_text().splitlines():
         include = _INCLUDE.match(line)
@@ -67,7 +67,7 @@ def _matches(lines: list[str], block: str, host: str) -> bool:
 
 
 def proxy_command_of(found: dict[str, str | list[str]], address: str, port: int) -> str:
-    """The command that connects to a host by way of another; empty: none does."""
+    """The command that connects to a host through another one; empty: none."""
     command = str(found.get("proxycommand", ""))
     jump = str(found.get("proxyjump", ""))
     if command and command != "none":
@@ -76,5 +76,5 @@ def proxy_command_of(found: dict[str, str | list[str]], address: str, port: int)
         return ""
     before, _, last = jump.rpartition(",")
     target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    gate = last if "://" in last or ":" not in last else f"ssh://{last}"  # with a port: only so is it read
+    gate = last if "://" in last or ":" not in last else f"ssh://{last}"  # read only with a port
     return shlex.join(["ssh", "-o", "BatchMode=yes", *(["-J", before] if before else []), "-W", target, gate])

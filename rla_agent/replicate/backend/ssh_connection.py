@@ -1,8 +1,6 @@
 """SSH connection to a master.
 
-Where there is none, the error says what to do.
-
-Offered are, in this order and at most `MAX_KEYS`: `identity_file`, the ssh config's, the agent's own key,
+At most `MAX_KEYS` keys are offered, in this order: `identity_file`, the ssh config's, the agent's own key,
 ssh-agent keys, the default key files; then the password.
 """
 
@@ -53,7 +51,7 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
 
     Raises:
         LinkError: the master cannot be reached now.
-        BlockedError: host key, login or root need somebody.
+        BlockedError: host key, login or root need a person.
     """
     import paramiko  # noqa: PLC0415 - half a second, and only this needs it
 
@@ -78,7 +76,7 @@ def open_transport(login: Login) -> paramiko.Transport:
     Raises:
         LinkError: the master cannot be reached now.
         HostKeyError: its key is unknown or changed.
-        LoginError: it takes none of our keys and passwords.
+        LoginError: it accepts none of our keys and passwords.
     """
     import paramiko  # noqa: PLC0415 - half a second, and only this needs it
 
@@ -117,7 +115,7 @@ def _handshake(login: Login) -> paramiko.Transport:
     options = transport.get_security_options()
     options.ciphers = tuple(cipher for cipher in CIPHERS if cipher in options.ciphers)
     known = {key_type for key_type, _ in known_keys(login)}
-    if known:  # ask for the key type that we know, as ssh does
+    if known:  # prefer the key types in known_hosts, as ssh does
         options.key_types = sorted(options.key_types, key=lambda name: _base_type(name) not in known)
     try:
         transport.start_client(timeout=HANDSHAKE_TIMEOUT_S)
@@ -180,7 +178,7 @@ def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
         try:
             keys.append((str(path), paramiko.PKey.from_path(str(path))))
         except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.pkey.UnknownKeyType):
-            continue  # encrypted, or no key: the agent may hold it
+            continue  # encrypted, or no key: the agent may have it
     if os.environ.get("SSH_AUTH_SOCK"):
         with suppress(OSError, paramiko.SSHException):
             keys += [(f"ssh-agent key {key.get_name()}", key) for key in paramiko.Agent().get_keys()]
@@ -194,7 +192,7 @@ def _words(error: BaseException) -> str:
 
 
 def server_key(login: Login) -> tuple[str, bytes]:
-    """Type and blob of the key that the master shows, unchecked. For `trust` only.
+    """Type and blob of the master's host key, unchecked. For `trust` only.
 
     Raises:
         LinkError: the master cannot be reached.

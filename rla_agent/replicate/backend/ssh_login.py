@@ -1,7 +1,6 @@
-"""Login at a master: names, ports, users, keys or jump hosts.
+"""Login data for a master.
 
-They come from `rla_config.yaml` first and from `~/.ssh/config` for what it leaves out. Secrets live in
-`Login` only and are never shown.
+They come from `rla_config.yaml`, completed by `~/.ssh/config`. Secrets are in `Login` only and never printed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ OWN_KNOWN_HOSTS: Final = "known_hosts"
 class Login:
     """Where and as whom to log in.
 
-    `host_name`: what known_hosts calls the master; `trust`: how to pin it; `pin_in`: the known_hosts file
+    `host_name`: the master's name in known_hosts; `trust`: how to pin it; `pin_in`: the known_hosts file
     that the settings name.
     """
 
@@ -69,7 +68,7 @@ def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = No
 
     Args:
         remote: `REMOTE_SETTING`.
-        private: `<state>/replicate`, where the agent's own key and known_hosts lie.
+        private: `<state>/replicate`, with the agent's own key and known_hosts.
         config: the file that the settings come from.
 
     Raises:

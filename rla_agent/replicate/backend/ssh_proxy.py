@@ -1,9 +1,8 @@
-"""The way to a master through a command.
+"""Connection to a master through a proxy command.
 
-ProxyJump and ProxyCommand of the ssh config name it.
-
-The command runs in a shell, as OpenSSH runs it, with a socket of ours as its stdin and stdout. What it says
-on stderr (the jump host's key has changed, no such program) is kept, for it is the reason when it ends.
+ProxyJump or ProxyCommand of the ssh config name it. The command runs in a shell, as OpenSSH runs it, with a
+socket of ours as its stdin and stdout. Its stderr (the jump host's key has changed, no such program) is
+stored, because it has the reason when the command ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rla_client.contract.text.terminal_text import printable
 _READ_BYTES: Final = 4096
 _KEPT_BLOCKS: Final = 2
 _SHOWN_CHARS: Final = 300
-_LAST_WORDS_S: Final = 1.0  # for a command that ended, until all that it said has come
+_LAST_WORDS_S: Final = 1.0  # wait for the stderr of a command that ended
 
 
 class ProxySocket(socket.socket):
@@ -35,7 +34,7 @@ class ProxySocket(socket.socket):
         """Start a command.
 
         Raises:
-            OSError: there is no process or descriptor for it.
+            OSError: no process or descriptor is available for it.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -53,7 +52,7 @@ class ProxySocket(socket.socket):
         return made
 
     def _listen(self) -> None:
-        """Read stderr to its end, so that a command that says much goes on; then reap it."""
+        """Read stderr to its end, so that a verbose command does not block; then reap it."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
             while block := stderr.read1(_READ_BYTES):  # type: ignore[attr-defined]
@@ -61,7 +60,7 @@ class ProxySocket(socket.socket):
         self._process.wait()
 
     def last_words(self) -> str:
-        """The end of what the command said on stderr, as one line; empty where it said nothing."""
+        """The end of the command's stderr, as one line."""
         self._listener.join(_LAST_WORDS_S)
         lines = b"".join(self._said).decode("utf-8", "replace").splitlines()
         told = "; ".join(printable(line.strip()) for line in lines if line.strip("@ \t"))

@@ -1,11 +1,11 @@
 """Preparation of a master (`rla-agent trust HOST`).
 
-The one place that adds a host key, and only after it was shown and accepted. In this order: show the
+Only this module adds a host key, and only after the user has seen and accepted it. The steps: show the
 master's key and its fingerprint; pin it in `known_hosts` of the settings, else in
-`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is taken; print the
-authorized_keys line; then, once the master lets us in, make the remote root if it is not there, and write,
-rename and delete a test file under it. Replication itself never makes the root, so that a mistyped name
-does not become a second database.
+`<state>/replicate/known_hosts`; make a key of our own (ed25519) if none of the user's is accepted; print the
+authorized_keys line; then, once the login succeeds, make the remote root if it is missing, and write, rename
+and delete a test file under it. Replication itself never makes the root, so that a mistyped name does not
+become a second database.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rla_agent.replicate.backend.ssh_connection import open_sftp, server_key
 from rla_agent.replicate.backend.ssh_login import OWN_KEY, Login
 from rla_client.contract.filesystem.atomic_write import write_atomic
 
-_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
+_TRIED_MODE: Final = 0o660  # wider than a umask allows, so a test whether the server sets it afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
+    """Result. `ready`: the test file succeeded; `known`: the host key is known; `say`: lines for the user."""
 
     ready: bool
     say: tuple[str, ...]
@@ -39,13 +39,13 @@ class Trusted:
 
 
 def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
-    """Get a master ready.
+    """Prepare a master.
 
     Args:
-        login: where and as whom.
+        login: host and user.
         root: remote root; empty skips the test file.
         private: `<state>/replicate`.
-        accept: shown a question: True pins the key with that key_fingerprint, makes that remote root.
+        accept: asks the user: True pins the key with that fingerprint, or makes that remote root.
 
     Raises:
         TargetError: the master cannot be reached, or refuses the test file.

@@ -16,10 +16,10 @@ from rla_agent.replicate.worker.sharded_master import PartFound, PartLook
 class SendBatch:
     """Jobs of one database.
 
-    `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
-    file; `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database;
-    `mounts`: its root is a folder that may be unmounted; `syncs`: files to have on its disk; `checks`: to
-    look at; `moved`: item folders that were gone, and may be back; `parts`: saves in the making to look at.
+    `root`: descriptor of its data root; `remove`: temp names to delete; `fleet`: this machine's status file;
+    `modes`: of folders; `drops`: files to delete; `used`: the master has items of this database; `mounts`:
+    its root is a folder that may be unmounted; `syncs`: files to sync; `checks`: files to check; `moved`:
+    item folders that were missing and may be back; `parts`: saves in the making to check.
     """
 
     db: int
@@ -38,7 +38,7 @@ class SendBatch:
 
     @property
     def works(self) -> bool:
-        """Whether there is more to do than to look for `moved`, which keeps no session open."""
+        """Whether there is more to do than to check `moved`, which keeps no session open."""
         return not self.moved or any(
             (self.jobs, self.remove, self.fleet, self.modes, self.drops, self.syncs, self.checks, self.parts)
         )
@@ -46,7 +46,7 @@ class SendBatch:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """So much of a large file is on the master; for the ledger, so that a later try continues there.
+    """Progress of a large file on the master, for the ledger, so that a later attempt continues there.
 
     `synced`: on its disk.
     """
@@ -59,12 +59,12 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a batch. `error`: the link broke; jobs without a result are open.
+    """Outcome of a batch. `error`: the link broke; jobs without a result are open.
 
     `dropped`: those of its drops that are no longer there, or are somebody else's file by now; `synced`,
-    `checked`: what came of these; `back`: item folders that are there again; `can_sync`: the master can;
-    `unsound`: what could not be synced because the master's disk gave an error; `parts`: of its saves in the
-    making.
+    `checked`: results of these; `back`: item folders that are there again; `can_sync`: the master can sync;
+    `unsound`: files that could not be synced because the master's disk gave an error; `parts`: results for
+    its saves in the making.
     """
 
     sender: int
@@ -82,7 +82,7 @@ class BatchOutcome:
     parts: tuple[PartFound, ...] = ()
 
     def open_jobs(self) -> list[SendJob]:
-        """Jobs of a broken batch of which nobody knows what became."""
+        """Jobs of a broken batch with unknown outcome."""
         return without_result(self.batch.jobs, self.results)
 
 

@@ -1,7 +1,7 @@
 """Changed files of a database, on their way into the ledger.
 
-Everything is looked at now and then, live items each second, and what a hint names at once. Of a file that is
-here no more follows, from notes, what becomes of the master's copy.
+Everything is scanned periodically, live items each second, and paths of a hint at once. Where a file is gone
+here, notes decide about the master's copy.
 
 Belongs to the worker's thread. `now` is the monotonic clock.
 """
@@ -27,22 +27,22 @@ from rla_agent.replicate.worker.scan import Folder, Scanner, item_name
 from rla_agent.replicate.worker.send_job import FolderMode
 from rla_agent.replicate.worker.sharded_parts import WaitingParts
 
-RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
+RESCAN_S: Final = 60.0  # everything is scanned so often, if that is cheap:
 SCAN_SHARE: Final = 50  # at least 50 times as long as it took
-LIVE_S: Final = 1.0  # live items are looked at so often …
+LIVE_S: Final = 1.0  # live items are scanned so often …
 LIVE_SHARE: Final = 40  # … if that is cheap
-FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
+FOLDERS_A_LOOK: Final = 20_000  # folders whose modes wait
 _END: Final = object()
 
 
 class ChangedFiles:
-    """What has changed in a data root.
+    """The changed files of a data root.
 
     Attributes:
         live: folders of the items that live.
         ended: runs that do not.
         modes: permission bits of folders that are to be sent, by the folder's number.
-        problem: why not all is known, or can be read.
+        problem: why part of the data root is unknown or unreadable.
     """
 
     def __init__(  # noqa: PLR0913 - what it tells of changes
@@ -70,7 +70,7 @@ class ChangedFiles:
         self._looks_failed = 0
 
     def look(self, now: float, budget_s: float) -> bool:
-        """Go on looking for at most `budget_s`; True while there is more to look at."""
+        """Continue the scan for at most `budget_s`; True while there is more to scan."""
         if self._scan is None and now >= self._scan_due:
             self._scan = self._everything(now)
             self._scan_cost = 0.0
@@ -91,20 +91,20 @@ class ChangedFiles:
         return self._scan is not None
 
     def _look_failed(self, error: ScanError, now: float) -> None:
-        """The data root is away, or this process short of something: what is known stays, and later again."""
+        """Postpone the scan where the data root is missing or this process short of resources."""
         self.problem, self._scan = str(error), None
         wait = max(1.0, retry_backoff.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
         self._looks_failed += 1
         self._scan_due = self._live_due = now + min(RESCAN_S, wait)
 
     def look_now(self) -> None:
-        """Begin to look at everything with the next `look`."""
+        """Begin a scan of everything with the next `look`."""
         self._scan_due = 0.0
 
     def hint(self, path: bytes, now: float, *, whole: bool = False) -> None:
-        """A file below the data root has changed; `whole`: it was put in place, and need not rest first."""
+        """Note a changed file below the data root; `whole`: it was put in place and need not rest first."""
         if path.endswith(sharded_order.PART) and sharded_order.is_in_making(path):
-            self.hint_item(path.partition(sharded_order.MAKING)[0], now)  # all of it may go now
+            self.hint_item(path.partition(sharded_order.MAKING)[0], now)  # all of it may be sent now
             return
         try:
             folder = self._scanner.one(path)
@@ -124,7 +124,7 @@ class ChangedFiles:
             self._flight.ready.add(key)  # until it is sent, or there is nothing to send
 
     def hint_item(self, path: bytes, now: float) -> None:
-        """Look at an item now; `path` is one of its folders, below the data root."""
+        """Scan an item now; `path` is one of its folders, below the data root."""
         found = self._scanner.index(path.split(b"/"))
         if found is None:
             self.look_now()
@@ -189,18 +189,18 @@ class ChangedFiles:
                 if row is not None:
                     self.ended.see_late_change(folder, name)
         if folder.partial:
-            return  # who is not seen may be there
+            return  # files of an unreadable folder may be there
         for name, row in known.items():
             key, path = Key(number, name), folder.path + b"/" + name
             self.vanished(key, path, sent=row[5] is not None, state=row[0])
 
     def _see_dropped(self, folder: Folder) -> None:
-        """Note what is gone with sharded checkpoints of a folder."""
+        """Note the files that went with sharded checkpoints of a folder."""
         for dropped in self._retention.see(folder):
             self.vanished(dropped.key, dropped.path, sent=dropped.sent, state=dropped.state)
 
     def _see_mode(self, number: int, folder: Folder) -> None:
-        """Send a folder's permissions where they are others than the master's was given."""
+        """Send a folder's permissions where they differ from those on the master."""
         if folder.mode in {None, self._ledger.folder_mode(number)} or len(self.modes) >= FOLDERS_A_LOOK:
             return
         assert folder.mode is not None
@@ -214,13 +214,13 @@ class ChangedFiles:
         self._ledger.mark(key, self._number, file_decision.priority(kind, pending), pending, now)
 
     def vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
-        """A file is here no more; `state`: of its row."""
+        """Handle a file that is gone here; `state`: of its row."""
         if key in self._flight.jobs or state not in {CLEAN, 1, PARKED}:
             return
         self._leftovers.give_up(key)
         self._flight.settle(key)
-        if sent and sharded_order.is_in_making(path):  # see `WaitingParts`
-            self._ledger.set_state(key, GONE)
+        if sharded_order.is_in_making(path) and (sent or self._ledger.assume_arrived(key)):
+            self._ledger.set_state(key, GONE)  # see `WaitingParts`
         elif sent and is_pruned(
             self._scanner.root, path
         ):  # the master's is the only copy: never deleted there

@@ -17,10 +17,10 @@ _OUTPUT: Final = "SELECT generation, size, final FROM outputs WHERE path = ? ORD
 
 
 class Committed:
-    """What the agent says of its append-only outputs: `outputs` in agent.db (read-only).
+    """The agent's append-only outputs: `outputs` in agent.db (read-only).
 
-    The agent commits there before it hints, so a hint counts only while agent.db cannot be read. An
-    output whose stream has ended is in neither: then the file itself is the truth.
+    The agent commits there before it hints, so a hint counts only while agent.db cannot be read. An output
+    whose stream has ended is in neither: then the file itself is authoritative.
     """
 
     def __init__(self, state: Path) -> None:
@@ -29,13 +29,13 @@ class Committed:
         self._hinted: dict[bytes, Owned] = {}
 
     def hint(self, path: bytes, owned: Owned) -> None:
-        """Remember a hint; they come in the order in which they were sent."""
+        """Store a hint; they arrive in the order of sending."""
         if len(self._hinted) >= MAX_REMEMBERED:
             self._hinted.clear()
         self._hinted[path] = owned
 
     def lookup(self, path: bytes) -> Owned | None:
-        """The agent's word on an absolute path; None when it has none."""
+        """The agent's state of an absolute path; None when it has none."""
         try:
             if self._db is None:
                 if not self._path.exists():
@@ -53,7 +53,7 @@ class Committed:
         return Owned(int(row[0]), int(row[1]), bool(row[2]))
 
     def time_steps(self) -> dict[str, float | None]:
-        """Item → time-step of the runs that live; run.json is a minute behind."""
+        """Item → time-step of live runs, newer than in run.json, which is a minute behind."""
         try:
             with closing(sqlite3.connect(sqlite_address(self._path), uri=True, timeout=0.2)) as db:
                 runs = [json.loads(data) for (data,) in db.execute("SELECT data FROM runs WHERE live = 1")]

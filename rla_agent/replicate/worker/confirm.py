@@ -1,20 +1,20 @@
 """Confirmation of acknowledged files.
 
-What the master has lost is sent again. A server acknowledges what is in its memory. If it loses its power
-then, files are empty, short or not there, and the ledger does not know. So every file that was sent is
-confirmed once:
+Files that the master has lost are sent again. A server acknowledges bytes that are in its memory only. If it
+loses power then, files are empty, short or missing, and the ledger does not know. So every file that was sent
+is confirmed once:
 
-- *Whole files* are synced before they get their name (`session`, rule 8). *Appends* are not, for a sync waits
-  for the disk: what was appended to all logs of a database is synced together, `RESTED_S` after the last row
-  or `SYNC_S` after the first one that was not. What was synced is confirmed after `CONFIRM_S` (`ledger`),
-  if no session ended meanwhile.
-- *Anything else is looked at*: what was not confirmed when a session ended, as soon as the next one begins
-  (where the session broke, or this process was started again, one is begun for it), and where the server
-  cannot sync, once more after `CONFIRM_S`. Size, time and the sum of a small file must be as they were left,
-  of a large one its first and last 4 KiB.
+- *Whole files* are synced before they get their name (`session`, rule 8). *Appends* are not, because a sync
+  waits for the disk: the appends to all logs of a database are synced together, `RESTED_S` after the last row
+  or `SYNC_S` after the first unsynced one. Synced files are confirmed after `CONFIRM_S` (`ledger`), if no
+  session ended meanwhile.
+- *Anything else is checked*: files that were unconfirmed when a session ended, as soon as the next one begins
+  (after a broken session or a restart of this process one is begun for that), and, where the server cannot
+  sync, once more after `CONFIRM_S`. Size, time and checksum must be unchanged; of a large file only the
+  checksums of its first and last 4 KiB are compared.
 
-Of an item folder that is gone, and of which nothing was confirmed, nobody can tell whether it was moved or
-lost, and it is made again. A file that is lost there and is no more here is told of: `lost` in the ledger.
+Where an item folder is missing of which nothing was confirmed, it may have been moved or lost, and it is made
+again. A file that the master lost and that is no longer here is reported as `lost` in the ledger.
 
 `check_all` runs on a sender's thread, the rest belongs to the worker's.
 """
@@ -42,10 +42,10 @@ from rla_client.contract.text.terminal_text import printable
 
 RESTED_S: Final = 2.0  # after the last append a log is synced …
 SYNC_S: Final = 10.0  # … and while it grows so often: a thousand machines are a hundred rounds a second
-MAX_UNSYNCED: Final = 20_000  # files that wait to be synced; others are looked at later
+MAX_UNSYNCED: Final = 20_000  # files that wait for a sync; others are checked later
 SYNCS_A_BATCH: Final = 256
 CHECKS_A_BATCH: Final = 64
-CHECK_BYTES: Final = 4 << 20  # that are read for one batch
+CHECK_BYTES: Final = 4 << 20  # bytes that are read for one batch
 CONFIRM_EVERY_S: Final = 1.0
 MAX_NAMED: Final = 10  # lost files in one line of the log
 log = logging.getLogger("rla_agent.replicate.worker.confirm")
@@ -53,7 +53,7 @@ What: TypeAlias = Literal["there", "missing", "differs", "unknown", "replaced"]
 
 
 class Sessions(Protocol):
-    """When a target's sessions began and ended: the last one of each, 0 before the first.
+    """Times at which a target's last session began and ended; 0 before the first.
 
     In monotonic seconds; `ended_on` in Unix seconds.
     """
@@ -66,7 +66,7 @@ class Sessions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of looking at a file. `synced`: it is on the master's disk.
+    """Result of a file's check. `synced`: it is on the master's disk.
 
     `what` is `replaced` where another save has the place of the sharded checkpoint that it is of, or none.
     """
@@ -78,7 +78,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Unsynced:
-    """A file that was sent, with `acked` bytes, and may be in the master's memory only."""
+    """A sent file with `acked` bytes, perhaps in the master's memory only."""
 
     key: Key
     path: bytes
@@ -86,7 +86,7 @@ class Unsynced:
 
 
 def check_all(session: TargetSession, files: Sequence[Unconfirmed]) -> list[Checked]:
-    """Look at files on the master, after having them synced where it can.
+    """Check files on the master, after syncing them where it can.
 
     Raises:
         LinkError: the session broke.
@@ -101,9 +101,9 @@ def check_all(session: TargetSession, files: Sequence[Unconfirmed]) -> list[Chec
 
 
 def _of_ours(session: TargetSession, file: Unconfirmed, what: What, wholes: dict[bytes, What]) -> What:
-    """What is wrong with a file of a checkpoint that others may replace, if they have not.
+    """The fault of a file of a checkpoint that others may replace, unless they have replaced it.
 
-    `wholes`: what is known of the saves that are looked at, by the sum of their `whole.json`.
+    `wholes`: known `whole.json` of the saves that are checked, by their sums.
     """
     if file.of_whole is None or what not in {"missing", "differs"}:
         return what
@@ -120,7 +120,7 @@ def _of_ours(session: TargetSession, file: Unconfirmed, what: What, wholes: dict
 
 
 def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
-    """What is read of a file: all of a small one, of others the edges that the ledger has sums of."""
+    """The spans of a file that are read: all of a small one, else the edges that the ledger has sums of."""
     size = file.record.acked
     if size <= SMALL_BYTES:
         return ((0, size),) if size else ()
@@ -130,7 +130,7 @@ def _spans(file: Unconfirmed) -> tuple[tuple[int, int], ...]:
 
 def _judge(file: Unconfirmed, found: StatWithParts | TargetError, is_synced: bool | None) -> What:
     if is_synced is None:
-        return "differs"  # on the disk; it was read from the server's memory
+        return "differs"  # the sync failed: the content was read from the server's memory
     if not isinstance(found, StatWithParts):
         return "unknown"
     record = file.record
@@ -144,10 +144,10 @@ def _judge(file: Unconfirmed, found: StatWithParts | TargetError, is_synced: boo
 
 
 class Confirmations:
-    """What a database's master has acknowledged and not confirmed. `mended`: files that it had lost."""
+    """Acknowledged, unconfirmed files of a database's master. `mended`: files that it had lost."""
 
     def __init__(self, ledger: Ledger, number: int, *, needed: bool) -> None:
-        """`number`: of the database; `needed`: False where whatever is acknowledged is safe (a bucket)."""
+        """`number`: of the database; `needed`: False where acknowledged bytes are durable (a bucket)."""
         self._ledger, self._number, self._needed = ledger, number, needed
         self._unsynced: dict[Key, Unsynced] = {}
         self._first = self._last = 0.0  # when the first and the last of them were sent
@@ -160,16 +160,16 @@ class Confirmations:
             ledger.confirm_all(number)
 
     def doubt(self) -> None:
-        """Look at all that is not confirmed: a session has ended, or somebody asks for it."""
+        """Make all checks due, after a session has ended or on request."""
         self._ledger.doubt(self._number)
         self._doubted = time.monotonic()
 
     def is_checked(self, key: Key) -> bool:
-        """Whether somebody looks at a file just now: nothing of it may be sent."""
+        """Whether a file is being checked just now, so that nothing of it may be sent."""
         return key in self._checking
 
     def sent(self, key: Key, path: bytes, acked: int, now: float, *, synced: bool, can_sync: bool) -> None:
-        """A file was sent; `can_sync`: the master can be asked to sync it."""
+        """Note a file that was sent; `can_sync`: the master can sync it."""
         if not self._needed:
             return
         self._ledger.acknowledged(key, time.time() + CONFIRM_S, synced=synced)
@@ -180,13 +180,13 @@ class Confirmations:
             self._unsynced[key] = Unsynced(key, path, acked)
 
     def take_syncs(self, now: float) -> tuple[Unsynced, ...]:
-        """Files to sync now: when one is due, all are, for they share what it costs."""
+        """Files to sync now: when one is due, all are, since they share the cost."""
         if not self._unsynced or (now - self._last < RESTED_S and now - self._first < SYNC_S):
             return ()
         return tuple(self._unsynced.pop(key) for key in list(self._unsynced)[:SYNCS_A_BATCH])
 
     def take_checks(self, flying: Container[Key], sessions: Sessions, now: float) -> tuple[Unconfirmed, ...]:
-        """Files to look at now, none that is being sent."""
+        """Files to check now, none that is being sent."""
         if not self._needed:
             return ()
         if self._doubted < sessions.ended_at and max(sessions.broken_at, sessions.begun_at) > self._doubted:
@@ -208,16 +208,16 @@ class Confirmations:
         return tuple(taken)
 
     def waits(self) -> bool:
-        """Whether something is to be looked at."""
+        """Whether a check is due."""
         return self._needed and self._ledger.any_unconfirmed(self._number, time.time())
 
     def synced(self, files: Sequence[Unsynced]) -> None:
-        """These are on the master's disk."""
+        """Note files that are on the master's disk."""
         for file in files:
             self._ledger.set_synced(file.key, file.acked)
 
     def checked(self, asked: Sequence[Unconfirmed], results: Sequence[Checked]) -> None:
-        """Looking has ended; what has no result is looked at again."""
+        """Take the results of checks; files without a result are checked again."""
         self._checking.difference_update(file.key for file in asked)
         wrong = []
         mended = 0

@@ -1,9 +1,9 @@
-"""Files on the master that are not as we left them.
+"""Resolution of conflicts with foreign files on the master.
 
-What lies under the final name must be what we left there (the ledger's record), or what one of our own tries
-with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content is taken over
-without sending, a beginning of our content is replaced or continued. Anything else stays, under another name
-beside ours (`kept_name`).
+The file under the final name must be the one that we left there (the ledger's record), or one that our own
+attempts with unknown outcome may have left (`attempts`). Otherwise it is compared: equal content is adopted
+without sending, a beginning of our content is replaced or continued. Any other file is preserved under
+another name beside ours (`kept_name`).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from rla_agent.replicate.worker.send_job import SendJob, Sent
 from rla_agent.replicate.worker.send_modes import set_mode_of
 from rla_agent.replicate.worker.source_file import SourceFile
 
-MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
+MAX_KEPT: Final = 3  # copies moved aside; after so many two writers must be at work
 
 
 def resolve_conflict(
     session: TargetSession, root: int, job: SendJob, found: RemoteStat
 ) -> tuple[RemoteStat | None, bytes] | Sent:
-    """Make way for a file.
+    """Resolve the conflict of a file with the one under its name.
 
     Args:
         session: at the master.
         root: descriptor of the data root.
-        job: what is to be sent.
-        found: what lies under its name there.
+        job: to be sent.
+        found: the state of its name there.
 
     Returns:
-        What to expect there now with the name to which a foreign file was moved aside, or its result where
-        nothing is to be sent.
+        The state to expect there now, with the name to which a foreign file was moved aside; or the job's
+        result where nothing is to be sent.
 
     Raises:
-        DeniedError: somebody else goes on writing there.
+        DeniedError: another writer is at work there.
     """
     due = job.due
     assert not isinstance(job.action, SetMode)
@@ -71,7 +71,7 @@ def resolve_conflict(
 def _same_beginning(session: TargetSession, root: int, job: SendJob, found: RemoteStat) -> Sent | None:
     """The row for a master's file that is the beginning of ours; None where it is not.
 
-    The row tells of what was compared: a version that is written while we compare counts as changed.
+    The row is of the compared version: one that is written meanwhile counts as changed.
     """
     assert not isinstance(job.action, SetMode)
     began, path = time.monotonic(), job.due.path
@@ -88,13 +88,13 @@ def _same_beginning(session: TargetSession, root: int, job: SendJob, found: Remo
 
 
 def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
-    """Name beside `path` for what was found under it."""
+    """Name beside `path` for the foreign file under it."""
     folder, slash, name = path.rpartition(b"/")
     return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
 
 
 def _ours(found: RemoteStat, due: Due) -> bool:
-    """Whether one of our own tries may have left `found`.
+    """Whether one of our own attempts may have left `found`.
 
     An append leaves more than was there: a file of the old size and another time was written by somebody.
     """

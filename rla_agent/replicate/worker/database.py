@@ -1,10 +1,10 @@
-"""Database at one target: due work as batches.
+"""Scheduler of one database's work at its target.
 
-What has changed goes into the ledger (`changes`). `dispatch` gives idle senders what is due, `outcome` takes
-what came of it.
+Changed files go into the ledger (`changes`). `dispatch` gives batches of due work to idle senders, `outcome`
+takes their results.
 
-Belongs to the worker's thread. Times: `now` is the monotonic clock; wall time is asked for only to see how
-long a file has rested, for its mtime is wall time.
+Belongs to the worker's thread. `now` is the monotonic clock; wall time is used only for how long a file has
+rested, since its mtime is wall time.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from rla_agent.replicate.worker.sharded_parts import WaitingParts
 from rla_client.contract.filesystem.safe_paths import open_root
 from rla_client.contract.text.terminal_text import printable
 
-MOST_LOOKS: Final = 32  # at due files in a turn, where none of the first ones may go yet
+MOST_LOOKS: Final = 32  # attempts in a turn to find due files that may be sent
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
-LONG_S: Final = 5.0  # a batch that takes longer holds up what else the last sender does
-MOVED_S: Final = 60.0  # between two looks whether item folders that were gone are back
+LONG_S: Final = 5.0  # a batch that takes longer delays the other work of the last sender
+MOVED_S: Final = 60.0  # between two checks whether missing item folders are back
 MOVED_ALONE_S: Final = 600.0  # the same where a session would have to be opened for that alone
 MOVED_A_BATCH: Final = 64
 DROPS_A_BATCH: Final = 256  # files that max_to_keep dropped
@@ -55,7 +55,7 @@ MODES_A_BATCH: Final = 256  # folders
 class TargetDatabase:
     """A database at a target; see the module.
 
-    `confirms`: what the target acknowledges may yet be lost; `target`: as notes of pruned files name it.
+    `confirms`: acknowledged bytes may yet be lost; `target`: its name in notes of pruned files.
     """
 
     number: int
@@ -95,16 +95,16 @@ class TargetDatabase:
             *(self.number, self.ledger, self.changes, self.confirmations, self._flight, self._leftovers),
             *(self._jobs, self.counters),
         )
-        self._unsound: set[Key] = set()  # of which the master's disk gave an error, while more was being sent
+        self._unsound: set[Key] = set()  # the master's disk gave an error for them, while more was being sent
         self._given_at: dict[int, float] = {}  # when each sender got its last batch
         self._checked = False  # the last batch of the last sender was one of checks
         self._moved_looked = -math.inf
-        self._moved_after = b""  # the item folder that was looked for last
+        self._moved_after = b""  # the item folder that was checked last
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._batch_bytes = BATCH_BYTES
 
     def look_now(self) -> None:
-        """Begin to look at everything, and at what the master has not confirmed."""
+        """Begin a scan of everything, and check all unconfirmed files."""
         self.changes.look_now()
         self.confirmations.doubt()
 
@@ -128,7 +128,7 @@ class TargetDatabase:
         return True
 
     def dispatch(self, now: float) -> None:
-        """Give idle senders what is due."""
+        """Give due work to idle senders."""
         self._hold.look(self._flight.jobs.values(), now)
         if not self.health.may_try(now) or not self._open_root():
             return
@@ -144,7 +144,7 @@ class TargetDatabase:
         syncs = () if waits else self.confirmations.take_syncs(now)
         checks = self._take_checks(number, now)
         jobs: list[SendJob] = []
-        if not syncs and not checks:  # neither waits behind a large file, nor do logs that are looked at
+        if not syncs and not checks:  # neither these nor logs that are checked wait behind a large file
             jobs = self._take_jobs(prios, now)
         status = self._fleet_due(now)
         dropped = self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
@@ -179,7 +179,7 @@ class TargetDatabase:
         self.link.give(number, batch)
 
     def _take_jobs(self, prios: tuple[int, int], now: float) -> list[SendJob]:
-        """The next batch. Files that wait for others are put off, and those behind them looked at."""
+        """The next batch. Files that wait for others are skipped for those behind them."""
         limit = BATCH_FILES + len(self._flight.jobs)
         self._jobs.forget_order()
         former: list[Due] = []
@@ -197,9 +197,10 @@ class TargetDatabase:
         return last in self.link.busy and now - self._given_at.get(last, now) > LONG_S
 
     def _take_checks(self, number: int, now: float) -> tuple[Unconfirmed, ...]:
-        """Files to look at, for every other batch of a sender while there is something to send.
+        """Files to check, in every other batch of a sender while there is something to send.
 
-        That is the last one, for the first one is for what is urgent; while that is held up, any.
+        The last sender checks, since the first one is for urgent files; any sender while the last one is
+        blocked.
         """
         if number != self.link.connections - 1 and not self._is_held_up(now):
             return ()
@@ -211,7 +212,7 @@ class TargetDatabase:
         return checks
 
     def _take_moved(self, now: float, *, connects: bool) -> tuple[bytes, ...]:
-        """Item folders that were gone, when it is time to see whether they are back.
+        """Missing item folders, when it is time to check whether they are back.
 
         `connects`: a session would be opened for that alone.
         """
@@ -245,11 +246,11 @@ class TargetDatabase:
         return content if runs or content != last else b""
 
     def confirmed(self, note: Confirmed) -> None:
-        """A large file is on its way."""
+        """Store the progress of a large file."""
         self._leftovers.confirmed(note)
 
     def outcome(self, outcome: BatchOutcome, now: float) -> None:
-        """A sender has come back."""
+        """Take a sender's outcome."""
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes
         self.ledger.drop_temps(self.number, self._leftovers.cleared(outcome.removed, now))
@@ -258,7 +259,7 @@ class TargetDatabase:
             self._going.pop(drop.key, None)
             self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
             if drop in outcome.dropped and drop.key.name == sharded_order.MARK:
-                self.changes.hint(drop.path, now)  # that of a later save may be here
+                self.changes.hint(drop.path, now)  # a later save's may be here
         self.confirmations.synced(outcome.synced)
         self._unsound.update(file.key for file in outcome.unsound)
         self.confirmations.checked(outcome.batch.checks, outcome.checked)
@@ -287,26 +288,26 @@ class TargetDatabase:
             self.health = Health()
 
     def _look_full(self, error: Exception, now: float) -> None:
-        """Send nothing for a while where the master's disk is full; what was under way is one failure."""
+        """Pause sending where the master's disk is full; all jobs under way count as one failure."""
         if isinstance(error, FullError) and self.health.may_try(now):
             self.health = self.health.failed(now, random.random(), error.why, error.hint)  # noqa: S311
 
     def _looked(self, outcome: BatchOutcome, now: float) -> None:
-        """What has changed on the master without us."""
+        """Handle changes on the master that others made."""
         for item in outcome.back:
             self.ledger.returned(self.number, item)
         for item in self.parts.looked(outcome.batch.parts, outcome.parts):
             self.changes.hint_item(item, now)
 
     def _send_unsound_anew(self) -> None:
-        """What the master's disk gave an error for goes as a whole; what is under way first lands."""
+        """Replace files for which the master's disk gave an error, once those under way have arrived."""
         ready = [key for key in self._unsound if key not in self._flight.jobs]
         self._unsound.difference_update(ready)
         for key in ready:
             self.ledger.send_anew(key)
 
     def retry(self) -> None:
-        """Somebody acted: try again at once, over a new session, for the old one may know an older master."""
+        """Retry at once, after somebody acted, over a new session: the old one may see an older master."""
         self.health = Health()
         self.link.renew()
         self._moved_looked = -math.inf

@@ -28,13 +28,13 @@ from rla_agent.replicate.worker.source_file import fingerprint, local_state
 from rla_client.contract.layout import CHECKPOINT, CODE
 
 BATCH_FILES: Final = 64
-LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
+LINKED_BYTES: Final = 16 << 20  # larger code files are sent without a link; it is read into memory
 MAX_PACED: Final = 20_000
 
 
 @dataclass
 class DueJobs:
-    """Makes jobs of due files, as far as they may go now.
+    """Makes jobs of due files, as far as they may be sent now.
 
     Attributes:
         number: of the database in the ledger.
@@ -56,23 +56,23 @@ class DueJobs:
     append_every_s: float
 
     def __post_init__(self) -> None:
-        """Nothing was sent yet."""
+        """Begin without any sent file."""
         self._paced: dict[Key, float] = {}
         self._appends = pacing.Appends()
         self._waits: dict[tuple[bytes, int], bool] = {}  # sharded checkpoint and sort → waits for others
 
     def pace(self, key: Key, at: float) -> None:
-        """Read a file that was sent not before `at`."""
+        """Read a growing file again not before `at`."""
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
         self._paced[key] = at
 
     def forget_order(self) -> None:
-        """Look anew what files of sharded checkpoints wait for."""
+        """Forget which files of sharded checkpoints wait."""
         self._waits.clear()
 
     def take(self, due: list[Due], now: float, root: int, max_bytes: int) -> list[SendJob]:
-        """The next batch of what is due; `root`: descriptor of the data root."""
+        """The next batch of due files; `root`: descriptor of the data root."""
         jobs: list[SendJob] = []
         total = 0
         for row in due:
@@ -85,7 +85,7 @@ class DueJobs:
                 if isinstance(job.action, Append):
                     self.flight.left_behind.add(row.key)
                 break
-            jobs.append(self.leftovers.resumed(job))  # not before it is sure to go
+            jobs.append(self.leftovers.resumed(job))  # only once it is sure to be sent
             total += job.size
         return jobs
 
@@ -128,7 +128,7 @@ class DueJobs:
         try:
             sha256 = fingerprint(root, due.path, local.size).sha256
         except OSError:
-            return None  # the sender finds out what is the matter
+            return None  # the sender reports the fault
         return self.ledger.twin(self.number, sha256)
 
     def _decide(self, due: Due, full: bytes, local: Local, now: float) -> file_decision.Action:
@@ -148,7 +148,7 @@ class DueJobs:
         return self.ledger.states(self.number, folder)
 
     def _goes_in_order(self, due: Due, checkpoint: bytes, below: bytes) -> bool:
-        """Whether a file of a sharded checkpoint may go now; what calls another save whole goes before it."""
+        """Whether a file of a sharded checkpoint may be sent now; another save's `whole.json` goes first."""
         if self.hold.keeps_back(checkpoint) and not sharded_order.is_in_making(due.path):
             return False
         place = checkpoint, sharded_order.sort_of(below)
@@ -169,7 +169,7 @@ class DueJobs:
         return True
 
     def _mark_of(self, checkpoint: bytes, item: bytes) -> Key:
-        """The file that calls a sharded checkpoint whole."""
+        """The `whole.json` of a sharded checkpoint."""
         own = sharded_order.own_folder(checkpoint)
         return Key(self.ledger.folder(self.number, own, CHECKPOINT, item), sharded_order.MARK)
 

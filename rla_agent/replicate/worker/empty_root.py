@@ -1,4 +1,4 @@
-"""Roots on the master that were left empty, as by a disk that is not mounted."""
+"""Detection of unmounted roots on the master."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _UNMOUNTED: Final = "mount its disk; or, to go on in an empty one, put a file in
 
 
 def check_mounted(session: TargetSession) -> None:
-    """See that a root to which files were sent holds something; one that may not be listed says nothing.
+    """Check that a root to which files were sent is not empty; one that may not be listed passes.
 
-    What agents leave there by themselves (`.rla-…`) does not count: it may have been left in an empty one.
+    The agents' own files (`.rla-…`) do not count: they may have been written into an empty mount point.
 
     Raises:
-        LinkError: it is empty, or that cannot be found out now.
+        LinkError: it is empty, or cannot be listed now.
     """
     try:
         found = session.listing(b"")

@@ -1,6 +1,6 @@
-"""Ended runs of a database, for `SHA256SUMS` in their log folders.
+"""Ended runs of a database, for their `SHA256SUMS`.
 
-Those that ended last are known, too: they are worth watching.
+The last ended ones are remembered, since their folders are worth watching.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOGS: Final = LOG.encode() + b"/"
 
 
 class EndedRuns:
-    """Runs that are over; belongs to the worker's thread."""
+    """Ended runs; belongs to the worker's thread."""
 
     def __init__(self, ledger: Ledger, number: int, scanner: Scanner) -> None:
         """`number`: of the database in the ledger."""
@@ -35,10 +35,10 @@ class EndedRuns:
         self._ended: set[str] = set()
 
     def see(self, folder: Folder, live: set[bytes]) -> None:
-        """A run that has just ended, or has no sums yet: looked at once more when all of it is sent.
+        """Note a run that has just ended, or has no sums yet; it is checked again when all of it is sent.
 
         Args:
-            folder: that was looked at.
+            folder: that was scanned.
             live: log folders of the items that were live; one that is no more goes from it.
         """
         if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
@@ -53,7 +53,7 @@ class EndedRuns:
             self._ended.add(item)
 
     def _run_in(self, folder: Folder) -> tuple[Local | None, bytes]:
-        """The file in a log folder that says how its run stands, and the name of the sums beside it."""
+        """The status file of a log folder's run, with the name of the sums beside it."""
         if RUN_NAME in folder.files:
             return folder.files[RUN_NAME], SUMS_NAME
         run = self._scanner.run(item_name(folder.item))
@@ -61,7 +61,7 @@ class EndedRuns:
         return folder.files.get(os.fsencode(run_file_name(part))), sums_name(part)
 
     def see_late_change(self, folder: Folder, name: bytes) -> None:
-        """A file has changed (a tag, a note): sums of its run that were made before are made anew."""
+        """Have the sums of a run made again after a file has changed (a tag, a note)."""
         if folder.live or folder.kind == ARCHIVE_TESTER or name.startswith(SUMS_NAME):
             return
         item = item_name(folder.item)
@@ -90,7 +90,7 @@ class EndedRuns:
             compact: where each small file costs.
 
         Returns:
-            Paths of files that were written; what went wrong, in words.
+            Paths of files that were written; the failures, in words.
         """
         paths, problem = [], ""
         for item in list(self._ended)[:SETTLE_AT_ONCE]:

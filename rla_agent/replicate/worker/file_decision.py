@@ -1,9 +1,9 @@
 """Decision about one file. Pure: no I/O, no clock.
 
-`decide` compares the file as it lies here (`Local`), what the agent says of it (`Owned`: it only grows, and
-so far it is committed) and what the ledger holds (`SentRecord`) and returns one action. Three sorts of
-files: *owned* ones go up to their committed size; *growing* ones (names of logs, without word from the
-agent) up to their last whole record; all others go whole, once they rest.
+`decide` compares the local file (`Local`), the agent's state of it (`Owned`: it only grows, with a committed
+size) and the ledger's row (`SentRecord`) and returns one action. There are three sorts of files: *owned* ones
+are sent up to their committed size; *growing* ones (names of logs, unknown to the agent) up to their last
+complete record; all others completely, once they rest.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 from rla_agent.replicate.file_state import Local, Owned, SentRecord
 from rla_client.contract.layout import CHECKPOINT, LOG, OUTPUT_NAMES, SAMPLES, is_samples_file
 
-REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
+REST_S: Final = 1.0  # an unannounced file is sent once it was unchanged for so long …
 OVERDUE_S: Final = 15.0  # … or has waited so long
-TORN_TAIL_REST_S: Final = 10.0  # then half a record at the end is all that will come
+TORN_TAIL_REST_S: Final = 10.0  # after so long an incomplete record at the end stays incomplete
 WHOLE_BACKLOG_BYTES: Final = 1 << 20  # more than this goes by temp + rename,
 WHOLE_BACKLOG_FACTOR: Final = 20  # if little of the file is on the master
 SMALL_BYTES: Final = 128 << 10  # batched, up to here
-MAX_TRIES: Final = 12  # of one file whose trouble is not the link's
+MAX_TRIES: Final = 12  # of one file whose failure is not the link's
 URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; small; large; checkpoints
 _NAMES: Final = "|".join(  # progress.csv, progress.<label>.csv, log.<label>.txt, …
     rf"{stem}(\.[^/]*)?\.txt" if ending == "txt" else rf"{stem}[^/]*\.{ending}"
@@ -37,7 +37,7 @@ class UpToDate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again in `seconds`."""
+    """Decide again in `seconds`."""
 
     seconds: float
 
@@ -61,8 +61,8 @@ class ReplaceFile:
 class Append:
     """Send bytes from `offset` to `upto`.
 
-    `cut`: only up to the last whole record; `owned`: the agent wrote what lies before `offset`, and vouches
-    for it. Any other file may have been rewritten there, so all of that is compared with what was sent.
+    `cut`: only up to the last whole record; `owned`: the agent wrote the bytes before `offset`. Any
+    other file may have been rewritten there, so they are compared with what was sent.
     """
 
     offset: int
@@ -74,7 +74,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """The master has the content; it is to get these permission bits."""
+    """Set these permission bits on the master, which has the content."""
 
     mode: int
 
@@ -98,11 +98,11 @@ def decide(
     rest_s: float,
     waited_s: float,
 ) -> Action:
-    """What to do about a file.
+    """The action for a file.
 
     Args:
-        local: the file as it lies here.
-        owned: the agent's word, if it is one of its outputs.
+        local: the local file.
+        owned: the agent's state, if it is one of its outputs.
         record: the ledger's row, if it was sent before.
         growing: `is_growing`.
         rest_s: seconds since it was last written.
@@ -124,7 +124,7 @@ def _decide(  # noqa: PLR0911 - one return per case
     rest_s: float,
     waited_s: float,
 ) -> Action:
-    if record is not None and record.generation < 0:  # found to differ
+    if record is not None and record.generation < 0:  # the content differs
         if owned is not None:
             return ReplaceFile(min(owned.size, local.size), owned.generation, grows=True)
         return ReplaceFile(local.size, grows=growing)
@@ -164,7 +164,7 @@ def _grow(
 
 
 def priority(kind: str, size: int) -> int:
-    """Small and live files first, checkpoints behind."""
+    """Priority of a file: small and live files first, checkpoints last."""
     if kind == CHECKPOINT:
         return LAST
     if size > SMALL_BYTES:

@@ -1,4 +1,4 @@
-"""Watch over the folders of the items that ended last."""
+"""File watch over the folders of the last ended items."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DEBOUNCE_MS: Final = 400
 STEP_MS: Final = 200
 REST_S: Final = 60.0  # after watchfiles failed: a name that is not UTF-8, no watches left
 JOIN_S: Final = 2.0
-MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
+MAX_PATHS: Final = 10_000  # reported and not yet taken; the full scan finds those beyond
 log = logging.getLogger("rla_agent.replicate")
 
 
 class FileWatch:
     """A thread that reports changed paths below some folders: those of the items that ended last.
 
-    What somebody adds to them goes in a second. A hint and nothing more (docs/adr/0005): live items are
-    announced by the agent and looked at each second, and a look at everything comes every minute, so an event
-    that is lost costs a minute. Only a few items are watched, because inotify takes a watch for each folder
-    and a database has millions.
+    Files that somebody adds to them are sent within a second. An event is only a hint (docs/adr/0005): live
+    items are announced by the agent and scanned each second, and everything is scanned every minute, so a
+    lost event costs a minute. Only a few items are watched, because inotify takes a watch for each folder and
+    a database has millions.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -1,9 +1,11 @@
-"""Hold of the checkpoint that is being sent, so that retention leaves it here until the master has it.
+"""Hold of the checkpoint that is being sent.
 
-One at a time: the others of a run that saves faster than its link sends come and go meanwhile, and the disk
-holds one checkpoint more than `max_to_keep` says. Sharded ones are sent one after the other, for the link
-would carry files of those that come and go. Where the master drops what goes here (`mirror`), the one that
-has arrived stays, too, until the next one has: else the master would have none in between.
+It keeps retention from deleting the checkpoint here before the master has it. There is one hold at a time:
+where a run saves faster than its link sends, other checkpoints come and go meanwhile, and the disk has one
+checkpoint more than `max_to_keep`. Sharded ones are sent one after the other, since the link would be busy
+with files of checkpoints that are dropped before they are complete. Where the master drops what retention
+drops here (`mirror`), the last one that has arrived stays, too, until the next one has: else the master would
+have none in between.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from rla_client.contract.checkpoint.sending_hold import hold
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.sharded_checkpoint.retention import remove_dropped_sharded
 
-IDLE_S: Final = 60.0  # a checkpoint of which nothing went for so long is let go of
-CLOSE_S: Final = 10.0  # for what is being removed when nothing is held any more
-_FILE: Final = b".pt"  # of those that retention knows; a sharded one is a folder
+IDLE_S: Final = 60.0  # the hold ends where nothing of the checkpoint was sent for so long
+CLOSE_S: Final = 10.0  # wait at `close` for removals under way
+_FILE: Final = b".pt"  # names that retention knows; a sharded one is a folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Held:
     descriptor: int
 
     def has(self, path: bytes) -> bool:
-        """Whether a file is of it."""
+        """Whether a file belongs to it."""
         return path == self.path or path.startswith(self.path + b"/")
 
 
@@ -51,7 +53,7 @@ class CheckpointHold:
 
     Args:
         root: the data root.
-        states: what the ledger holds of a folder's files.
+        states: the ledger's states of a folder's files.
         mirror: the master drops what retention drops here.
     """
 
@@ -63,7 +65,7 @@ class CheckpointHold:
         self._removing: list[threading.Thread] = []
 
     def given(self, jobs: Iterable[SendJob], now: float) -> None:
-        """These are about to be sent: hold the first one's checkpoint, if none is held."""
+        """Hold the checkpoint of the first of these jobs, if none is held."""
         for job in jobs:
             path = job.due.path
             if self._now is not None or job.due.kind != CHECKPOINT or sharded_order.is_in_making(path):
@@ -73,18 +75,18 @@ class CheckpointHold:
                 continue
             held = path if sharded is None else sharded[0]
             if self._arrived is not None and self._arrived.path == held:
-                continue  # it is sent again, and is held anyway
+                continue  # it is sent again, and held already
             last = path if sharded is None else held + sharded_order.MARK_BELOW
-            with suppress(OSError):  # it is about to go, or no such locks: then as without
+            with suppress(OSError):  # it is about to be removed, or there are no such locks: no hold
                 descriptor = hold(os.path.join(self._root, last))
                 self._now, self._used_at = Held(held, last, sharded is not None, descriptor), now
 
     def keeps_back(self, folder: bytes) -> bool:
-        """Whether a sharded checkpoint is to wait for the one that is held."""
+        """Whether a sharded checkpoint has to wait for the held one."""
         return self._now is not None and self._now.sharded and folder != self._now.path
 
     def sent(self, job: SendJob) -> None:
-        """The master has this file: let go of the checkpoint whose last one it is."""
+        """End the hold of a checkpoint whose last file has arrived."""
         if self._now is not None and job.due.path == self._now.last_file:
             former: Held | None = self._now
             self._now = None
@@ -93,7 +95,7 @@ class CheckpointHold:
             self._let_go(former)
 
     def look(self, jobs: Iterable[SendJob], now: float) -> None:
-        """Let go of what is not on its way any more; `jobs`: what senders have."""
+        """End the hold of a checkpoint that is no longer being sent; `jobs`: the senders' jobs."""
         held = self._now
         if held is None:
             return
@@ -113,7 +115,7 @@ class CheckpointHold:
         return any(row[0] == DIRTY for one in inner for row in self._states(one).values())
 
     def _let_go(self, held: Held | None) -> None:
-        """Remove what retention dropped meanwhile, beside the worker: a large one takes its time."""
+        """Remove checkpoints that retention dropped meanwhile, in a thread, since a large one takes long."""
         if held is None:
             return
         os.close(held.descriptor)
@@ -123,11 +125,11 @@ class CheckpointHold:
 
     def _remove(self, held: Held) -> None:
         path = Path(os.fsdecode(os.path.join(self._root, held.path)))
-        with suppress(OSError):  # retention looks again at the next save
+        with suppress(OSError):  # retention runs again at the next save
             (remove_dropped_sharded if held.sharded else remove_dropped)(path.parent, path.name)
 
     def close(self) -> None:
-        """Hold nothing; waits a moment for what is being removed."""
+        """End the hold; waits a moment for removals under way."""
         former, self._now, self._arrived = (self._now, self._arrived), None, None
         for held in former:
             self._let_go(held)

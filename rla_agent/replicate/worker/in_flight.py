@@ -10,7 +10,7 @@ from rla_agent.replicate.worker.send_job import SendJob
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What is being sent, or waits for it.
+    """Files that are being sent, or are about to be.
 
     Attributes:
         jobs: that a sender has.
@@ -25,11 +25,11 @@ class InFlight:
     left_behind: set[Key] = field(default_factory=set)
 
     def settle(self, key: Key) -> None:
-        """There is nothing to send of a file: forget how it was to go."""
+        """Forget a file of which nothing is to be sent."""
         self.ready.discard(key)
         self.left_behind.discard(key)
 
     def land(self, job: SendJob) -> None:
-        """A sender has come back with a job."""
+        """Take a job back from a sender."""
         self.jobs.pop(job.due.key, None)
         self.ready.discard(job.due.key)

@@ -1,4 +1,4 @@
-"""Results of jobs, noted in the ledger."""
+"""Results of jobs in the ledger."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from rla_agent.replicate.worker.read_faults import WAYS_OUT, ScanError, unread
 from rla_agent.replicate.worker.send_job import Failed, NotYetError, SendJob, Sent
 from rla_client.contract.layout import CODE
 
-SHORT_TRIES: Final = 8  # counted where this process is short of something: that alone parks no file
+SHORT_TRIES: Final = 8  # tries that count where this process is short of resources: that alone parks no file
 
 
 @dataclass
 class Counters:
-    """For status: since this worker started."""
+    """Counters for status since this worker started."""
 
     written_bytes: int = 0
     sent_files: int = 0
@@ -45,7 +45,7 @@ class Counters:
 
 @dataclass
 class JobResults:
-    """Notes what came of each job, and whether its file goes again.
+    """Records each job's result, and whether its file is sent again.
 
     Attributes:
         number: of the database in the ledger.
@@ -62,7 +62,7 @@ class JobResults:
     counters: Counters
 
     def sent(self, result: Sent, now: float, *, can_sync: bool) -> None:
-        """A file was sent; `can_sync`: the session syncs."""
+        """Record a file that was sent; `can_sync`: the session syncs."""
         job, key = result.job, result.job.due.key
         self.ledger.sent(key, result.record, time.time())
         if result.synced is not None:
@@ -92,7 +92,7 @@ class JobResults:
             self.ledger.retry_at(key, now + pacing.PACE_S, failed=False)
 
     def failed(self, result: Failed, now: float) -> None:
-        """A file was not sent: whether, and when, it is tried again."""
+        """Record a file that was not sent, with its retry if there is one."""
         job, error, key = result.job, result.error, result.job.due.key
         self.flight.again.discard(key)
         if job.uses_temp:
@@ -136,7 +136,7 @@ class JobResults:
         self.ledger.retry_at(key, now + wait, failed=True, reason=str(error))
 
     def _unreadable(self, key: Key, tries: int, error: OSError, now: float) -> None:
-        """A file here gave an error: some pass, of some somebody must take care."""
+        """Record a local file that gave an error: some errors pass, others need a person."""
         wait = retry_backoff.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         try:
             why = unread(error)

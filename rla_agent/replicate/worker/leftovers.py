@@ -1,4 +1,4 @@
-"""Temp files that earlier tries left on the master."""
+"""Temp files of earlier attempts on the master."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rla_agent.replicate.worker.batch import Confirmed
 from rla_agent.replicate.worker.file_decision import ReplaceFile
 from rla_agent.replicate.worker.send_job import SendJob
 
-RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
+RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth continuing
 MAX_REMOVED: Final = 1000  # temp names that one batch clears away
-SETTLED_S: Final = 60.0  # until a server has done what a broken link had sent
+SETTLED_S: Final = 60.0  # until a server has carried out what a broken link had sent
 
 
 class Leftovers:
-    """Temp files that tries left on the master: large ones are continued, the others are to be cleared away.
+    """Temp files of attempts on the master: large ones are continued, the others deleted.
 
-    A server may still do what a link had sent before it broke, or before its worker was killed: so what these
-    left is cleared away once more `SETTLED_S` later.
+    A server may still carry out requests that came before its link broke or the worker was killed, so the
+    temp files of these are deleted once more `SETTLED_S` later.
 
-    Belongs to the worker's thread. `orphans`: temp names to clear away.
+    Belongs to the worker's thread. `orphans`: temp names to delete.
     """
 
     def __init__(self, ledger: Ledger, number: int) -> None:
@@ -36,7 +36,7 @@ class Leftovers:
         kept = {temp.temp for temp in self._partial.values()}
         self.orphans = [temp.temp for temp in temps if temp.temp not in kept]
         self._unsettled = set(self.orphans)
-        self._again: deque[tuple[float, bytes]] = deque()  # from when on; a temp that was cleared away
+        self._again: deque[tuple[float, bytes]] = deque()  # when it is due; a temp name that was deleted
         self._progress: dict[Key, int] = {}
 
     def take_orphans(self, now: float) -> tuple[bytes, ...]:
@@ -47,14 +47,14 @@ class Leftovers:
         return tuple(taken)
 
     def cleared(self, temps: Sequence[bytes], now: float) -> list[bytes]:
-        """Of temps that were cleared away, those that cannot come back."""
+        """Drop deleted temp files that cannot come back."""
         unsettled = self._unsettled.intersection(temps)
         self._unsettled -= unsettled
         self._again += [(now + SETTLED_S, temp) for temp in unsettled]
         return [temp for temp in temps if temp not in unsettled]
 
     def resumed(self, job: SendJob) -> SendJob:
-        """The job, continuing what an earlier try left where it holds the same version."""
+        """The job, continued from an earlier attempt's temp file where that has the same version."""
         partial = self._partial.pop(job.due.key, None)
         if partial is None:
             return job
@@ -64,12 +64,12 @@ class Leftovers:
         return job
 
     def confirmed(self, note: Confirmed) -> None:
-        """So much of a job's file is on the master."""
+        """Store the progress of a job's file."""
         self._ledger.temp_progress(self._number, note.job.temp, note.confirmed, note.synced)
         self._progress[note.job.due.key] = note.confirmed
 
     def keep(self, job: SendJob) -> None:
-        """The link broke under a job: continue it later where enough has arrived."""
+        """Keep the temp file of a job whose link broke, where enough has arrived to continue it."""
         confirmed = self._progress.pop(job.due.key, job.start)
         for temp in self._ledger.temps(self._number) if confirmed >= RESUME_BYTES else ():
             if temp.temp == job.temp:
@@ -80,12 +80,12 @@ class Leftovers:
             self._unsettled.add(job.temp)
 
     def give_up(self, key: Key) -> None:
-        """Nobody continues what an earlier try left of a file."""
+        """Discard an earlier attempt's temp file."""
         partial = self._partial.pop(key, None)
         if partial is not None:
             self.orphans.append(partial.temp)
 
     def sent(self, key: Key) -> None:
-        """All of a file is on the master."""
+        """Forget the temp file of a file that has arrived."""
         self._progress.pop(key, None)
         self.give_up(key)

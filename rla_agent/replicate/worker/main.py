@@ -1,4 +1,4 @@
-"""Process of the replicator: `python -m rla_agent.replicate.worker.main --state DIR`.
+"""Entry point of the replicator's process (`python -m rla_agent.replicate.worker.main --state DIR`).
 
 It ends on SIGTERM, SIGINT, or when its parent is gone (`--parent PID`).
 """

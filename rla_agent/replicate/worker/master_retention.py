@@ -1,4 +1,4 @@
-"""Retention on the master: the checkpoints that go there after they went here."""
+"""Retention on the master, which follows that of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT
 
 
 class Dropped(NamedTuple):
-    """A file that went with a sharded checkpoint; `state`: of its row."""
+    """A file of a dropped sharded checkpoint; `state`: of its row."""
 
     key: Key
     path: bytes
@@ -28,7 +28,7 @@ class Dropped(NamedTuple):
 
 
 class MasterRetention:
-    """Tells what the master is to drop of what `max_to_keep` took away here.
+    """Decides which files the master drops after `max_to_keep` dropped them here.
 
     Args:
         ledger: of the files on the master.
@@ -46,10 +46,10 @@ class MasterRetention:
         self._seen: dict[bytes, tuple[int, int]] = {}  # item → times of the note and of its folder
 
     def drops(self, key: Key, path: bytes) -> bool:
-        """Whether the master is to drop what `max_to_keep`, and nobody else, took away here.
+        """Whether the master is to drop a file that `max_to_keep`, and nobody else, removed here.
 
-        It was the version that was sent, or a later one. Of a sharded checkpoint that the master has not
-        all of, the rest goes there, too: nobody could load it.
+        It was the version that was sent, or a later one. Files of a sharded checkpoint that is incomplete on
+        the master are dropped there, too: nobody could load it.
         """
         if not path.startswith(_CHECKPOINTS):
             return False
@@ -62,7 +62,7 @@ class MasterRetention:
         return noted is not None and record is not None and noted >= record.local.mtime_ns
 
     def _may_be_whole(self, checkpoint: bytes) -> bool:
-        """Whether the master has a sharded checkpoint, or will have with what is on its way."""
+        """Whether the master has a complete sharded checkpoint, or will with the files on their way."""
         on_its_way = any(
             job.due.path == sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK
             for job in self._flight.jobs.values()
@@ -70,7 +70,7 @@ class MasterRetention:
         return on_its_way or sharded_order.is_called_whole(checkpoint, self._states)
 
     def see(self, above: Folder) -> Iterator[Dropped]:
-        """Files of sharded checkpoints that `max_to_keep` dropped: of a folder that is gone no look tells."""
+        """Files of sharded checkpoints that `max_to_keep` dropped: no scan reports a missing folder's."""
         item = above.item
         if above.kind != CHECKPOINT or above.path != item:
             return
@@ -92,7 +92,7 @@ class MasterRetention:
             for inner in (sharded_order.own_folder(gone), gone):
                 for below, row in self._states(inner).items():
                     key = Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), below)
-                    state = CLEAN if row[0] == PRUNED else row[0]  # notes went, too
+                    state = CLEAN if row[0] == PRUNED else row[0]  # notes are gone, too
                     yield Dropped(key, inner + b"/" + below, row[5] is not None, state)
         if not busy:
             self._seen[item] = seen

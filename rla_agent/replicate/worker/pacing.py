@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-PACE_S: Final = 0.5  # between two looks at the content of one growing file,
-READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read what was sent before
-MAX_RUNS: Final = 20_000  # whose appends are remembered
+PACE_S: Final = 0.5  # between two reads of one growing file,
+READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read the sent bytes
+MAX_RUNS: Final = 20_000  # runs whose appends are remembered
 
 
 def pace_s(read_s: float) -> float:
@@ -15,25 +15,26 @@ def pace_s(read_s: float) -> float:
 
 
 class Appends:
-    """When runs are appended to where each request costs: one takes what all files of a run got."""
+    """Times of appends to runs where each request has a cost: one request appends to all files of a run."""
 
     def __init__(self) -> None:
-        # by run: when the last append was made, and when the next one goes; 0: nothing waits for it yet
+        # run → times of the last append and of the next one; 0: none is due
         self._runs: dict[bytes, tuple[float, float]] = {}
 
     def next(self, item: bytes, seen: float, now: float, every_s: float) -> float:
-        """When the next append to a run is: at once after a pause, else `every_s` after what waits came.
+        """Time of a run's next append: at once after a pause, else `every_s` after the first waiting bytes.
 
-        Counted from the last append instead, what came just after that would wait as long, for more requests.
+        Counted from the last append instead, bytes that came just after it would wait as long, for more
+        requests.
 
         Args:
             item: the run.
-            seen: when the first of what waits was seen.
+            seen: when the first waiting bytes were seen.
             now: on the same clock.
             every_s: 0: at once.
 
         Returns:
-            `now` if it is now: then it counts as made, and all files of the run go with it.
+            `now` if it is due: then it counts as made, and all files of the run go with it.
         """
         last, at = self._runs.get(item, (float("-inf"), 0.0))
         if last == now or every_s <= 0:

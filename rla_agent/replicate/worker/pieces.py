@@ -1,6 +1,6 @@
 """Pieces of whole records for appends.
 
-After a cut the master's file ends with a whole record. Where one ends the file's encoder knows.
+So the master's file ends with a complete record after a cut. The file's encoder knows where records end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def pieces(data: bytes, ends_of: Ends, limit: int, *, cut: bool) -> list[bytes]:
-    """Split `data`, which begins at a record, into parts of whole records.
+    """Split `data`, which begins at a record, into parts of complete records.
 
     Args:
         data: the bytes.

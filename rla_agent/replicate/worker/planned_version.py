@@ -1,4 +1,4 @@
-"""The planned version of a file, as its source has it now."""
+"""Planned version of a file against its source."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from rla_agent.replicate.worker.pieces import pieces
 from rla_agent.replicate.worker.send_job import NotYetError, SendJob
 from rla_agent.replicate.worker.source_file import READ_BYTES, SourceFile
 
-APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
-LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
+APPEND_BYTES: Final = 8 << 20  # of one job; the rest is sent in the next one
+LENIENT_TRIES: Final = 2  # a file that only grew meanwhile may be sent as it was
 
 
 def planned_size(job: SendJob, source: SourceFile) -> int:
-    """How many bytes go of the planned version, which may have grown since.
+    """Number of bytes to send of the planned version, which may have grown since.
 
-    Of any other the master would get what nobody has noted, or, in a temp file that holds a part already, a
-    mixture.
+    Another version would differ from the ledger or, in a temp file that has a part already, be a mixture.
 
     Raises:
         SourceChangedError: the file is another version.
@@ -37,10 +36,10 @@ def planned_size(job: SendJob, source: SourceFile) -> int:
 
 
 def append_parts(job: SendJob, action: Append, source: SourceFile, limit: int) -> list[bytes]:
-    """Whole records, in pieces of at most `limit` bytes.
+    """Complete records, in pieces of at most `limit` bytes.
 
     Raises:
-        NotYetError: there is no whole one.
+        NotYetError: there is no complete one.
     """
     upto = min(action.upto, action.offset + APPEND_BYTES)
     data = source.read(action.offset, upto - action.offset)
@@ -55,7 +54,7 @@ def append_parts(job: SendJob, action: Append, source: SourceFile, limit: int) -
 
 
 def _whole_records(source: SourceFile, size: int, ends_in: Ends) -> int:
-    """How many of a file's first `size` bytes are whole records."""
+    """Number of a file's first `size` bytes that are complete records."""
     done = 0
     rest = b""
     while done + len(rest) < size:
@@ -72,7 +71,7 @@ def _whole_records(source: SourceFile, size: int, ends_in: Ends) -> int:
 
 
 def same_content(job: SendJob, source: SourceFile, size: int) -> SentRecord | None:
-    """The row for a file that is to be compared, where its first `size` bytes are what the master got."""
+    """The row for a file that is to be compared, where its first `size` bytes are those on the master."""
     record = job.due.record
     assert isinstance(job.action, ReplaceFile)
     if not job.action.compare or record is None or record.acked != size:
@@ -80,25 +79,25 @@ def same_content(job: SendJob, source: SourceFile, size: int) -> SentRecord | No
     source.skip_to(size)
     made = source.record(job.action.generation, size, record.remote_mtime_s)
     same = made.crc == record.crc if record.sha256 is None else made.sha256 == record.sha256
-    return made if same else None  # of what another machine sent only SHA-256 is known
+    return made if same else None  # for files of another machine only SHA-256 is known
 
 
 def begins_as_sent(source: SourceFile, record: SentRecord, *, owned: bool) -> bool:
-    """Whether a file begins with what was sent; of an owned one only its edges are read."""
+    """Whether a file begins with the sent bytes; of an owned one only the edges are read."""
     if source.edges(record.acked) != (record.head_crc, record.tail_crc):
         return False
     return owned or source.crc_of(record.acked) == record.crc
 
 
 def unchanged(job: SendJob, source: SourceFile) -> bool:
-    """Whether the path still leads to the version that was opened; asked just before the rename."""
+    """Whether the path still leads to the opened version; checked just before the rename."""
     assert isinstance(job.action, ReplaceFile)
     grows = job.action.grows or job.due.tries >= LENIENT_TRIES
     return source.unchanged(may_grow=grows)
 
 
 def mtime_s(job: SendJob, source: SourceFile) -> int:
-    """Time of the version that goes, in whole seconds."""
+    """Time of the version that is sent, in whole seconds."""
     return (job.local or source.local).mtime_ns // 10**9
 
 

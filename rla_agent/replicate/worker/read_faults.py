@@ -1,4 +1,4 @@
-"""Faults of folders or files here that cannot be read."""
+"""Faults of unreadable local paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from rla_client.contract.errors import RlaError
 
-SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # this process's, no file's fault
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # of this process, not of a file
 WAYS_OUT: Final = {
     errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
     errno.EACCES: "let the agent's user read it (chmod, chown)",
@@ -21,19 +21,19 @@ WAYS_OUT: Final = {
 
 
 class ScanError(RlaError):
-    """The data root cannot be read, or this process is short of something; the look ends here."""
+    """The data root cannot be read, or this process is short of resources; the scan ends here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Why a folder, or a file in it, could not be looked at, and what somebody can do."""
+    """Why a folder, or a file in it, could not be read, and how to fix that."""
 
     reason: str
     fix: str
 
 
 def unread(error: OSError) -> Unread:
-    """What to tell of an error that a folder or file of this machine gave.
+    """The fault for an error that a local folder or file gave.
 
     Raises:
         ScanError: the error is a shortage of this process.

@@ -1,4 +1,4 @@
-"""Health of a target with its retry backoff."""
+"""Retry backoff of a target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 300.0
 MAX_LOGINS: Final = 3  # sshd's PerSourcePenalties ban after bad logins
-LOGIN_REST_S: Final = 3600.0  # after so many; no ban and no lock of an account counts so far apart
+LOGIN_REST_S: Final = 3600.0  # after so many; at this interval neither bans nor account locks count failures
 
 
 def backoff_s(tries: int, random: float) -> float:
@@ -18,14 +18,14 @@ def backoff_s(tries: int, random: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a target may be tried. Times on the monotonic clock, which stands while suspended.
+    """Health of a target. Times on the monotonic clock, which stops while suspended.
 
     Attributes:
         tries: failures in a row.
         logins: refused logins in a row.
         not_before: no attempt before this.
-        reason, fix: of the last failure, whatever the one before it was.
-        blocked: somebody must act; a try looks whether they did, and sends nothing until it is so.
+        reason, fix: of the last failure.
+        blocked: somebody must act; an attempt checks whether they did, and sends nothing before.
     """
 
     tries: int = 0
@@ -40,17 +40,17 @@ class Health:
         return now >= self.not_before
 
     def failed(self, now: float, random: float, reason: str, fix: str) -> Health:
-        """After a failure that may pass."""
+        """Note a failure that may pass."""
         not_before = now + backoff_s(self.tries, random)
         return Health(self.tries + 1, self.logins, not_before, reason, fix)
 
     def refused(self, now: float, random: float, reason: str, fix: str) -> Health:
-        """After a refused login: three, then somebody must act, and the next try is an hour away."""
+        """Note a refused login; after three, somebody must act, and the next attempt is an hour away."""
         after = replace(self.failed(now, random, reason, fix), logins=self.logins + 1)
         if after.logins < MAX_LOGINS:
             return after
         return replace(after, blocked=True, not_before=now + LOGIN_REST_S * (1 + random))
 
     def stopped(self, now: float, random: float, reason: str, fix: str) -> Health:
-        """Somebody must act: a foreign host key, no root, no credentials. It is looked at again as above."""
+        """Note that somebody must act: a foreign host key, no root, no credentials. Retried as above."""
         return replace(self.failed(now, random, reason, fix), blocked=True)

@@ -1,4 +1,4 @@
-"""`run.json` of an item, or the file of a part of a run, as replication reads it."""
+"""Reader of `run.json` for replication."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.contract.run_part import part_machine
 
-SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
+SILENT_S: Final = 180.0  # a `running` run whose file was not updated for so long counts as dead
 MAX_RUN_JSON_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRun:
-    """What an item's run.json says, as far as it matters here."""
+    """The fields of an item's run.json that replication needs."""
 
     host: str
     state: str
@@ -34,7 +34,7 @@ class ItemRun:
 
 
 def heard_s_ago(run: object, now: float) -> float | None:
-    """Seconds since a living run was heard of; None where run.json's content tells of no living one."""
+    """Seconds since a live run's last update; None where run.json is not that of a live run."""
     if not isinstance(run, dict) or str(run.get("state")) not in LIVE_STATES:
         return None
     updated = run.get("updated")
@@ -43,7 +43,7 @@ def heard_s_ago(run: object, now: float) -> float | None:
 
 
 def read_run(path: bytes, stamp: tuple[int, int]) -> ItemRun | None:
-    """What a run.json says; None where that is nothing."""
+    """Parse a run.json; None where it has no meaning."""
     try:
         found = json.loads(read_small(os.fsdecode(path), MAX_RUN_JSON_BYTES))
     except (BrokenFileError, ValueError, RecursionError):

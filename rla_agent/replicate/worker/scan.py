@@ -1,11 +1,11 @@
 """Scan of a data root for the files of its items.
 
-Folder by folder (a generator, so that the worker serves hints in between). Only files of items are seen:
-`<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, and the same below `arc/`; where
-it is asked for, this machine's parts of sharded checkpoints that lie on several.
-`run.json` in the item's log folder says whose it is and whether it lives; where a part of another machine's
-run lies, `run.part.<machine>.json`. A folder that cannot be listed is left out and noted in `Scanner.unread`:
-nothing is known of what it holds, so nobody may conclude that it is gone.
+It goes folder by folder (a generator, so that the worker serves hints in between) and visits only files of
+items: `<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester files of that place, the same below `arc/`,
+and on request this machine's parts of sharded checkpoints that are spread over several. `run.json` in the
+item's log folder (`run.part.<machine>.json` for a part of another machine's run) names its machine and state.
+A folder that cannot be listed is skipped and noted in `Scanner.unread`: its content is unknown, so nobody may
+conclude that it is gone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
 _STORES: Final = frozenset(
     {b".objects", b".rla", JOBS_FOLDER.encode()}
-)  # of this machine alone, beside the tables
+)  # local to this machine, beside the tables
 _OWN: Final = frozenset(map(os.fsencode, OWN_NAMES))  # the same, within items
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -63,7 +63,7 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 @dataclass(frozen=True, slots=True)
 class ScanScope:
-    """What of a database goes.
+    """The part of a database that is replicated.
 
     Attributes:
         host: only items whose run.json names it; empty: all items.
@@ -84,8 +84,8 @@ class ScanScope:
 class Folder:
     """One folder with the files in it that are in scope. `path`, `item`: below the data root.
 
-    `mode`: permission bits that its copies get; None: not looked at. `shared`: it holds several items, or
-    archives of such. `partial`: it holds more, which could not be looked at.
+    `mode`: permission bits that its copies get; None: unknown. `shared`: it has several items, or
+    archives of such. `partial`: it has more files, which could not be read.
     """
 
     path: bytes
@@ -98,27 +98,27 @@ class Folder:
 
     @property
     def shared(self) -> bool:
-        """Whether more than one item lies in it."""
+        """Whether it has more than one item."""
         return not self.item or self.kind == ARCHIVE_TESTER
 
 
 class Scanner:
-    """Looks at one data root.
+    """Scans one data root.
 
     Attributes:
-        unread: folders of which not all could be seen at the last look, and why.
+        unread: folders that could not be read completely at the last scan, and why.
         left_out: item → a file of its saves in the making that is not in scope.
     """
 
     def __init__(self, root: bytes, scope: ScanScope, *, making: bool = False) -> None:
-        """`making`: see this machine's parts of sharded checkpoints in the making, too."""
+        """`making`: include this machine's parts of sharded checkpoints in the making."""
         self.root = root
         self.scope = scope
         self._making = making
         self._runs: dict[str, ItemRun | None] = {}
         self.unread: dict[bytes, Unread] = {}
         self.left_out: dict[bytes, bytes] = {}
-        self._jobs: dict[tuple[bytes, int, int], bool] = {}  # name, inode, mtime of a job's file → it goes
+        self._jobs: dict[tuple[bytes, int, int], bool] = {}  # name, inode, mtime of a job's file → is it sent
 
     def everything(self) -> Iterator[Folder]:
         """Every folder of every item in scope, and those above them.
@@ -134,7 +134,7 @@ class Scanner:
                 yield from self._tables(os.fsencode(prefix + kind), kind, 0)
         for path, why in before.items():
             if self.unread.get(path) is why:
-                del self.unread[path]  # not met again: it is gone
+                del self.unread[path]  # not met in this scan: it is gone
 
     def _check_root(self) -> None:
         name = printable(os.fsdecode(self.root))
@@ -164,7 +164,7 @@ class Scanner:
                 yield Folder(folder, ARCHIVE_TESTER, folder, live=False, files={name: local})
 
     def jobs(self) -> Iterator[Folder]:
-        """What rank 0 of each job here told of its run, for ranks of machines that share the master alone."""
+        """Rank 0's file about each job's run here, for ranks of machines that share only the master."""
         path, files = JOBS_FOLDER.encode(), dict[bytes, Local]()
         for entry, folder in self._entries(path, 0) or ():
             if not folder and not entry.name.startswith(_TEMP):
@@ -187,7 +187,7 @@ class Scanner:
         return self._jobs[key]
 
     def problems(self) -> list[str]:
-        """Why sharded checkpoints of several machines do not become whole, in words."""
+        """Why sharded checkpoints of several machines stay incomplete, in words."""
         found = sorted(self.left_out.values())
         there = next((path for path in found if os.path.lexists(os.path.join(self.root, path))), None)
         if there is None:
@@ -219,9 +219,9 @@ class Scanner:
         return None
 
     def run(self, item: str) -> ItemRun | None:
-        """run.json of an item, read again when it has changed; None where there is none that says anything.
+        """run.json of an item, read again when it has changed; None without a valid one.
 
-        Where a part of a run lies alone, its file counts; of several, that of this host.
+        Where only a part of a run is here, its file counts; of several, that of this host.
 
         Raises:
             ScanError: this process is short of descriptors or memory.
@@ -244,7 +244,7 @@ class Scanner:
         return run
 
     def _part(self, item: str, folder: bytes) -> ItemRun | None:
-        """What the file of a part says.
+        """Parse the file of a part.
 
         Raises:
             OSError: it, or its folder, cannot be read.
@@ -341,7 +341,7 @@ class Scanner:
         return Folder(path, kind, item, live, files, mode, partial=path in self.unread)
 
     def _entries(self, path: bytes, depth: int) -> list[tuple[os.DirEntry[bytes], bool]] | None:
-        """A folder's entries and whether each is a folder; None where that cannot be told."""
+        """A folder's entries and whether each is a folder; None where it cannot be listed."""
         if depth > MAX_DEPTH:
             self.unread[path] = Unread(f"nested more than {MAX_DEPTH} folders deep", "move it further up")
             return None
@@ -369,7 +369,7 @@ class Scanner:
             files[entry.name] = local_state(found)
 
     def _note(self, folder: bytes, name: bytes, error: OSError) -> None:
-        """A file of a folder cannot be looked at; none where it is just gone."""
+        """Note a file that cannot be read, unless it is just gone."""
         if error.errno not in _GONE:
             why = unread(error)
             self.unread[folder] = replace(why, reason=f"{printable(os.fsdecode(name))} in it {why.reason}")

@@ -1,11 +1,11 @@
-"""Sender of files over one session: one call of `send_all` per batch, on a sender's thread.
+"""Sender of files over one session.
 
-For each job the source is opened once, and everything that is remembered of it comes from that descriptor.
-The item's folder on the master is looked at before something is made in it: an item that we made and that
-is gone there was moved by somebody, and is not made again (`MovedError`); one that `rla rm --master`
-deleted is never made again (`tombstones`).
+Each batch is one call of `send_all`, on a sender's thread. For each job the source is opened once, and all
+facts about it come from that descriptor. The item's folder on the master is checked before something is made
+in it: an item that we made and that is missing there was moved by somebody, and is not made again
+(`MovedError`); one that `rla rm --master` deleted is never made again (`tombstones`).
 
-What lies under the final name must be what we left there; anything else is a conflict (`conflicts`).
+A file under the final name that is not as we left it is a conflict (`conflicts`).
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class Sender:
         *,
         used: bool = False,
     ) -> None:
-        """Whom to send to, and whom to tell.
+        """Begin to send a batch.
 
         Args:
             session: at the master.
             root: descriptor of the data root.
             progress: called with a job and its confirmed bytes; may wait.
-            synced: called with a job and its bytes that are on the master's disk.
+            synced: called with a job and the number of its bytes on the master's disk.
             used: files were sent there before, into a folder that may be unmounted.
         """
         self._session = session
@@ -93,7 +93,7 @@ class Sender:
         """Send; adds one result per job to `results`, in any order.
 
         Raises:
-            LinkError: the session is broken; what was not answered has no result.
+            LinkError: the session is broken; unanswered jobs have no result.
         """
         ready = self._prepare_folders(jobs, results)
         batch, modes, appends = [], [], []
@@ -113,7 +113,7 @@ class Sender:
         self._small(batch, results)
 
     def _append_all(self, jobs: Sequence[SendJob], results: list[Result]) -> None:
-        """Append to several files; where they go together, none is there if that fails at the end."""
+        """Append to several files; where they share a request, all fail together at its end."""
         if not jobs:
             return
         before = len(results)
@@ -178,7 +178,7 @@ class Sender:
             return None
         problem = place_problem(self._session, job.due)
         if self._used and (isinstance(problem, MovedError) or (problem is None and not job.due.item_made)):
-            check_mounted(self._session)  # or all of the master is gone, and came back never would
+            check_mounted(self._session)  # else a missing disk of the master would count as deleted items
         if problem is None:
             self._items.add(job.due.item)
         return problem
@@ -195,7 +195,7 @@ class Sender:
     def _settled(
         self, job: SendJob, source: SourceFile, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]
     ) -> Result:
-        """Run `how`; where the master's file is not as we left it, settle that and run it again."""
+        """Run `how`; on a conflict resolve it and run `how` again."""
         try:
             return how(job, source, _left(job.due.record))
         except ConflictError as error:
@@ -212,7 +212,7 @@ class Sender:
         return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
 
     def _remake(self, job: SendJob) -> tuple[RemoteStat | None, bytes]:
-        """A folder (or the file itself) is gone there: see which, and make what may be made."""
+        """Find out which folder (or the file itself) is missing there, and make what may be made."""
         self._items.discard(job.due.item)
         problem = self._item_problem(job)
         if problem is not None:
@@ -235,7 +235,7 @@ class Sender:
         except DeniedError:
             if mode_of(source) & 0o200:
                 raise
-            return self._upload_instead(job, source, expect)  # as read-only there as it is here
+            return self._upload_instead(job, source, expect)  # read-only there as here
         sent = b"".join(parts)
         size = action.offset + len(sent)
         if found.size != size:
@@ -282,7 +282,7 @@ class Sender:
         )
 
     def _send_lost(self, job: SendJob, of_whole: bytes) -> Result:
-        """Put a file back into a checkpoint that is whole there; where it is not, look again later."""
+        """Put a file back into a checkpoint that is complete there; else retry later."""
         assert isinstance(job.action, ReplaceFile)
         try:
             with closing(SourceFile(self._root, job.due.path)) as source:
@@ -297,7 +297,7 @@ class Sender:
                 return Sent(job, record, synced=found.synced)
         except LinkError:
             raise
-        except MissingError as error:  # the folder is gone by now: not to be made by us
+        except MissingError as error:  # the folder is gone by now, and not ours to make
             return Failed(job, TransientError("send", job.due.path, error.why))
         except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
             return Failed(job, error)
@@ -336,7 +336,7 @@ class Sender:
             raise SourceChangedError(job.due.path)
         twin = job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
-            twin = None  # it changed since the worker looked
+            twin = None  # it changed since the scan
         return SmallFile(
             job.due.path,
             job.temp,

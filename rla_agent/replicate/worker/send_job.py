@@ -1,4 +1,4 @@
-"""Files to send, with their results."""
+"""Job of sending one file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMod
 
 
 class NotYetError(TransientError):
-    """No whole record to send so far."""
+    """No complete record to send so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendJob:
-    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+    """One file to send. `temp`: name to use; `start`: bytes of this version that it has already.
 
-    `sure`: of these, what was synced.
+    `sure`: how many of these were synced.
 
-    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
-    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+    `twin`: a file on the master that has the same content and may be linked. `local`: the planned version;
+    the ledger has its size and time, so no other one may be sent (None: any version).
 
-    `of_whole`: SHA-256 of the `whole.json` that must be there, for others may replace it (`sharded_lost`).
+    `of_whole`: SHA-256 of the `whole.json` that must be there, since others may replace it (`sharded_lost`).
     """
 
     due: Due
@@ -39,19 +39,19 @@ class SendJob:
 
     @property
     def size(self) -> int:
-        """Bytes that go."""
+        """Bytes to send."""
         if isinstance(self.action, SetMode):
             return 0
         return self.action.upto - self.action.offset if isinstance(self.action, Append) else self.action.size
 
     @property
     def uses_temp(self) -> bool:
-        """Whether the master may have bytes under `temp` when it ends; an append may become an upload."""
+        """Whether the master may have bytes under `temp` afterwards; an append may become an upload."""
         return not isinstance(self.action, SetMode)
 
     @property
     def attempts(self) -> tuple[SendAttempt, ...]:
-        """What it may leave under the final name."""
+        """Versions that it may leave under the final name."""
         if isinstance(self.action, SetMode) or self.local is None:
             return ()
         if isinstance(self.action, Append):
@@ -73,10 +73,10 @@ class FolderMode:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The master has it.
+    """The file is on the master.
 
-    `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing what was sent
-    before; `synced`: it is on the master's disk, None: nothing was written there.
+    `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing sent bytes;
+    `synced`: it is on the master's disk, None: nothing was written there.
     """
 
     job: SendJob
@@ -88,7 +88,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not be sent."""
+    """The file could not be sent."""
 
     job: SendJob
     error: Exception

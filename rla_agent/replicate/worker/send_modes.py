@@ -1,4 +1,4 @@
-"""Permission bits of sent files with their folders."""
+"""Permission bits of paths on the master."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rla_agent.replicate.worker.source_file import SourceFile
 
 
 def set_modes(session: TargetSession, jobs: Sequence[tuple[SendJob, int]]) -> list[Result]:
-    """Give files that were sent before the permissions that they have here.
+    """Set the permissions of sent files to those that they have here.
 
     Raises:
         LinkError: the session is broken.
@@ -31,7 +31,7 @@ def set_modes(session: TargetSession, jobs: Sequence[tuple[SendJob, int]]) -> li
 
 
 def set_mode_of(session: TargetSession, path: bytes, source: SourceFile, record: SentRecord | None) -> None:
-    """Give a file whose content is there the permissions that it has here, unless `record` has them.
+    """Set the permissions of a sent file to those that it has here, unless `record` has them.
 
     Raises:
         TargetError: the master refuses.
@@ -44,7 +44,7 @@ def set_mode_of(session: TargetSession, path: bytes, source: SourceFile, record:
 
 
 def set_folder_modes(session: TargetSession, wanted: Sequence[FolderMode]) -> None:
-    """Give folders the permissions that they have here; those that are not there get them when made.
+    """Set the permissions of folders to those here; missing folders get them when they are made.
 
     Raises:
         LinkError: the session is broken.

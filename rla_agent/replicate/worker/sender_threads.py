@@ -1,9 +1,9 @@
-"""Threads that send to one target, each with a session of its own.
+"""Sender threads of one target.
 
-The worker's thread hands out batches; a thread sends one batch at a time and puts a `BatchOutcome` on the
-shared queue. A session is opened at the first batch and closed after `IDLE_CLOSE_S` without one. When
-sessions begin and end is recorded (`SenderThreads.begun_at` and so on): what a master has acknowledged may be gone
-after one has ended.
+Each thread has a session of its own. The worker's thread hands out batches; a thread sends one at a time and
+puts a `BatchOutcome` on the shared queue. A session is opened at the first batch and closed after
+`IDLE_CLOSE_S` without one. Begin and end of sessions are recorded (`SenderThreads.begun_at` and so on),
+because acknowledged bytes may be lost once a session has ended.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from rla_client.contract.filesystem.modes import file_mode
 from rla_client.contract.layout import CHECKPOINT
 
 IDLE_CLOSE_S: Final = 60.0
-ALIVE_S: Final = 5.0  # between two looks whether an idle session's connection is still there
+ALIVE_S: Final = 5.0  # between two checks of an idle session's connection
 JOIN_S: Final = 5.0
-NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
+NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two updates of the ledger
 log = logging.getLogger("rla_agent.replicate")
 
 
@@ -61,7 +61,7 @@ class TokenBucket:
         self._free_at = 0.0
 
     def take(self, count: int, stop: threading.Event) -> None:
-        """Wait until `count` more bytes may have gone."""
+        """Wait until `count` more bytes are allowed."""
         if self._rate <= 0:
             return
         with self._lock:
@@ -83,7 +83,7 @@ class SenderThreads:
         rate: bytes per second over all of them, 0 for no limit.
         host, machine: this machine's name and `fleet.fleet_id`, for its status file on the master.
         begun_at, ended_at, broken_at: when a session last began, ended, ended by itself; monotonic seconds.
-            Those of an earlier process have ended when this one began.
+            Those of an earlier process count as ended when this one began.
         ended_on: when one last ended, in Unix seconds.
     """
 
@@ -126,12 +126,12 @@ class SenderThreads:
         return number in self._sessions
 
     def give(self, number: int, batch: SendBatch) -> None:
-        """Let a sender send a batch."""
+        """Give a batch to a sender."""
         self.busy.add(number)
         self._inboxes[number].put(batch)
 
     def done(self, outcome: BatchOutcome) -> None:
-        """The sender of an outcome is free again."""
+        """Mark the sender of an outcome as free."""
         self.busy.discard(outcome.sender)
 
     def renew(self) -> None:
@@ -139,10 +139,10 @@ class SenderThreads:
         self._renewals += 1
 
     def close(self) -> list[threading.Thread]:
-        """Stop the threads; what is on its way is dropped, and continues at the next start.
+        """Stop the threads; files on their way are dropped, and continue at the next start.
 
         Returns:
-            Threads that a target holds up: they may still read the data root.
+            Threads that hang in a target: they may still read the data root.
         """
         self._stop.set()
         for inbox in self._inboxes:
@@ -172,7 +172,7 @@ class SenderThreads:
                 return
             outcome = self._send(number, batch)
             self.outcomes.put(outcome)
-            if outcome.error is not None:  # after it, for what it acknowledged is doubted with the rest
+            if outcome.error is not None:  # later than the outcome, which is checked, too
                 self._drop(number, broken=True)
             self.wake()
             if batch.works:
@@ -216,10 +216,10 @@ class SenderThreads:
         except (TransientError, DeniedError) as caught:
             results += [Failed(job, caught) for job in without_result(batch.jobs, results)]
         except ConfigError as caught:  # in ~/.ssh/config
-            error = BlockedError("connect", b"", str(caught), "mend it, then: rla-agent replicate retry")
-        except RlaError as caught:  # of the target, where nobody expected it
+            error = BlockedError("connect", b"", str(caught), "fix it, then: rla-agent replicate retry")
+        except RlaError as caught:  # an error of the target that nobody expected
             error = LinkError("connect", b"", str(caught), "retrying")
-        except Exception as caught:  # the top of a thread: it is told, and tried again
+        except Exception as caught:  # the top of a thread: it is reported and retried
             log.exception("a sender failed")
             error = LinkError("send", b"", f"internal error: {caught!r}", "please report it with worker.log")
         written = session.written_bytes - before if session is not None else 0
@@ -253,11 +253,11 @@ class SenderThreads:
                 self._old_status_gone = True
         except LinkError:
             raise
-        except TargetError as error:  # files matter more; the next one may go through
+        except TargetError as error:  # files matter more; the next status may succeed
             log.debug("no status file on the master: %s", error)
 
     def passed(self, confirmed: Confirmed | None, count: int) -> None:
-        """`count` more bytes are on the master; waits where there is a rate limit.
+        """Count bytes that are on the master; waits where there is a rate limit.
 
         Raises:
             LinkError: the link is being closed.
@@ -266,7 +266,7 @@ class SenderThreads:
             self.outcomes.put(confirmed)
             self.wake()
         self._bucket.take(count, self._stop)
-        self.passed_bytes += count  # of several threads; for an estimate
+        self.passed_bytes += count  # written by several threads without a lock; for an estimate
         if self._stop.is_set():
             raise LinkError("send", b"", "stopping")
 
@@ -275,12 +275,14 @@ class SenderThreads:
         if session is not None:
             self.ended_on, self.ended_at = time.time(), time.monotonic()
             if broken:
-                self.broken_at = self.ended_at  # others do this, too: never put back what one has read before
+                self.broken_at = self.ended_at  # others do this, too: store no value that was read before
             session.close()
 
 
-def _synced(session: TargetSession, files: Sequence[Unsynced]) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
-    """Have files on the master's disk; those that are, and those of which the disk gave an error."""
+def _synced(
+    session: TargetSession, files: Sequence[Unsynced]
+) -> tuple[tuple[Unsynced, ...], tuple[Unsynced, ...]]:
+    """Sync files on the master; those that were synced, and those for which the disk gave an error."""
     done = session.sync([file.path for file in files]) if files else []
     pairs = list(zip(files, done, strict=True))
     return tuple(file for file, is_synced in pairs if is_synced), tuple(
@@ -288,8 +290,10 @@ def _synced(session: TargetSession, files: Sequence[Unsynced]) -> tuple[tuple[Un
     )
 
 
-def _check(session: TargetSession, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool) -> None:
-    """Look at files; where some are missing all of the master may be, and then nothing is known of any."""
+def _check(
+    session: TargetSession, files: Sequence[Unconfirmed], checked: list[Checked], *, used: bool
+) -> None:
+    """Check files; where some are missing the whole root may be, and then no result counts."""
     found = check_all(session, files) if files else []
     if used and any(one.what == "missing" for one in found):
         check_mounted(session)
@@ -297,7 +301,7 @@ def _check(session: TargetSession, files: Sequence[Unconfirmed], checked: list[C
 
 
 class _Meter:
-    """Turns a sender's progress into rate limiting and, now and then, a note for the ledger."""
+    """Turns a sender's progress into rate limiting and, occasionally, an update for the ledger."""
 
     def __init__(self, link: SenderThreads, db: int) -> None:
         self._link = link
@@ -306,7 +310,7 @@ class _Meter:
         self._seen = self._noted = self._sure = 0
 
     def synced(self, job: SendJob, synced: int) -> None:
-        """So much of a job's file is on the master's disk."""
+        """Note how much of a job's file is on the master's disk."""
         self._take(job)
         self._sure = synced
 
@@ -325,9 +329,9 @@ class _Meter:
 
 
 def _remove(session: TargetSession, path: bytes, drop: Drop | None = None) -> bool:
-    """Clear a name away; False: the master refuses, which is no other file's fault.
+    """Delete a name; False: the master refuses, which must not stop other files.
 
-    `drop`: only a file that is as it was left; anything else is somebody's, and stays.
+    `drop`: only an unchanged file; any other is somebody's, and stays.
     """
     try:
         if drop is None or same(session.stat(path), drop.left) or _is_same_mark(session, drop):
@@ -341,9 +345,9 @@ def _remove(session: TargetSession, path: bytes, drop: Drop | None = None) -> bo
 
 
 def _is_same_mark(session: TargetSession, drop: Drop) -> bool:
-    """Whether what calls a checkpoint whole is the one that is to go, with another time.
+    """Whether a `whole.json` is the one that is to be deleted, with another time.
 
-    If it stayed, the shards that go after it would be missed by whoever reads there.
+    If it stayed, readers there would miss the shards that are deleted after it.
     """
     if drop.key.name != sharded_order.MARK or drop.sha256 is None or session.stat(drop.path) is None:
         return False
@@ -352,7 +356,7 @@ def _is_same_mark(session: TargetSession, drop: Drop) -> bool:
 
 
 def _remove_folders(session: TargetSession, dropped: Sequence[Drop]) -> None:
-    """Clear folders of sharded checkpoints away of which nothing is left."""
+    """Delete empty folders of sharded checkpoints."""
     found = [sharded_order.split(CHECKPOINT, drop.path) for drop in dropped]
     for folder in dict.fromkeys(sharded[0] for sharded in found if sharded is not None):
         for path in (sharded_order.own_folder(folder), folder):
@@ -361,7 +365,7 @@ def _remove_folders(session: TargetSession, dropped: Sequence[Drop]) -> None:
             except LinkError:
                 raise
             except TargetError as error:
-                log.debug("not removed: %s", error)  # something is in it
+                log.debug("not removed: %s", error)  # it is not empty
 
 
 def health_after(health: Health, error: TargetError, now: float) -> Health:

@@ -1,4 +1,4 @@
-"""Database in the worker's care, with its snapshot for status."""
+"""Database that the worker replicates."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rla_agent.replicate.worker.outage_log import Outage
 from rla_agent.store.config_reader import Changed
 
 RATE_WINDOW_S: Final = 10.0
-ESTIMATE_AFTER_S: Final = 10.0  # of sending without a pause: before, no time is told
+ESTIMATE_AFTER_S: Final = 10.0  # of sending without a pause; before that no estimate is given
 ESTIMATE_WINDOW_S: Final = 60.0
 
 
 @dataclass
 class ServedDatabase:
-    """A database being replicated, and from what it was set up: `changed` as in `Reading`.
+    """A database being replicated, with the configuration it was set up from: `changed` as in `Reading`.
 
-    `rates`: (time, bytes written) of late; `busy`: (time, bytes passed) since the senders had nothing to do.
+    `rates`: recent (time, bytes written); `busy`: (time, bytes passed) since the senders were idle.
     """
 
     entry: RegisteredDatabase
@@ -38,7 +38,7 @@ class ServedDatabase:
 
 
 def database_snapshot(served: ServedDatabase, now: float) -> dict[str, Any]:
-    """Plain facts about a database, for status."""
+    """Status of a database as plain data."""
     counters, health = served.database.counters, served.database.health
     unread = served.database.scanner.unread
     served.rates.append((now, counters.written_bytes))
@@ -80,7 +80,7 @@ def database_snapshot(served: ServedDatabase, now: float) -> dict[str, Any]:
 
 
 def _rate_of(points: list[tuple[float, int]]) -> float:
-    """Bytes per second; 0 before there is enough to tell by."""
+    """Bytes per second; 0 before there are enough samples."""
     if not points or points[-1][0] - points[0][0] < ESTIMATE_AFTER_S:
         return 0.0
     return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])

@@ -1,9 +1,10 @@
-"""Files that the master has lost of a whole sharded checkpoint of several machines.
+"""Repair of sharded checkpoints of several machines on the master.
 
-Such a folder is not this machine's alone: another one may put a later save in its place at any time. So a
-file goes back only where `whole.json` there is the one that this machine knows, and what is sent is compared
-with what that says. The bytes go under a temporary name in the folder and `whole.json` is read after them:
-a folder that was put away meanwhile has taken the temporary file along, and there is nothing to rename.
+Files that the master has lost are sent back. The folder is not this machine's alone: another one may replace
+it with a later save at any time. So a file is sent only where `whole.json` there is the one that this machine
+knows, and the sent bytes are compared with it. They go under a temporary name in the folder, and `whole.json`
+is read after them: a folder that was moved away meanwhile has taken the temporary file along, and the rename
+fails.
 
 `of_whole` belongs to the worker's thread, the rest runs on a sender's.
 """
@@ -30,13 +31,13 @@ from rla_client.contract.sharded_checkpoint.records import MAX_RECEIPT_BYTES, MA
 
 
 class OthersSaveError(Exception):
-    """Another save has the name there, or none: nothing is to be sent."""
+    """The name belongs to another save there, or to none: nothing is to be sent."""
 
 
 def of_whole(ledger: Ledger, number: int, path: bytes, item: bytes) -> bytes | None:
     """SHA-256 of the `whole.json` that must be there with a file of a database; None: it is not of several.
 
-    Empty where the ledger does not know it.
+    Empty where the ledger does not have it.
     """
     found = sharded_order.split(CHECKPOINT, path)
     own = b"" if found is None else sharded_order.own_folder(found[0])
@@ -48,7 +49,7 @@ def of_whole(ledger: Ledger, number: int, path: bytes, item: bytes) -> bytes | N
 
 
 def whole_there(session: TargetSession, path: bytes, sha256: bytes) -> Whole | None:
-    """What the master's `whole.json` beside a file says; None where it is not the one of that sum.
+    """Content of the master's `whole.json` beside a file; None where it has another sum.
 
     Raises:
         TargetError: it cannot be read now.
@@ -65,11 +66,11 @@ def whole_there(session: TargetSession, path: bytes, sha256: bytes) -> Whole | N
 
 
 def send_lost(session: TargetSession, upload: Upload, source: SourceFile, sha256: bytes) -> RemoteStat:
-    """Send a file into the checkpoint whose `whole.json` has a sum, unless it lies there already.
+    """Send a file into the checkpoint whose `whole.json` has this sum, unless it is there already.
 
     Raises:
         OthersSaveError: that `whole.json` is not there.
-        TargetError, SourceChangedError: it could not be sent; what is here may be damaged.
+        TargetError, SourceChangedError: it could not be sent; the local file may be damaged.
     """
     whole = whole_there(session, upload.path, sha256)
     if whole is None:
@@ -87,12 +88,12 @@ def send_lost(session: TargetSession, upload: Upload, source: SourceFile, sha256
 
 
 def _may_go(session: TargetSession, upload: Upload, sha256: bytes) -> bool:
-    """Whether the temporary file may take its name; asked just before."""
+    """Whether the temporary file may take its name; checked just before."""
     return whole_there(session, upload.path, sha256) is not None and upload.unchanged()
 
 
 def _is_of(whole: Whole, path: bytes, source: SourceFile, size: int) -> bool:
-    """Whether the file that is here is of a save, byte by byte."""
+    """Whether the local file is that of a save, byte by byte."""
     found = sharded_order.split(CHECKPOINT, path)
     assert found is not None, path
     name = os.fsdecode(found[1])
@@ -101,7 +102,7 @@ def _is_of(whole: Whole, path: bytes, source: SourceFile, size: int) -> bool:
             return (entry.size, entry.sha256) == (size, source.fingerprint(size).sha256.hex())
     rank = receipt_rank(name.rpartition("/")[2])
     if rank is None:
-        return True  # of none that a load needs
+        return True  # a file that no load needs
     try:
         return Receipt.decode(source.read(0, min(size, MAX_RECEIPT_BYTES))).save == whole.save
     except RemoteProtocolError:

@@ -1,24 +1,24 @@
-"""Publication on the master of sharded checkpoints that lie on several machines.
+"""Publication of several machines' sharded checkpoints on the master.
 
-Each machine's agent sends its part of a save into `.rla-parts/<name>_<step>.<token>/` there. What follows is
-a function of the receipts, as it is in one folder (`sharded_checkpoint.publish`): any agent whose
-part is there may do it, again, killed at any step, and several at once.
+Each machine's agent sends its part of a save into `.rla-parts/<name>_<step>.<token>/` there. The following
+steps depend on the receipts alone, as in one folder (`sharded_checkpoint.publish`): any agent whose part is
+there may take them, repeatedly, killed at any step, and several at once.
 
-1. Receipts of all ranks are there, they agree, and the files have the sizes that they tell.
-2. The folder takes its final name. From here on nobody sends anything into it, or takes anything out of it.
-3. All is looked at once more under that name; rank 0's `.metadata` takes its name.
-4. `whole.json` is written: **from here on the checkpoint is complete**, for whoever reads there.
+1. Receipts of all ranks are there, they agree, and the files have the sizes in them.
+2. The folder takes its final name. From here on nobody adds or removes files in it.
+3. Everything is checked again under that name; rank 0's `.metadata` takes its name.
+4. `whole.json` is written: **from here on the checkpoint is complete** for every reader.
 
-Of two publishers one renames first, the other finds that and goes on with the next step; both write the same
+Of two publishers one renames first, and the other then continues with the next step; both write the same
 bytes. Since a thousand machines would read a thousand receipts each, rank 0's machine goes first: the others
-only ask for the final name while a save is young, and stand by for a while after the last receipt
-(`stand_by_s`). There is no lock, so an older save of that name makes way by one agent alone, that of rank 0's
-machine: it is moved into `.rla-parts/` and then deleted. A save that the fence keeps out, and one that is
-older than what has the name, lose it at once and are deleted then.
+only check for the final name while a save is young, and stand by for a while after the last receipt
+(`stand_by_s`). There is no lock, so an older save of that name is put away by one agent alone, that of rank
+0's machine: it is moved into `.rla-parts/` and then deleted. A save that the fence excludes, and one that is
+older than the save with the name, lose their name at once and are then deleted.
 
-On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint of which the files of
-others, and `whole.json`, are on the master. What retention does not hold any more goes: the training, which
-does that else, may have ended. This runs on a sender's thread.
+On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint whose other files, and
+`whole.json`, are on the master. Checkpoints that retention does not hold any longer are removed: the
+training, which else does that, may have ended. This runs on a sender's thread.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from rla_client.contract.sharded_checkpoint.removal import REPLACED_PREFIX
 from rla_client.contract.sharded_checkpoint.retention import remove_superseded_late
 from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, whole_of
 
-MAX_STEPS: Final = 12  # of one look: six do it, others may interfere
+MAX_STEPS: Final = 12  # steps of one check: six suffice, others may interfere
 MAX_RANKS_NAMED: Final = 20
 READ_AT_ONCE: Final = 64  # receipts
 STAND_BY_S: Final = 30.0  # after the last receipt; the highest rank's machine stands by twice as long
-YOUNG_S: Final = 30.0  # a save; then others than rank 0's machine look at its parts, too
-LATE_NS: Final = 60 * 10**9  # a later opening may go on without the ranks that are missing by then
-AHEAD_NS: Final = 86400 * 10**9  # no clock is wrong by more; a fence of a later opening than that is none
+YOUNG_S: Final = 30.0  # age of a save; from then on machines other than rank 0's check its parts, too
+LATE_NS: Final = 60 * 10**9  # a later opening may continue without the ranks that are missing by then
+AHEAD_NS: Final = 86400 * 10**9  # no clock is wrong by more; a fence further in the future is invalid
 _OWN: Final = os.fsencode(OWN_FOLDER)
 _MAKING: Final = os.fsencode(PARTS_FOLDER)
 _WHOLE: Final = os.fsencode(WHOLE_NAME)
@@ -91,15 +91,15 @@ NO_RENAME: Final = "this kind of master cannot rename folders, so the save stays
 
 @dataclass(frozen=True, slots=True)
 class PartLook:
-    """A save of which all of this machine's part is on the master.
+    """A save to be checked, of which this machine's part is completely on the master.
 
     Attributes:
         folder: the run's checkpoint folder here.
         item: the same below the data root, and on the master.
         parts: name of the save's folder in PARTS_FOLDER.
         target: the master, as notes name it.
-        replaces: an older checkpoint may be put away, for nobody else on this machine does that now.
-        stands_by: the machine of rank 0 is to publish, unless it does not for a while.
+        replaces: an older checkpoint may be put away, since nobody else on this machine does that now.
+        stands_by: the machine of rank 0 has to publish, unless it does not for a while.
     """
 
     folder: Path
@@ -112,11 +112,11 @@ class PartLook:
 
 @dataclass(frozen=True, slots=True)
 class PartFound:
-    """What came of a look.
+    """Result of a check.
 
     Attributes:
-        look: at what.
-        waits: in words, for what; empty: there is nothing to wait for any more.
+        look: the check.
+        waits: for what the save waits, in words; empty: for nothing any more.
         lost: this machine's part is not there.
     """
 
@@ -126,7 +126,7 @@ class PartFound:
 
 
 class MasterStep(Enum):
-    """What a publisher does next on the master."""
+    """Next step of a publisher on the master."""
 
     WAIT = "not all parts are there"
     STAND_BY = "it is for the agent of rank 0's machine to make it whole"
@@ -143,17 +143,17 @@ class MasterStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OnMaster:
-    """What lies on the master of a save.
+    """State of a save on the master.
 
     Attributes:
         found: as in one folder. `receipts`: those of this machine alone, as long as not all are there;
             `whole`: of the save itself, under its final name; `holder`: of another one, whole or older.
         ranks: whose receipts are there.
-        placed: it lies under its final name.
+        placed: it has its final name.
         puts_away: this machine is rank 0's.
-        stands_by: it is for another machine to publish.
+        stands_by: another machine has to publish.
         content: of its `whole.json`.
-        files: all that is there, by their paths below the folder.
+        files: all files that are there, by their paths below the folder.
     """
 
     found: sharded_step.SaveInTheMaking
@@ -166,7 +166,7 @@ class OnMaster:
 
 
 def next_step(there: OnMaster) -> MasterStep:  # noqa: PLR0911 - one return per case
-    """What to do; see the module's text."""
+    """The next step; see the module's docstring."""
     found = there.found
     if found.whole is not None:
         return MasterStep.DONE
@@ -191,10 +191,10 @@ def next_step(there: OnMaster) -> MasterStep:  # noqa: PLR0911 - one return per 
 
 
 def look_all(session: TargetSession, looks: Sequence[PartLook], results: list[PartFound]) -> None:
-    """Bring saves as far as they can be brought, there and here; adds one result for each.
+    """Take all steps that are possible for saves, there and here; adds one result for each.
 
     Raises:
-        LinkError: the session broke; what has no result is looked at again.
+        LinkError: the session broke; saves without a result are checked again.
     """
     for one in looks:
         try:
@@ -208,7 +208,7 @@ def look_all(session: TargetSession, looks: Sequence[PartLook], results: list[Pa
 
 
 class _Publication:
-    """One save, for the time of one look."""
+    """One save, during one check."""
 
     def __init__(self, session: TargetSession, look: PartLook) -> None:
         self._session, self._look, self._run = session, look, ""
@@ -221,7 +221,7 @@ class _Publication:
         self._final = look.item + b"/" + os.fsencode(folder_name(self._name, step))
 
     def go_on(self) -> PartFound:
-        """All that can be done now.
+        """Take all steps that are possible now.
 
         Raises:
             TargetError, OSError: it cannot be done now.
@@ -250,11 +250,11 @@ class _Publication:
         )
 
     def _look_there(self, here: sharded_step.SaveInTheMaking) -> OnMaster:
-        """All that is to be known for the next step."""
+        """Read the state that decides on the next step."""
         stands_by = self._look.stands_by and 0 not in here.receipts
         if stands_by and _age_s(here) < YOUNG_S and self._session.stat(self._final) is None:
             return OnMaster(here, stands_by=True)  # one request, however many machines there are
-        making = self._listed(self._making + b"/" + _OWN)  # first: who renames it now is then seen there
+        making = self._listed(self._making + b"/" + _OWN)  # first: a concurrent rename is seen afterwards
         final = self._listed(self._final + b"/" + _OWN)
         whole, content = self._whole(final)
         if whole is not None and whole.save.token == self._token:
@@ -268,14 +268,14 @@ class _Publication:
     def _judged(
         self, here: sharded_step.SaveInTheMaking, making: _Listing, final: _Listing, holder: int | None
     ) -> OnMaster:
-        """What is known of a save that is not whole; `holder`: order of the whole one that has its name."""
+        """State of an incomplete save; `holder`: order of the complete one that has its name."""
         if holder is None and (final or self._session.stat(self._final) is not None):
             receipts = self._receipts(self._final, final)
             if any(one.save.token == self._token for one in receipts.values()):
                 return self._complete(self._final, final, receipts, placed=True)
             holder = max((one.order for one in receipts.values()), default=NO_CHECKPOINT)
             if any(holder > one.order for one in here.receipts.values()):
-                holder = NO_CHECKPOINT  # that one is not whole yet
+                holder = NO_CHECKPOINT  # that one is incomplete so far
         ranks = frozenset(_ranks(making))
         if len(ranks) < _world(here):
             late = time.time_ns() - max(one.order for one in here.receipts.values()) > LATE_NS
@@ -297,7 +297,7 @@ class _Publication:
         placed: bool = False,
         puts_away: bool = False,
     ) -> OnMaster:
-        """All that is known of a save of which no receipt seems to be missing."""
+        """State of a save of which no receipt seems to be missing."""
         files = self._files(folder, own)
         sizes = {path: state.size for path, state in files.items()}
         ours = {rank: one for rank, one in receipts.items() if one.save.token == self._token}
@@ -305,9 +305,10 @@ class _Publication:
         return OnMaster(found, frozenset(ours), placed, puts_away, files=files)
 
     def _fence(self) -> Fence | None:
-        """The fence of the later opening, here or there; where that is ours, the master gets it.
+        """The fence of the later opening, here or there; where ours is later, the master gets it.
 
-        Which run has the folder is said here alone: one of another run there is of a copied tree.
+        Which run owns the folder is decided here alone: a fence of another run there comes from a copied
+        tree.
         """
         here = read_fence(self._look.folder)
         if here is not None and here.run != self._run:
@@ -326,7 +327,7 @@ class _Publication:
         return here
 
     def _carry_out(self, step: MasterStep, there: OnMaster) -> str:
-        """Do one step; what went wrong, in words, for another publisher may have done it."""
+        """Take one step; a failure is returned in words, since another publisher may have taken it."""
         session, own = self._session, self._final + b"/" + _OWN
         if not session.moves_folders:
             return NO_RENAME
@@ -355,8 +356,8 @@ class _Publication:
             self._session.sync([new])
 
     def _write_whole(self, there: OnMaster, own: bytes) -> None:
-        """Put `whole.json`; its time is later than that of all of which it speaks, whoever writes it."""
-        for path in there.files:  # what killed publishers left
+        """Put `whole.json`, with a time later than that of all files in it, whoever writes it."""
+        for path in there.files:  # leftovers of killed publishers
             if path.startswith(f"{OWN_FOLDER}/{os.fsdecode(_TEMP)}"):
                 self._session.remove(self._final + b"/" + os.fsencode(path))
         receipts = there.found.receipts
@@ -380,7 +381,7 @@ class _Publication:
             raise result
 
     def _done(self, there: OnMaster) -> PartFound:
-        """What is left in the making goes there; here the save takes its name."""
+        """Delete leftovers in the making there; here the save takes its name."""
         for name, _ in self._listed(self._above):
             if name.startswith(_GOING) or self._above + b"/" + name == self._making:
                 _remove(self._session, self._above + b"/" + name)
@@ -401,15 +402,15 @@ class _Publication:
         return PartFound(look)
 
     def _take_away(self, folder: bytes) -> bool:
-        """Delete a folder into which another publisher may be writing: it loses its name first.
+        """Rename and then delete a folder into which another publisher may be writing.
 
-        False where it has become whole meanwhile; then it stays.
+        False where it has become complete meanwhile; then it stays.
         """
-        if not self._session.moves_folders:  # nobody publishes there
+        if not self._session.moves_folders:  # no publisher works there
             _remove(self._session, folder)
         elif self._session.stat(folder) is not None:
             going = self._going()
-            with suppress(MissingError):  # another one did it
+            with suppress(MissingError):  # another publisher did it
                 self._rename(folder, going)
             if self._session.stat(going + b"/" + _OWN + b"/" + _WHOLE) is not None:
                 self._rename(going, folder)
@@ -440,7 +441,7 @@ class _Publication:
         return PartFound(self._look, f"{self._what}: {count}; missing: rank {named}{more}", lost)
 
     def _whole(self, own: _Listing) -> tuple[Whole | None, bytes]:
-        """What `whole.json` under the final name says; None where there is none that says anything."""
+        """Content of `whole.json` under the final name; None without a valid one."""
         state = dict(own).get(_WHOLE)
         if state is None or state.size > MAX_WHOLE_BYTES:
             return None, b""
@@ -458,7 +459,7 @@ class _Publication:
         return files
 
     def _receipts(self, folder: bytes, own: _Listing) -> dict[int, Receipt]:
-        """The receipts in a folder that can be read, by rank."""
+        """The readable receipts in a folder, by rank."""
         found = {}
         wanted = [
             (rank, Probe(folder + b"/" + _OWN + b"/" + name, ((0, state.size),)))
@@ -476,7 +477,7 @@ class _Publication:
 
 
 def stand_by_s(here: sharded_step.SaveInTheMaking) -> float:
-    """How long after the last receipt a machine without rank 0 leaves it to that of rank 0 to publish."""
+    """Seconds after the last receipt that a machine without rank 0 waits for that of rank 0 to publish."""
     return STAND_BY_S * (1 + min(here.receipts) / _world(here))
 
 
@@ -501,7 +502,7 @@ def _ranks(own: _Listing) -> Iterator[int]:
 
 
 def _remove(session: TargetSession, folder: bytes) -> None:
-    """Delete a save's folder; `whole.json` and receipts go first. Others may do the same."""
+    """Delete a save's folder, `whole.json` and receipts first. Others may do the same."""
     own = folder + b"/" + _OWN
     for inner in (own, folder):
         for name, state in listing_or_empty(session, inner):

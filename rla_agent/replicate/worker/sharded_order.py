@@ -1,12 +1,12 @@
-"""Order in which the files of a sharded checkpoint go to the master.
+"""Sending order of a sharded checkpoint's files.
 
-A file waits until the master has all of the earlier sorts: data, receipts, `.metadata`, `.rla/whole.json`. So
-nobody who looks there takes a part of a checkpoint for the whole. For the same reason `whole.json` is the
-first that goes from there: where a later save of a time-step takes the place of an earlier one, and where
-retention has dropped a checkpoint.
+A file waits until the master has all files of the earlier sorts: data, receipts, `.metadata`,
+`.rla/whole.json`. So readers there never mistake a part of a checkpoint for a complete one. For the same
+reason `whole.json` is deleted there first: where a later save of a time-step replaces an earlier one, and
+where retention has dropped a checkpoint.
 
-Of a save that lies on several machines each sends its part into a folder that is named after the save, in the
-same order. What was only of the making stays here.
+Of a save that is spread over several machines each sends its part, in the same order, into a folder that is
+named after the save. Files that only the saving needs stay here.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ States = Callable[[bytes], Mapping[bytes, tuple[int, ...]]]
 
 
 def split(kind: str, path: bytes) -> tuple[bytes, bytes] | None:
-    """(folder of the sharded checkpoint, path below it) of a file below a data root; None of any other.
+    """(folder of the sharded checkpoint, path below it) of a file below a data root; None for other files.
 
-    The folder is that of a whole one, or of one in the making.
+    The checkpoint is complete or in the making.
     """
     if kind != CHECKPOINT or (_ENDING not in path and _MAKING not in path):
         return None
     parts = path.split(b"/")
-    for end in (len(parts) - 1, len(parts) - 2):  # files lie in the folder, or in OWN_FOLDER of it
+    for end in (len(parts) - 1, len(parts) - 2):  # files are in the folder, or in OWN_FOLDER of it
         if parts[end - 1].endswith(_ENDING) or _is_making(parts[:end]):
             return b"/".join(parts[:end]), b"/".join(parts[end:])
     return None
@@ -68,7 +68,7 @@ def is_in_making(path: bytes) -> bool:
 
 
 def sort_of(below: bytes) -> int:
-    """Which sort a file of a sharded checkpoint is of, by its path below the folder."""
+    """Sort of a file of a sharded checkpoint, by its path below the folder."""
     name = os.fsdecode(below)
     if name == WHOLE_FILE:
         return WHOLE
@@ -79,13 +79,13 @@ def sort_of(below: bytes) -> int:
 
 
 def waits_for_others(root: bytes, folder: bytes, below: bytes, states: States) -> bool:
-    """Whether a file is to wait, because the master has not all that comes before it.
+    """Whether a file has to wait until the master has all that comes before it.
 
     Args:
         root: the data root.
         folder: of the checkpoint, below the root.
         below: the file, below the folder.
-        states: what the ledger holds of a folder's files: name → state, inode, size, times, acked, mode.
+        states: the ledger's states of a folder's files: name → state, inode, size, times, acked, mode.
     """
     own = sort_of(below)
     if own == DATA:
@@ -119,9 +119,9 @@ def is_called_whole(folder: bytes, states: States) -> bool:
 
 
 def is_of_another_save(root: bytes, folder: bytes, states: States) -> bool:
-    """Whether the master's `whole.json` speaks of an earlier save than the one that is here.
+    """Whether the master's `whole.json` is of an earlier save than the one here.
 
-    One that was pruned, or fetched back, is the same: it keeps its size and time.
+    A pruned or fetched one is the same save: it keeps its size and time.
     """
     row = states(own_folder(folder)).get(MARK)
     if row is None or row[5] is None:
@@ -134,7 +134,7 @@ def is_of_another_save(root: bytes, folder: bytes, states: States) -> bool:
 
 
 def in_order(drops: Iterable[Drop], states: States) -> list[Drop]:
-    """Of the files that are to go from the master those that may go now: no other before `whole.json`."""
+    """Files that may be deleted from the master now, of those that are to be: none before `whole.json`."""
     found = []
     for drop in drops:
         sharded = split(CHECKPOINT, drop.path)

@@ -1,12 +1,13 @@
-"""This machine's parts of sharded checkpoints that lie on several machines, from the ledger's point of view.
+"""Ledger rows of this machine's parts of spread sharded checkpoints.
 
-What of a part is sent is known from its files' rows. Once all of it is, senders look at the save on the
-master now and then (`sharded_master`) until it is whole there, and has its name here.
+A spread checkpoint's files are on several machines. The rows of a part say which of its files are sent. Once
+all are, senders check the save on the master periodically (`sharded_master`) until it is complete there, and
+has its name here.
 
-The rows follow the files: where a save in the making is here no more, and its files lie in the folder of
-its final name, the rows get that folder, so nothing is sent again. Of one that is here under neither name the
-parts on the master are to go: without them nobody could load it. Both follow from what lies here alone, so
-a kill at any moment heals at the next look.
+The rows follow the files: where a save in the making is gone here, and its files are in the folder of its
+final name, the rows get that folder, so nothing is sent again. Where a save is here under neither name, its
+parts on the master are to be deleted: without the local ones nobody could load it. Both follow from the local
+files alone, so the next scan repairs the state after a kill.
 
 Belongs to the worker's thread.
 """
@@ -38,11 +39,11 @@ from rla_client.contract.sharded_checkpoint.files import (
     parse_parts_name,
 )
 
-LOOK_S: Final = 2.0  # at least between two looks at a save on the master,
+LOOK_S: Final = 2.0  # at least between two checks of a save on the master,
 LOOK_SHARE: Final = 20  # and a twentieth of its age,
 MOST_LOOK_S: Final = 60.0  # at most;
-OLD_S: Final = 86400.0  # of one that is older than that somebody was killed, as a rule:
-OLD_LOOK_S: Final = 3600.0  # one look an hour
+OLD_S: Final = 86400.0  # an older save usually had a rank killed:
+OLD_LOOK_S: Final = 3600.0  # one check an hour
 LOOKS_A_BATCH: Final = 16
 MAX_TOLD: Final = 20  # waiting saves, in status
 _STAGED: Final = os.fsencode(STAGED_METADATA)
@@ -56,14 +57,14 @@ class WaitingParts:
     def __init__(
         self, ledger: Ledger, number: int, root: bytes, target: str, give_up: Callable[[Key], None]
     ) -> None:
-        """Of a database.
+        """Begin without any save.
 
         Args:
             ledger: of this machine.
             number: of the database in it.
             root: its data root.
             target: the master, as notes name it.
-            give_up: told of files that are sent no more.
+            give_up: called with files that are no longer sent.
         """
         self._ledger, self._number, self._root, self._target = ledger, number, root, target
         self._give_up = give_up
@@ -73,11 +74,11 @@ class WaitingParts:
         self._looking: set[bytes] = set()
 
     def problems(self) -> list[str]:
-        """For what the saves wait, in words."""
+        """What the saves wait for, in words."""
         return [self._words[path] for path in sorted(self._words)[:MAX_TOLD]]
 
     def see(self, folder: Folder, flying: Collection[SendJob]) -> None:
-        """A folder was looked at; `flying`: what is being sent."""
+        """Take a scanned folder; `flying`: files that are being sent."""
         if folder.kind != CHECKPOINT:
             return
         found = sharded_order.split(folder.kind, folder.path + b"/x")
@@ -91,7 +92,7 @@ class WaitingParts:
             self._see_notes(folder)
 
     def _follow(self, making: bytes, item: bytes, flying: Collection[SendJob]) -> None:
-        """Let the rows of a save follow its files, if it is in the making no more."""
+        """Let the rows of a save follow its files, if it is no longer in the making."""
         parsed = parse_parts_name(os.fsdecode(making.rpartition(b"/")[2]))
         assert parsed is not None, making
         final = item + b"/" + os.fsencode(folder_name(parsed[0], parsed[1]))
@@ -104,21 +105,23 @@ class WaitingParts:
         if moved and note is None:
             note = self._note(own, WHOLE_NAME)  # it took its name just now
         if moved is None or (moved and note is None and not self._is_whole_here(own)):
-            return  # at the next look, without what retention takes just now
+            return  # at the next scan, without files that retention is removing now
         if _METADATA in moved and _STAGED in rows:  # it was renamed before a kill: two rows
             del rows[_STAGED]
             moved.pop(_STAGED, None)
             self._ledger.forget(self._key(making, item, _STAGED))
         if moved:
             self._forget_older(final, item, note)
-        sent = {below for below, row in rows.items() if below not in moved and row[5] is not None}
-        for below in rows:
+        sent: set[bytes] = set()
+        for below, row in rows.items():
             key = self._key(making, item, below)
             if below in moved:
                 self._ledger.move(key, self._key(final, item, moved[below]))
                 continue
             self._give_up(key)
-            if below in sent:
+            acked: int | None = row[5]
+            if acked is not None or self._ledger.assume_arrived(key):
+                sent.add(below)
                 self._ledger.set_state(key, DROPPED)
             else:
                 self._ledger.forget(key)
@@ -128,9 +131,9 @@ class WaitingParts:
             self._forget(making)
 
     def _forget_older(self, final: bytes, item: bytes, note: PrunedFile | None) -> None:
-        """A save takes a name: what is known of an older checkpoint of that name is of no use any more.
+        """Forget an older checkpoint whose name a save takes.
 
-        The note of its `whole.json` says that it is whole there; its folder may be gone at the next look.
+        The note of its `whole.json` says that it is complete there; its folder may be gone at the next scan.
         """
         for below in self._rows(final):
             self._ledger.forget(self._key(final, item, below))
@@ -138,7 +141,7 @@ class WaitingParts:
             self._ledger.add_pruned(self._key(final, item, _WHOLE), self._number, note)
 
     def _forget(self, making: bytes) -> None:
-        """Nothing is known of a save in the making any more."""
+        """Forget a save in the making."""
         del self._known[making]
         for folder in (making, sharded_order.own_folder(making)):
             self._ledger.forget_folder(self._number, folder)
@@ -146,9 +149,9 @@ class WaitingParts:
     def _moved(
         self, making: bytes, item: bytes, final: bytes, rows: Mapping[bytes, Sequence[int]]
     ) -> dict[bytes, bytes] | None:
-        """Which files of a save are under its final name, and how they are called there.
+        """Files of a save under its final name → their names there.
 
-        None where it is still in the making, the data root is away, or its disk gives an error.
+        None where it is still in the making, the data root is missing, or its disk gives an error.
         """
         above = item + b"/"
         try:
@@ -175,7 +178,7 @@ class WaitingParts:
         return Key(self._ledger.folder(self._number, inner, CHECKPOINT, item), name)
 
     def _see_notes(self, folder: Folder) -> None:
-        """Files that the master has, by their notes, and that were never sent from here."""
+        """Add files that are on the master, by their notes, and were never sent from here."""
         names = noted_names(Path(os.fsdecode(os.path.join(self._root, folder.path))))
         if not names:
             return
@@ -189,7 +192,7 @@ class WaitingParts:
                 self._ledger.add_pruned(Key(number, os.fsencode(name)), self._number, note)
 
     def _is_whole_here(self, own: bytes) -> bool:
-        """Whether `whole.json`, or the note of one on whatever master, is in a checkpoint's own folder."""
+        """Whether `whole.json`, or a note of one on any master, is in a checkpoint's own folder."""
         here = Path(os.fsdecode(os.path.join(self._root, own)))
         return os.path.lexists(here / WHOLE_NAME) or read_note(here, WHOLE_NAME) is not None
 
@@ -200,7 +203,7 @@ class WaitingParts:
         return note if note is not None and (note.path, note.target) == (ours, self._target) else None
 
     def take(self, now: float) -> tuple[PartLook, ...]:
-        """Saves to look at now, oldest first."""
+        """Saves to check now, oldest first."""
         taken = []
         for path, item in self._known.items():
             if path in self._looking or now < self._due.get(path, 0.0):
@@ -229,7 +232,7 @@ class WaitingParts:
         return self._ledger.states(self._number, folder)
 
     def looked(self, asked: Sequence[PartLook], results: Sequence[PartFound]) -> set[bytes]:
-        """Looking has ended; the items in which something has changed here."""
+        """Take the results of checks; returns the items in which something has changed here."""
         self._looking.difference_update(map(_making_folder, asked))
         changed = set()
         for one in results:
@@ -246,10 +249,10 @@ class WaitingParts:
 
 
 def _found(folder: int, path: bytes) -> os.stat_result | None:
-    """What lies below an open folder; None where it is sure that nothing does.
+    """Entries below an open folder; None where it certainly has none.
 
     Raises:
-        OSError: nobody can tell.
+        OSError: they cannot be read.
     """
     try:
         return os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -258,10 +261,10 @@ def _found(folder: int, path: bytes) -> os.stat_result | None:
 
 
 def _same_file(item: int, final: bytes, below: bytes, row: Sequence[int]) -> bytes:
-    """The path below the final folder of the file that a row is of; empty where it is not there.
+    """Path of a row's file below the final folder; empty where it is not there.
 
     Raises:
-        OSError: nobody can tell.
+        OSError: it cannot be determined.
     """
     new = _METADATA if below == _STAGED else below
     found = _found(item, final + b"/" + new)

@@ -1,7 +1,7 @@
-"""Local file that is being sent, opened below the data root.
+"""Local file that is being sent.
 
-It is reached by `safe_paths.walk_root`, so that a folder that is swapped for a link between the look and the
-open cannot lead outside. A `SourceFile` hashes what is read of it in order.
+It is opened by `safe_paths.walk_root`, so that a folder that is swapped for a link after the scan cannot lead
+outside of the data root. A `SourceFile` hashes the bytes that are read in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ_BYTES: Final = 4 << 20
 def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
     """Permission bits of copies of a folder; the owner can work in them.
 
-    A kind may be a link to another disk, and a link's own mode is open to all: the folder itself is asked.
+    A kind may be a link to another disk, and a link's own mode is open to all, so the link is followed.
 
     Raises:
         OSError: it is not there.
@@ -39,7 +39,7 @@ def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
 
 
 def local_state(found: os.stat_result) -> Local:
-    """What identifies a version of a file, and its permissions."""
+    """Identity of a file's version, with its permissions."""
     mode = copy_mode(found.st_mode)
     return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode)
 
@@ -73,7 +73,7 @@ class Fingerprint:
 
 
 class SourceFile:
-    """An open file and the running checksums of what was read of it in order."""
+    """An open file with running checksums of the bytes that were read in order."""
 
     def __init__(self, root: int, path: bytes) -> None:
         self._root = root
@@ -85,7 +85,7 @@ class SourceFile:
         self._at = 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; those from where the checksums end are added to them.
+        """Read bytes of the file; those from where the checksums end are added to them.
 
         Raises:
             UnreadableError: the disk or file server gave an error.
@@ -115,12 +115,12 @@ class SourceFile:
         return crc
 
     def fingerprint(self, size: int) -> Fingerprint:
-        """Of the first `size` bytes, or fewer where the file ends; none beyond were read in order before."""
+        """Fingerprint of the first `size` bytes, or fewer where the file ends; no more were read in order."""
         self.skip_to(size)
         return Fingerprint(self._sha.digest(), self._crc, self._at)
 
     def unchanged(self, *, may_grow: bool) -> bool:
-        """Whether the path still leads to this file, as it was when it was opened."""
+        """Whether the path still leads to this file, unchanged since it was opened."""
         try:
             with closing(SourceFile(self._root, self._path)) as again:
                 now = again.local
@@ -149,7 +149,7 @@ class SourceFile:
 
 
 def fingerprint_of(read: Callable[[int, int], bytes], size: int) -> Fingerprint:
-    """Hash the first `size` bytes of what `read(offset, count)` gives, or fewer where that ends."""
+    """Hash the first `size` bytes that `read(offset, count)` returns, or fewer where they end."""
     sha, crc, at = hashlib.sha256(), 0, 0
     while at < size and (data := read(at, min(READ_BYTES, size - at))):
         sha.update(data)

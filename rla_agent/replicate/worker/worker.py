@@ -1,11 +1,11 @@
 """Replicator of one state folder.
 
-One thread decides: it reads the registry, takes hints, looks at files a slice at a time, hands due work to
-the links' threads and writes the ledger. One worker per state folder: a lock file is held for life. It
-talks to nobody but the targets and never unpickles.
+One thread decides: it reads the registry, takes hints, scans files a slice at a time, hands due work to the
+links' threads and writes the ledger. One worker per state folder: a lock file is held for life. It connects
+only to the targets and never unpickles.
 
-Configurations are read beside that thread (`config_reader`): one on a file server that hangs holds up its
-own database, and one that was read before continues as it said.
+Configurations are read in another thread (`config_reader`): one on a file server that hangs delays only its
+own database, and one that was read before stays in force.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from rla_client.config.schema import Config
 
 
-LOOK_S: Final = 0.02  # a slice of looking at files
+LOOK_S: Final = 0.02  # a slice of scanning files
 BUSY_TICK_S: Final = 0.25
 IDLE_TICK_S: Final = 1.0
 REGISTRY_S: Final = 1.0
 SETTLE_S: Final = 1.0
 NOTE_S: Final = 1.0  # between two snapshots for status
-WATCH_S: Final = 5.0  # between two looks at which folders are watched
+WATCH_S: Final = 5.0  # between two choices of watched folders
 log = logging.getLogger("rla_agent.replicate")
 
 
@@ -87,7 +87,7 @@ class Replicator:
         self._parent = -1
 
     def run(self, parent: int | None) -> None:
-        """Serve until told to stop, or until the parent is gone."""
+        """Serve until stopped, or until the parent is gone."""
         if parent is not None:
             with suppress(OSError):  # older kernels: seen at the next turn
                 self._parent = process_descriptor(parent)
@@ -96,7 +96,7 @@ class Replicator:
             self._wait(0.0 if self.turn(now) else self.tick(now))
 
     def turn(self, now: float) -> bool:
-        """Do what is due at `now`; True while there is more to look at."""
+        """Do the work that is due at `now`; True while there is more to scan."""
         if now >= self._registry_due:
             self._registry_due = now + REGISTRY_S
             self._read_registry()
@@ -104,11 +104,11 @@ class Replicator:
         if now >= self._note_due:
             self._note_due = now + NOTE_S
             self._note(now)
-        self._ledger.commit()  # last: whoever else writes to the ledger must not wait for the next turn
+        self._ledger.commit()  # last: other writers of the ledger must not wait for the next turn
         return more
 
     def close(self) -> None:
-        """Stop sending, keep what is known."""
+        """Stop sending; the ledger keeps the state."""
         self._watch.close()
         for served in self._served.values():
             served.database.close()
@@ -120,7 +120,7 @@ class Replicator:
         self._lock.close()
 
     def wake(self) -> None:
-        """From any thread or a signal handler: look at once."""
+        """Wake the worker at once, from any thread or a signal handler."""
         with suppress(BlockingIOError):
             self._wake_out.send(b"x")
 
@@ -182,7 +182,7 @@ class Replicator:
             for database, inner in self._homes(path):
                 database.changes.hint_item(inner, now)
         if not (hint.outputs or hint.files or hint.now):
-            self._registry_due = self._note_due = 0.0  # somebody acted: read what they left, tell of it
+            self._registry_due = self._note_due = 0.0  # somebody acted: read the markers, and report that
             self.wake()
             for served in self._served.values():
                 served.database.look_now()
@@ -217,7 +217,7 @@ class Replicator:
                 served.database.retry()
 
     def _entries(self) -> list[RegisteredDatabase]:
-        """What is replicated; while the list cannot be read, what was. Status looks at it itself."""
+        """The replicated databases; while the list cannot be read, the former ones."""
         try:
             self._listed, said = registry.entries(self._state), ""
         except registry.UnreadableListError as error:
@@ -269,7 +269,7 @@ class Replicator:
         return ServedDatabase(entry, changed, database, target, Outage(target.name), kept=kept)
 
     def tick(self, now: float) -> float:
-        """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
+        """Seconds to the next turn, if nothing wakes the worker; few turns while a master is down."""
         databases = [served.database for served in self._served.values()]
         busy = any(
             database.link.busy

@@ -17,15 +17,15 @@ from rla_agent.replicate.worker.outage_log import outage_log
 
 AGENT_LOG: Final = "agent.log"  # of places.Places.log
 WORKER_LOG: Final = "worker.log"
-LOG_BYTES: Final = 4 << 20  # then one before it is kept
-_losses = logging.getLogger("rla_agent.replicate.worker.confirm")  # what it says is in the agent's log, too
+LOG_BYTES: Final = 4 << 20  # beside the current file one rotated file is kept
+_losses = logging.getLogger("rla_agent.replicate.worker.confirm")  # its records go to the agent's log, too
 
 
 class _OwnLog(logging.handlers.RotatingFileHandler):
-    """`worker.log`, which stdout and stderr lead to as well: they follow when it is put aside."""
+    """`worker.log`, to which stdout and stderr lead as well: they follow when it is rotated."""
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
-        """Go on in a new file."""
+        """Continue in a new file."""
         super().doRollover()
         if self.stream is not None:
             for descriptor in (1, 2):
@@ -45,7 +45,7 @@ def log_to(path: Path) -> None:
 def log_beside_the_agent(state: Path) -> None:
     """Let outages appear in the agent's own log, which `rla-agent logs` shows; `worker.log` has the details.
 
-    The agent moves that file away when it is long, so it is opened anew wherever it is another one by then.
+    The agent rotates that file when it is long, so it is reopened whenever it has been replaced.
     """
     handler = logging.handlers.WatchedFileHandler(state / AGENT_LOG, delay=True)
     handler.setFormatter(OneLine(LOG_FORMAT))

@@ -1,4 +1,7 @@
-"""Findings about secrets in the agent's environment, which is not this shell's."""
+"""Findings about secrets in the agent's environment.
+
+That is not the environment of the shell that `doctor` runs in.
+"""
 
 from __future__ import annotations
 

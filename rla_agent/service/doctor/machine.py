@@ -1,4 +1,7 @@
-"""Findings about limits, clock, shared memory of the machine."""
+"""Findings about the machine.
+
+These are limits of descriptors, the clock, and shared memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about the spool, agent.db."""
+"""Findings about the agent's durable state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Surroundings of the agent that the doctor's checks look at."""
+"""Inputs of the doctor's checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Origin of a call: the program's own files, or a library's.
+"""Origin of a call.
 
 The program's own are all that lie neither in the standard library nor among installed packages, and those of
 the installed package that was started (`python -m package`).

@@ -1,4 +1,4 @@
-"""Kinds of processes: which one may open a run.
+"""Processes that may open a run.
 
 A process that was started as a program may. One that was made to work for another (multiprocessing, a fork,
 Ray, joblib) joins the run of that one, or what it logs is dropped.

@@ -1,4 +1,7 @@
-"""Bridge from the hooks to the run, which the first metric opens."""
+"""Bridge from the hooks to the run.
+
+The first metric opens the run.
+"""
 
 from __future__ import annotations
 

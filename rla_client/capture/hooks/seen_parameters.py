@@ -1,4 +1,4 @@
-"""Hyper-parameters that the program was seen to have.
+"""Hyper-parameters observed in a program.
 
 Those of a higher rank win: configuration files, the object of a parser, wandb's config, add_hparams. An
 object is kept by reference and read again, as scripts go on to change it.

@@ -1,4 +1,4 @@
-"""Hooks of libraries with wandb's functions: trackio, swanlab."""
+"""Hooks of libraries with wandb's functions (trackio, swanlab)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Start of the capture in a Python process, as `sitecustomize` or through a `.pth` file.
+"""Start of the capture in a Python process.
 
 It imports sys and os alone, parses on Python 2.7, and does nothing without RLA_CAPTURE or below Python 3.10.
 The folder of `rla_client` becomes the package `_rla_capture`, in which the hooks are found: `rla_client`

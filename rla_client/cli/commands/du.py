@@ -1,4 +1,4 @@
-"""`rla du`: disk use by table, kind."""
+"""`rla du`: disk use of a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla mcp`: an assistant's server on stdin, stdout."""
+"""`rla mcp`: a server of the Model Context Protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla open`: the folder, the code or the page of a run."""
+"""`rla open`: a folder or the page of a run."""
 
 from __future__ import annotations
 

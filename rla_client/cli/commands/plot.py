@@ -1,4 +1,7 @@
-"""`rla plot`: metrics, averaged over the runs of each group, as a picture."""
+"""`rla plot`: learning curves as a picture.
+
+Each curve is the mean over the runs of a group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla rerun`: a run repeated from its code, its parameters."""
+"""`rla rerun`: a repeated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla sweep`: many runs of one program, each with other hyper-parameters."""
+"""`rla sweep`: hyper-parameter sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla table`: final values of each setting over its seeds, as a paper prints them."""
+"""`rla table`: final values over seeds for a paper."""
 
 from __future__ import annotations
 

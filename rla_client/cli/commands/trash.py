@@ -1,4 +1,4 @@
-"""`rla trash`: the trash listed, restored from, emptied."""
+"""`rla trash`: the trash of a database."""
 
 from __future__ import annotations
 

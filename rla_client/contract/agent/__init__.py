@@ -1,1 +1,1 @@
-"""The agent as its clients find, start or ask it."""
+"""Access of clients to the agent."""

@@ -1,4 +1,4 @@
-"""Notes of captured processes, from which the agent says where their runs are.
+"""Notes of captured processes about their runs.
 
 `rla-agent run` makes an empty file, whose path is in NOTES_VARIABLE. Each process appends lines of one word
 and a text: `loaded <interpreter>`, `absent <interpreter>`, `library <part>`, `refused <why>`,

@@ -1,1 +1,1 @@
-"""Checkpoint files, as client or agent treat them."""
+"""Shared rules of checkpoint files."""

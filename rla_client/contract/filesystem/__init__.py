@@ -1,1 +1,1 @@
-"""Files or folders on a disk: written atomically, reached safely."""
+"""Safe file-system access."""

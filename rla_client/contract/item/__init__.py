@@ -1,1 +1,1 @@
-"""Items of a database, as client or agent treat them."""
+"""Shared rules of items."""

@@ -1,1 +1,1 @@
-"""This process among others: descriptors, locks, forks, signals."""
+"""Operating-system interface of this process."""

@@ -1,4 +1,7 @@
-"""The screen of a process: whether a window that it opens would be seen."""
+"""Detection of a visible screen.
+
+Without one, a window that the process opens would not be seen.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 
 
 def has_screen() -> bool:
-    """Whether a window that is opened here would be seen: not over ssh, not from a script."""
+    """Whether a window would be seen: False over ssh and in scripts."""
     if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,1 +1,1 @@
-"""Sharded checkpoints on a disk, as client or agent treat them."""
+"""Shared rules of sharded checkpoints."""

@@ -18,8 +18,8 @@
         .rla-parts/publish.lock              held by who publishes or removes
         .rla-parts/abandoned-N/              what earlier openings of the run had not completed
 
-The token names one save: all ranks compute it without asking each other, from what all of them know. So parts
-of two saves never lie in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
+The token names one save: all ranks compute it without communication, from data that all of them have. So
+parts of two saves are never in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DECISION_FILE: Final = f"{OWN_FOLDER}/{DECISION_NAME}"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"
 LOCK_FILE: Final = "publish.lock"
-MAX_WORLD: Final = 1 << 20  # ranks; more cannot be meant
+MAX_WORLD: Final = 1 << 20  # ranks; more must be an error
 _FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
 _PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)
 _PLAN = re.compile(r"plan-(0|[1-9][0-9]{0,6})\.json")
@@ -102,7 +102,7 @@ def shard_name(rank: int, number: int = 0) -> str:
 
 
 def rank_file_name(rank: int) -> str:
-    """File of what a rank keeps for itself."""
+    """File of a rank's own data."""
     return f"rank-{rank}.pt"
 
 
@@ -122,13 +122,13 @@ def layout_file(layout: str) -> str:
 
 
 def layout_of(file: str) -> str | None:
-    """Layout of a file of PARTS_FOLDER that is called as its description is; None of another file."""
+    """Layout in the name of a description in PARTS_FOLDER; None for other files."""
     layout = file.removeprefix("layout-").removesuffix(".json")
     return layout if _LAYOUT.fullmatch(layout) is not None and file == layout_file(layout) else None
 
 
 def receipt_rank(file: str) -> int | None:
-    """Rank of a file of OWN_FOLDER that is called as receipts are; None of another file."""
+    """Rank in the name of a receipt in OWN_FOLDER; None for other files."""
     match = _RECEIPT.fullmatch(file)
     return None if match is None else int(match[1])
 

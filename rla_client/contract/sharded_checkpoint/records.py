@@ -1,4 +1,7 @@
-"""Records of a sharded checkpoint: the JSON of plans, receipts, `whole.json`, fences."""
+"""JSON records of a sharded checkpoint.
+
+These are plans, receipts, `whole.json` and fences.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class SaveIdentity:
-    """What all receipts of one save agree on.
+    """Identity of a save, the same in all its receipts.
 
     Attributes:
         run: identity of the run.
@@ -64,7 +67,7 @@ class SaveIdentity:
         name: of the series.
         step: time-step.
         world: number of ranks.
-        layout: hash of who writes what, the same on all ranks that planned alike.
+        layout: hash of the write plan, the same on all ranks that planned alike.
     """
 
     run: str
@@ -98,13 +101,13 @@ class SaveIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PlanNote:
-    """What a rank could write in one save.
+    """A rank's note of its possible part in one save.
 
     Attributes:
         token: of the save.
         rank: whose.
         world: number of ranks.
-        number: of its calls up to this one: a rank with a higher one elsewhere comes no more.
+        number: of its calls up to this one: a rank with a higher one elsewhere will not join this save.
         layout: hash of the pieces' description, which is in `layout_file`.
         host: of the rank.
         lengths: key → bytes of the pickled objects that it has.
@@ -190,7 +193,7 @@ class PlanDecision:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A rank's word that its files of a save are durable.
+    """A rank's receipt for its durable files of a save.
 
     Attributes:
         save: which.
@@ -198,7 +201,7 @@ class Receipt:
         host: where it was written.
         order: nanoseconds since 1970 at the call, never twice the same in a run; that of rank 0 counts.
         files: shards and the rank's own file.
-        metadata: of rank 0: `.metadata` as it is to be; None of the others.
+        metadata: of rank 0: the final `.metadata`; None of the others.
         metrics: of rank 0: values that retention compares.
         beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
             several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
@@ -263,7 +266,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class MachinePart:
-    """`part.json`: all of a machine's ranks have written, those of other machines into other data roots.
+    """`part.json`: all ranks of a machine have written, those of other machines into other data roots.
 
     Attributes:
         save: which.
@@ -291,7 +294,7 @@ class MachinePart:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """`whole.json`: what a complete checkpoint says of itself.
+    """`whole.json`, the record of a complete checkpoint.
 
     Attributes:
         save: which.
@@ -372,7 +375,7 @@ class Fence:
 
 
 def _check_owner(file: str, rank: int | None) -> None:
-    """Refuse a file name that no rank (or not this one) gives: it may lead out of the folder.
+    """Refuse a file name that is not a rank's (or not this one's): it may lead out of the folder.
 
     Raises:
         RemoteProtocolError: it is one.

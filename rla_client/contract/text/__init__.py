@@ -1,1 +1,1 @@
-"""Text that people write or read: parsers, tables, hints."""
+"""Text utilities."""

@@ -1,4 +1,4 @@
-"""Numbers of anybody, parsed within bounds."""
+"""Bounded parsing of untrusted numbers."""
 
 from __future__ import annotations
 

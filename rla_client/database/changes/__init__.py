@@ -1,1 +1,1 @@
-"""Changes to a database that are whole or not there."""
+"""Atomic changes of a database."""

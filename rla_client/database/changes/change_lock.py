@@ -1,4 +1,4 @@
-"""The lock of a command that changes a database, with recovery after a killed one.
+"""Lock of a database change.
 
 Killed before an entry stands: nothing happened (staged copies without entry are swept). Killed after it: the
 next command that takes `<data_root>/.rla/lock` (flock) finishes the renames.

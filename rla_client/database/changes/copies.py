@@ -1,4 +1,7 @@
-"""Copied or new items, each of which appears whole."""
+"""Atomic creation of items.
+
+A new or copied item appears complete or not at all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal of changes, by which each is whole or not there.
+"""Journal of database changes.
 
 Everything lies in `<data_root>/.rla/`: `trash/<id>/entry.json` is {"format": 1, "created": s, "state": …,
 "moves": [[from, to], …]}, `trash/<id>/items/…` the moved items under their paths, `copies/<id>/` the same for

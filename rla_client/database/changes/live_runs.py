@@ -1,4 +1,4 @@
-"""Runs that are being written, which no change may touch."""
+"""Live runs, which no change may touch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best of some groups of runs, where their seeds are too few to tell it from the next.
+"""Comparison of the best groups of runs.
 
 Groups are ranked by the mean of a metric. The best two differ where the 95 % interval of the difference of
 their means does not include 0 (Welch's t-test, as the groups may spread differently).

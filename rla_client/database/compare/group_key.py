@@ -1,4 +1,4 @@
-"""The key of a value by which runs are grouped, one rule for `ls`, `mcp`, plots, the page.
+"""Grouping key of a value.
 
 Two values are the same where their texts are (`group_text`). A number is the same as the text that Python
 writes of it, since old databases keep values as text: 0.1 and '0.1', 1 and 1.0 and '1.0'. Any other text is

@@ -1,4 +1,4 @@
-"""The table of groups of runs: a row for each group, a column for each metric."""
+"""Table of groups of runs."""
 
 from __future__ import annotations
 

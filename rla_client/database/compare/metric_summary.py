@@ -1,4 +1,7 @@
-"""The summary of each metric of some runs: count, last value, range."""
+"""Metric summary of runs.
+
+It has count, last value and range of each metric.
+"""
 
 from __future__ import annotations
 

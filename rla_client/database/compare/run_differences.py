@@ -1,4 +1,7 @@
-"""The differences between runs in hyper-parameters, environment values."""
+"""Differences between the recorded values of runs.
+
+Hyper-parameters and environment values are compared.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The rows of runs: tables, columns, points."""
+"""Learning curves of runs."""

@@ -1,4 +1,4 @@
-"""The cache of columns of CSVs, so that a second look parses no text.
+"""Column cache of CSV files.
 
 One file per run and column, in the state folder: `<magic 8 bytes><signature 56 bytes, padded>` and then
 little-endian float64. It is used only while its signature (inode, size, mtime, ctime of the CSV) is that of

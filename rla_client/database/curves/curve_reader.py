@@ -1,4 +1,7 @@
-"""The reader of curves of many runs: from the lake, the cache or the files."""
+"""Reader of many runs' curves.
+
+It reads the lake, the cache or the files.
+"""
 
 from __future__ import annotations
 

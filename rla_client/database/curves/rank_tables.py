@@ -1,4 +1,4 @@
-"""The ranks of a run read as one table: one of them, or their mean at each time-step.
+"""Combined table of a run's ranks.
 
 Rank 0 writes `progress.csv`, rank 5 `progress.rank5.csv`. Where another machine took the rank over, or that
 name was in use, `progress.rank5-<machine>.csv` or `progress.rank5-2.csv` continues it. Roles that are no

@@ -1,4 +1,4 @@
-"""The tables of all streams of a run, read as one.
+"""Combined table of a run's streams.
 
 The main process of a run writes `progress.csv`, each further writer (a worker, a rank, a process that joined)
 `progress.<role>.csv`. A metric of such a writer is called `<metric>@<role>`, so that what several writers

@@ -1,4 +1,4 @@
-"""The filter language of `where=`: Python comparisons over the fields of a run.
+"""Filter language of `where=`.
 
 `lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are fields of a run (`FIELDS`), then
 hyper-parameters (dotted ones too), then the last values of metrics; a slash or dash between names belongs to

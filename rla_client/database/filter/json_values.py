@@ -1,4 +1,4 @@
-"""Single values cut out of the JSON text of a record.
+"""Extraction of single values from JSON text.
 
 Of 100,000 rows of the catalogue few are wanted, so a hyper-parameter or a metric is cut out of the JSON text,
 where that is flat, and no `Record` is made of the row.

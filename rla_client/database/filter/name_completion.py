@@ -1,4 +1,4 @@
-"""The completion of shortened names: from their last parts to the runs' spelling."""
+"""Expansion of shortened names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs of other tools, made into items by `import_logs`."""
+"""Import of other tools' runs."""

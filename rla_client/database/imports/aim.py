@@ -1,4 +1,6 @@
-"""Runs of Aim: repositories (`.aim`), read by aim itself.
+"""Import of Aim's runs.
+
+Repositories (`.aim`) are read by aim itself.
 
 aim has to be installed. It writes into what it opens, so it opens a copy without links, in a temporary
 folder, and makes an index of all runs there first: its own lacks those that no `aim up` has seen. The

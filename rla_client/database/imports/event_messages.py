@@ -1,4 +1,6 @@
-"""TensorBoard's protobuf messages, out of tensorboardX, which itself imports PyTorch where that is installed.
+"""Protobuf messages of TensorBoard.
+
+They are taken from tensorboardX, which itself imports PyTorch where that is installed.
 
 That takes up to 20 s and nothing here needs it. So the package is entered without running its `__init__`, and
 taken out of `sys.modules` again: whoever imports tensorboardX later gets all of it.

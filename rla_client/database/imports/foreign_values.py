@@ -1,4 +1,4 @@
-"""Values of foreign records: numbers, times, nested parameters."""
+"""Conversion of foreign values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs of garage's launcher: a folder each.
+"""Import of runs of garage's launcher.
+
+Each run is a folder.
 
 variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
 environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count

@@ -1,4 +1,4 @@
-"""The items of an imported run, written."""
+"""Writer of an imported run's items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples that a run already has, to be told from those of an import.
+"""Detection of samples that a run already has.
 
 Two samples are the same where time-step, prompt and completion are; without a completion, where all that was
 logged is. What else a dump says may differ: rewards are weighted here and not there, a long cell is cut. A

@@ -1,4 +1,6 @@
-"""Runs of MLflow: the file store (`mlruns`), the SQLite store (`mlflow.db`).
+"""Import of MLflow's runs.
+
+They are read from the file store (`mlruns`) or the SQLite store (`mlflow.db`).
 
 The file store has a folder for each run, `mlruns/<experiment>/<run>`: meta.yaml, `params/<name>`,
 `tags/<name>`, `metrics/<name>` with lines `<ms> <value> <step>`, `artifacts/`. The SQLite store has the same

@@ -1,4 +1,6 @@
-"""Runs of Neptune, as neptune-exporter wrote them: `<project>/<run>_part_<n>.parquet`.
+"""Import of Neptune's runs.
+
+neptune-exporter wrote them as `<project>/<run>_part_<n>.parquet`.
 
 Each row is an attribute of a run, or a point of a series. Series are columns, texts and histograms (as JSON)
 too; single values are hyper-parameters, those below `sys/` go to environment.json. The project is the table.

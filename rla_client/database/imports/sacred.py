@@ -1,4 +1,6 @@
-"""Runs of sacred, as its FileStorageObserver wrote them: a folder each.
+"""Import of sacred's runs.
+
+Its FileStorageObserver wrote a folder for each.
 
 A folder has run.json, config.json, metrics.json, cout.txt and info.json. The index is made of the run's
 start and its folder's name; the name of the experiment is the table. A metric's step is that of

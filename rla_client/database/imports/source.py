@@ -1,7 +1,7 @@
 """A run of another tool on its way into a database.
 
-A reader finds runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index is made of its start
-and of a name that holds the tool's own id of it, so whoever imports again finds the run there and leaves it;
+A reader finds runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index is made of its
+start and of a name that holds the tool's own id, so whoever imports again finds the run there and leaves it;
 run.json keeps tool and id under `imported`.
 
 What is read may come from anybody. Names become a table, an index or a file only through `table_name`,
@@ -99,7 +99,9 @@ UNREADABLE = (  # what reading a foreign file may end in
     DatabaseError, OSError, sqlite3.Error, struct.error, csv.Error, ValueError, TypeError, LookupError,
     AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
-Look = tuple[str, Callable[[], ForeignRun]]  # what is looked at, for messages; the look, which raises `UNREADABLE`
+Look = tuple[
+    str, Callable[[], ForeignRun]
+]  # what is looked at, for messages; the look, which raises `UNREADABLE`
 
 
 def failed(where: str, error: Exception) -> Look:

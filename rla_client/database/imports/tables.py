@@ -1,4 +1,6 @@
-"""Runs that are one table of text each: CSV, TSV, or progress.txt of other programs.
+"""Import of runs from text tables.
+
+Each run is one table: CSV, TSV, or progress.txt of other programs.
 
 Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
 program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one

@@ -1,4 +1,6 @@
-"""Runs of TensorBoard: a folder of event files each, or one file.
+"""Import of TensorBoard's runs.
+
+Each run is a folder of event files, or one file.
 
 The index is made of the time of the first record and the path below the imported folder. Values of event
 files are copied by repr. Files are read up to the first torn record, as TensorBoard does. Scalars are simple

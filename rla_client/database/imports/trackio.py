@@ -1,4 +1,6 @@
-"""Runs of trackio: its SQLite files, its exported Parquet files.
+"""Import of trackio's runs.
+
+They are read from its SQLite files or exported Parquet files.
 
 Its folder has one `<project>.db`, or the exported `<project>.parquet` with `<project>_configs.parquet` beside
 it, or `metrics.parquet` with `aux/configs.parquet`. Their columns are those of the tables, with a column for

@@ -1,4 +1,6 @@
-"""Folders of wandb's runs, offline or online: `offline-run-<time>-<id>/run-<id>.wandb`.
+"""Import of wandb's runs.
+
+Each run is a folder, offline or online: `offline-run-<time>-<id>/run-<id>.wandb`.
 
 That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
 | length u16 | type u8 | data`, where the types first, middle, last make up one record. A record is a

@@ -1,1 +1,4 @@
-"""The lake: Parquet files of ended runs beside the database, for looks at many runs."""
+"""Lake of ended runs in Parquet files.
+
+It is beside the database, for queries over many runs.
+"""

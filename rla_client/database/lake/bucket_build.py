@@ -1,4 +1,4 @@
-"""The build of a bucket's lake, with its check.
+"""Build of a bucket's lake.
 
 The manifest is replaced last, on condition that it is the one that the build began with. So a build that is
 killed leaves objects that do not count, and of two builds at once one is refused. What does not count is

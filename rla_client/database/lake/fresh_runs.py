@@ -1,4 +1,4 @@
-"""Runs with rows in the lake that are older than their files."""
+"""Runs with outdated rows in the lake."""
 
 from __future__ import annotations
 

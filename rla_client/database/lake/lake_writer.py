@@ -1,4 +1,4 @@
-"""The right to change a lake.
+"""Write lock of a lake.
 
 Everything is written to a temp name, synced and renamed, the manifest last.
 """

@@ -1,4 +1,4 @@
-"""The manifest of the lake: which parts count.
+"""Manifest of the lake's parts.
 
 The lake lies in `<data root>/.rla/lake/`, which replication, `du`, `fsck` and everything that walks the
 tables pass over; it can be deleted at any time and built again. The files of the runs stay the truth.

@@ -1,4 +1,4 @@
-"""Parquet files of a part, written."""
+"""Writer of a part's Parquet files."""
 
 from __future__ import annotations
 

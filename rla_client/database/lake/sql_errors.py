@@ -1,4 +1,4 @@
-"""Errors of a query, in words for people."""
+"""Messages for SQL errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lake in numbers."""
+"""Statistics of the lake."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rows of runs, read from their files, with the machines that write them."""
+"""Records of runs."""

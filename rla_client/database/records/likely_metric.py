@@ -1,4 +1,4 @@
-"""The likely metric: the one that people most likely want to see of a run.
+"""Likely metric of a run, its default for display.
 
 It is the first column of progress.csv, other than times, that holds numbers and whose name has one of
 `LIKELY_WORDS`, the earlier word before the later; without such a name the first column with numbers. Names of

@@ -1,4 +1,4 @@
-"""The liveness of runs, where this machine knows more than run.json.
+"""Liveness of runs on this machine.
 
 The agent writes run.json at each change of state and every 60 s. A file that says `running` and was not
 written for `LIVE_S` seconds is shown as `unknown`, unless this machine knows better. Two places are asked:

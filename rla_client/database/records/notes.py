@@ -1,4 +1,7 @@
-"""Tags of a run, its note, its display name: `note.json` beside the log."""
+"""User annotations of a run (`note.json`).
+
+These are tags, a note and a display name, in a file beside the log.
+"""
 
 from __future__ import annotations
 

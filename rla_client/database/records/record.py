@@ -1,4 +1,4 @@
-"""One run as one row of `rla ls` or `Database.runs`."""
+"""Record of a run, a row of `rla ls`."""
 
 from __future__ import annotations
 

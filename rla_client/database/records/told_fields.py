@@ -1,4 +1,4 @@
-"""The fields of a run that its files tell, each declared once.
+"""Declared fields of a run.
 
 An entry of `TOLD_FIELDS` is all that a further field takes. Filters, `rla ls`, `Database.runs` and the
 catalogue, which is read anew, know it by its name; `shown_in` says where people see it without asking.

@@ -1,1 +1,1 @@
-"""Samples of runs: their index, questions about it, their texts."""
+"""Samples of runs."""

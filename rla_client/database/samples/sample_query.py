@@ -1,4 +1,7 @@
-"""Questions about the samples of a run: which, in which order, with which text."""
+"""Queries over a run's samples.
+
+A query gives a filter, an order and a text to search for.
+"""
 
 from __future__ import annotations
 

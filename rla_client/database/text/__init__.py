@@ -1,1 +1,1 @@
-"""Text for terminals, pipes, files, notebooks."""
+"""Text output for a database."""

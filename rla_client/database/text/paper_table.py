@@ -1,4 +1,7 @@
-"""A table of estimates for a paper: LaTeX (booktabs), Markdown, Typst."""
+"""Table of estimates for a paper.
+
+It is printed as LaTeX (booktabs), Markdown or Typst.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A DataFrame written as one file: CSV, JSON lines, Parquet."""
+"""Export of a DataFrame as one file.
+
+The formats are CSV, JSON lines and Parquet.
+"""
 
 from __future__ import annotations
 

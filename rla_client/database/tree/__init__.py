@@ -1,1 +1,1 @@
-"""The folders of a data root: items, chains, references to runs."""
+"""Folder tree of a data root."""

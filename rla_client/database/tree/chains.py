@@ -1,4 +1,4 @@
-"""Chains: runs that were continued on another machine.
+"""Chains of runs across machines.
 
 run.json of each later item has a `parent` with `chain` set: `{"run": index, "table", "time_step", "rows",
 "chain": true}`; `rows` and `time_step` say how much of the parent counts (what it recorded after its last

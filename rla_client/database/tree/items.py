@@ -1,4 +1,4 @@
-"""The items below a data root: tables, days, runs by kind.
+"""Enumeration of a data root's items.
 
 An item is one run's data of one kind: a folder `<kind>/<table>/<index>`, or for archive_tester the files
 `<index>.pkl`, `<index>.json`, `<index>.pt`, which count as one. Walking reads folder names only; names that

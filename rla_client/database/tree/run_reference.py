@@ -1,4 +1,7 @@
-"""References to runs: `@last`, dates, tracked parameters, parts of an index."""
+"""References to runs.
+
+A reference is `@last`, a date, a tracked parameter, or a part of an index.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The size of an item: bytes on disk, number of files."""
+"""Size of an item on disk.
+
+It has bytes and the number of files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stable-baselines3: its rows, exactly resumable checkpoints, videos.
+"""stable-baselines3: recording of its models.
 
     model = PPO("MlpPolicy", "CartPole-v1")
     model.learn(100_000, callback=RLACallback(save_freq=20_000))

@@ -1,4 +1,4 @@
-"""The state of the callbacks that train beside ours: EvalCallback's best reward, counters, nested ones too.
+"""State of stable-baselines3's callbacks.
 
 State is what has changed since the training began: numbers and texts that are no longer as the script made
 them, and whatever else a checkpoint takes and is no argument of the callback. So paths, frequencies and

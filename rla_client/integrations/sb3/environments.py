@@ -1,4 +1,4 @@
-"""The state of environments, layer by layer, to continue in the middle of their episodes.
+"""State of environments for an exact resume.
 
 `layers_of` names the layers of a `VecEnv`, from the outermost wrapper inwards. The state of a wrapper is
 those of its attributes that a checkpoint takes. The innermost layer holds the environments themselves and is

@@ -1,4 +1,4 @@
-"""The calls of `learn` in a run, so that a script that makes several continues in the right one.
+"""Calls of `learn` in a run.
 
 They are counted in the order in which the script makes them, for each series of checkpoints. A checkpoint
 holds one `Learn` for each up to its own. When the script is started again it makes the same calls: those that

@@ -1,4 +1,7 @@
-"""All of a model that continuing exactly needs: `model_state` takes it, `restore_state` puts it back."""
+"""State of a model for an exact resume.
+
+`model_state` takes it, `restore_state` puts it back.
+"""
 
 from __future__ import annotations
 

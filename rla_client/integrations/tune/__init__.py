@@ -1,4 +1,4 @@
-"""Ray Tune: trials as runs, reports as rows.
+"""Ray Tune: recording of trials.
 
     tuner = tune.Tuner(train, run_config=tune.RunConfig(callbacks=[RLACallback()]))
 

@@ -1,4 +1,4 @@
-"""Ray Tune's callback on the driver: the rows of all trials."""
+"""Ray Tune's callback on the driver."""
 
 from __future__ import annotations
 

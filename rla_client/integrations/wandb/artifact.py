@@ -1,4 +1,4 @@
-"""Files under a name, copied to the run."""
+"""Artifacts, named files of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dicts as wandb's scripts use them: items are attributes, too."""
+"""Dict with attribute access, as wandb's scripts use it."""
 
 from __future__ import annotations
 

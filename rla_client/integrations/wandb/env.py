@@ -1,4 +1,7 @@
-"""`wandb.env`: the names of its variables, the values of some."""
+"""`wandb.env`: the environment variables of wandb.
+
+It has their names, and the values of some.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`wandb.errors`: its exceptions, of which those that are not known here are `Error`."""
+"""`wandb.errors`: the exceptions of wandb.
+
+Unknown ones are `Error`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of other writers, sent into the open run, too."""
+"""Forwarding of other writers' events into the open run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.plot`: charts, of which the table is kept."""
+"""`wandb.plot`: charts, stored as tables."""
 
 from __future__ import annotations
 

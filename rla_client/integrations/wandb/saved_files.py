@@ -1,4 +1,4 @@
-"""The files that a script has its run keep (`wandb.save`)."""
+"""Files of `wandb.save`."""
 
 from __future__ import annotations
 

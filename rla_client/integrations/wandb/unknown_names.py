@@ -1,4 +1,7 @@
-"""Names of wandb's without a meaning here: each warns once."""
+"""Unsupported names of wandb.
+
+Each warns once.
+"""
 
 from __future__ import annotations
 

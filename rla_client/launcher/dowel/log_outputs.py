@@ -1,4 +1,4 @@
-"""dowel's outputs: text, standard output, CSV, TensorBoard."""
+"""dowel's outputs."""
 
 from __future__ import annotations
 

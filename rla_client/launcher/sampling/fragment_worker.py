@@ -1,4 +1,4 @@
-"""A worker: a policy in several environments side by side.
+"""Worker of several environments side by side.
 
 The policy's `get_actions(observations)` is used where there is one; `reset(mask)` tells such a policy in
 which of its environments an episode begins.

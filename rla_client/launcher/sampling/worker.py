@@ -1,4 +1,4 @@
-"""A worker: a policy in one environment.
+"""Worker of one environment.
 
 It is told when an epoch begins. It then reseeds from (seed, worker, epoch) and resets its environments, so
 what an epoch samples does not depend on earlier ones having run in the same process. That, and the

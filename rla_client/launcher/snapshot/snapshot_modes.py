@@ -1,4 +1,4 @@
-"""Snapshot modes, with names of files as in garage.
+"""Snapshot modes of garage.
 
 all           itr_N.pkl at every epoch
 last          params.pkl at every epoch

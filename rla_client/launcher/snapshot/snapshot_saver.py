@@ -1,4 +1,4 @@
-"""The way of a snapshot to the agent.
+"""Saver of snapshots through the agent.
 
 It is safe from SIGKILL when `SnapshotSaver.offer` returns. Like checkpoints
 (rla_client/checkpoint/saver.py), of which it uses arenas and spool, it travels in one of three ways: as a

@@ -1,1 +1,1 @@
-"""The console of a training."""
+"""Recording of a training's console output."""

@@ -1,12 +1,12 @@
-"""The capture of a training's console: `init(console=True)` or `AGENT.console`.
+"""Capture of a training's console output (`init(console=True)` or `AGENT.console`).
 
 Descriptors 1 and 2 lead into a pipe, for this process, C libraries and the processes it starts; into two
-where they led to different files. A process of our own (console_process.py) reads it, passes everything on
-to where it went before, and keeps it. It is not this one's child, and survives what kills it. Where it ends
-first, the descriptors lead where they did before. This process has the pipe open for reading, too: so
-nobody who prints into it gets SIGPIPE, and what was left in it is passed on.
+where they led to different files. A helper process (console_process.py) reads it, passes everything on to the
+former targets, and stores it. It is not a child of this process and survives its kill. Where the helper ends
+first, the descriptors are restored. This process has the pipe open for reading, too: so writers never get
+SIGPIPE, and the rest of its content is passed on.
 
-What C's stdio and Python's `print` hold back is given out line by line, so that a kill takes none of it.
+C's stdio and Python's `print` are line-buffered, so that a kill loses no complete line.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
     from rla_client.run.run import Run
 
-SWITCH_WAIT_S = (
-    3.0  # where a run begins or ends, for what was printed before: the reader may only be starting
-)
+SWITCH_WAIT_S = 3.0  # wait where a run begins or ends for earlier output: the reader may only be starting
 EXIT_WAIT_S = 1.0  # at the end of the program, for what it printed to reach the terminal before the prompt,
 LAST_WAIT_S = 5.0  # or at all, where a container or a job ends with the program
 START_S = 10.0
@@ -54,10 +52,10 @@ _capture: Capture | None = None  # of this process
 
 
 def keep_console(run: Run, settings: AgentConfig) -> None:
-    """Keep what this process prints from now on in the console of `run`, until it closes.
+    """Record this process's output from now on in the console of `run`, until it closes.
 
-    Under `rla-agent run`, which keeps it already, nothing changes; nor where the run stores nothing. Where it
-    cannot be kept, a warning says why.
+    Does nothing under `rla-agent run`, which records it already, nor where the run stores nothing. A failure
+    is a warning.
     """
     global _capture  # noqa: PLW0603 - a process has one console
     if run.outbox is None or run.opening is None or CONSOLE_VARIABLE in os.environ:
@@ -85,10 +83,10 @@ class Capture:
     """Descriptors 1 and 2 of this process, led through pipes.
 
     Args:
-        run: what is printed from now on belongs to it.
+        run: gets the output from now on.
 
     Raises:
-        OSError, SubprocessError: that cannot be done; all is as before.
+        OSError, SubprocessError: the capture is impossible; nothing has changed.
     """
 
     def __init__(self, run: dict[str, Any]) -> None:
@@ -96,7 +94,7 @@ class Capture:
         self._pid = os.getpid()
         self._answered = threading.Event()
         self._ends = False
-        self._open = [run]  # what is printed belongs to the last one
+        self._open = [run]  # output belongs to the last one
         terminals = [stream for stream in (sys.stdout, sys.stderr) if _is_terminal(stream)]
         first, second = (copy_standard(number) for number in _STANDARD)
         if os.path.samestat(os.fstat(first.number), os.fstat(second.number)):
@@ -105,7 +103,7 @@ class Capture:
             self._redirections = [Redirection((1,), first), Redirection((2,), second)]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = socket.socket(fileno=lift(ours.detach()))
-        self._control.settimeout(None)  # whatever the training has for its own
+        self._control.settimeout(None)  # whatever the training has in its own environment
         with theirs:
             self._send({"what": "run", "run": run})
             self._start(theirs)
@@ -113,10 +111,10 @@ class Capture:
             redirection.lead_in()
         self._tell_size()
         for stream in (sys.stdout, sys.stderr):
-            if stream in terminals:  # its colours and bars stay
+            if stream in terminals:  # the program still sees a terminal: its colours and bars stay
                 with contextlib.suppress(AttributeError):
                     stream.isatty = lambda: True  # type: ignore[method-assign]
-            with contextlib.suppress(AttributeError, OSError, ValueError):  # another's, or closed
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # not the standard stream
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         if not _prints_to_descriptor(sys.stdout):
             warn(
@@ -136,14 +134,14 @@ class Capture:
         return all(any(redirection.has(number) for redirection in self._redirections) for number in _STANDARD)
 
     def begin_run(self, run: dict[str, Any]) -> None:
-        """What is printed from now on belongs to this run."""
+        """Let output from now on belong to this run."""
         self._open.append(run)
         self._tell({"what": "run", "run": run}, SWITCH_WAIT_S)
 
     def end_run(self, run: dict[str, Any]) -> None:
-        """A run has closed: what is printed belongs to the newest open one, if that changes.
+        """Let output belong to the newest open run after one has closed.
 
-        Not where the program ends: its last words are its last run's.
+        Not where the program ends: its last output belongs to its last run.
         """
         if self._ends or run not in self._open:
             return
@@ -153,7 +151,7 @@ class Capture:
             self._tell({"what": "run", "run": self._open[-1] if self._open else None}, SWITCH_WAIT_S)
 
     def _tell(self, message: dict[str, Any], wait_s: float) -> None:
-        """Tell the other process something about what is printed from now on, and wait for its answer."""
+        """Send the helper process a message about the following output, and wait for its answer."""
         if not self.usable:
             return
         flush()
@@ -169,7 +167,7 @@ class Capture:
         self._control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
 
     def _tell_size(self) -> None:
-        """Say by COLUMNS and LINES how large the terminal is: the descriptors cannot be asked any more."""
+        """Set COLUMNS and LINES to the terminal's size, which the descriptors no longer report."""
         for redirection in self._redirections:
             with contextlib.suppress(OSError):
                 size = os.get_terminal_size(redirection.before.number)
@@ -177,7 +175,7 @@ class Capture:
                 os.environ.setdefault("LINES", str(size.lines))
 
     def _start(self, control: socket.socket) -> None:
-        """Start the other process as nobody's child."""
+        """Start the helper process, detached from this one."""
         sources = [redirection.source.number for redirection in self._redirections]
         targets = [redirection.before.number for redirection in self._redirections]
         arguments = {"sources": sources, "targets": targets, "control": control.fileno()}
@@ -194,7 +192,7 @@ class Capture:
         )
 
     def _watch(self) -> None:
-        """Hear from the other process; where it ends, do without it."""
+        """Read messages of the helper process; restore the descriptors where it ends."""
         while True:
             try:
                 said = self._control.recv(64)
@@ -215,7 +213,7 @@ class Capture:
             self._pass_on_of_others()
 
     def _pass_on_of_others(self) -> None:
-        """What the processes that this one has started still print into the pipes."""
+        """Pass on output that processes started by this one still write into the pipes."""
         rest = list(self._redirections)
         while rest:
             found = ready([redirection.source.number for redirection in rest], None)
@@ -224,7 +222,7 @@ class Capture:
                     rest.remove(redirection)
 
     def _await(self) -> None:
-        """Wait a moment until what was printed is passed on."""
+        """Wait a moment until earlier output is passed on."""
         self._ends = True
         if self.usable:
             self._tell({"what": "wait"}, LAST_WAIT_S if shares_our_life() else EXIT_WAIT_S)
@@ -234,13 +232,13 @@ class Capture:
 
 
 def flush(*, by_line: bool = False) -> None:
-    """Give out what Python and C hold back; `by_line`: from now on by themselves after each line."""
+    """Flush the buffers of Python and C; `by_line`: make them line-buffered from now on."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     library = ctypes.CDLL(None)
     for name in ("stdout", "stderr"):
-        with contextlib.suppress(ValueError):  # a C library that calls them otherwise
+        with contextlib.suppress(ValueError):  # a C library with other names
             file = ctypes.c_void_p.in_dll(library, name)
             library.fflush(file)
             if by_line:

@@ -1,9 +1,8 @@
-"""The process behind `console=True`.
+"""Helper process that records a training's console output.
 
-It reads what a training prints from a pipe (see capture.py), or from two. Each piece goes at once and
-unchanged to where the output went before, and into a stream of the run, by which it becomes `console.txt`.
-Threads do both, each at its own pace: a terminal that is held up, or a disk, delays neither the reading
-nor the other thread.
+It reads a training's output from a pipe (see capture.py), or from two. Each piece goes at once and unchanged
+to the former target, and into a stream of the run, by which it becomes `console.txt`. Threads do both, each
+at its own pace: a blocked terminal or disk delays neither the reading nor the other thread.
 
 This process outlives the training, also one that is killed: it ends once nobody has the pipes open for
 writing any more and everything is passed on.
@@ -29,26 +28,26 @@ from rla_client.run.console.pass_on import pass_on, ready
 from rla_client.run.console.recorder import Recorder
 
 READ_BYTES = 1 << 20  # all that a pipe holds
-LEAST_TO_GATHER = 256 << 10  # bytes of a pipe: a smaller one, of a user with many, fills meanwhile
+LEAST_TO_GATHER = 256 << 10  # bytes of a pipe; a smaller one, of a user with many, fills between two reads
 GATHER_S = 0.005  # between reads, as waking a reader costs the training more than the write
-BACKLOG_BYTES = 64 << 20  # that one thread may be behind: then it leaves out the older half
-AFTER_S = 60.0  # how long what other processes print after the training's end still goes into its file
+BACKLOG_BYTES = 64 << 20  # backlog of one thread, of which the older half is dropped
+AFTER_S = 60.0  # how long output of other processes after the training's end still goes into its file
 MESSAGE_BYTES = 1 << 20
 DONE = b"done"  # to the training
 
 
 class OutputPiece(NamedTuple):
-    """What came from a source, by its number."""
+    """Output from a source, by its number."""
 
     source: int
     data: bytes
 
 
 class OutputWorker(threading.Thread):
-    """Has pieces of output taken, or calls functions, in the order in which they come.
+    """Thread that handles pieces of output, or calls functions, in order.
 
     Args:
-        take: called with each piece; it may last as long as it likes.
+        take: called with each piece; it may block.
     """
 
     def __init__(self, take: Callable[[OutputPiece], None]) -> None:
@@ -59,7 +58,7 @@ class OutputWorker(threading.Thread):
         self._waiting_bytes = self._left_out = 0
 
     def put(self, item: OutputPiece | Callable[[], None] | None) -> None:
-        """Give it something more to do; None ends it."""
+        """Queue a piece or a function; None ends the thread."""
         with self._changed:
             self._waiting.append(item)
             if isinstance(item, OutputPiece):
@@ -78,7 +77,7 @@ class OutputWorker(threading.Thread):
                 self._waiting.append(item)
 
     def run(self) -> None:
-        """Until None is put."""
+        """Handle the queue until None is put."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
@@ -98,26 +97,26 @@ class OutputWorker(threading.Thread):
 
 
 class Keeper:
-    """Writes into the stream of the run that what is printed belongs to."""
+    """Writes output into the stream of the current run."""
 
     def __init__(self, sources: int) -> None:
         self._recorder: Recorder | None = None
         self._lines = [CollapsedLines() for _ in range(sources)]
 
     def take(self, piece: OutputPiece) -> None:
-        """Keep what came."""
+        """Store a piece."""
         if self._recorder is not None:
             self._recorder.add(self._lines[piece.source].feed(piece.data))
 
     def begin(self, run: dict[str, Any] | None) -> None:
-        """What comes from now on belongs to this run, or to none."""
+        """Let output from now on belong to this run, or to none."""
         self.settle()
         if self._recorder is not None:
             self._recorder.close()
         self._recorder = None if run is None else Recorder(run)
 
     def settle(self) -> None:
-        """Write what there is, also of a line that has not ended."""
+        """Write the pending output, including an incomplete line."""
         if self._recorder is not None:
             for lines in self._lines:
                 self._recorder.add(lines.end())
@@ -131,12 +130,12 @@ def _size(pipe: int) -> int:
 
 
 class ConsoleProcess:
-    """All of it.
+    """The reader of the pipes, with its threads.
 
     Args:
-        sources: pipes that the training, and what it starts, prints into.
-        targets: where each of them went before.
-        control: a socket to the training, which has said whose run it is that it begins with.
+        sources: pipes into which the training and its children write.
+        targets: the former target of each.
+        control: a socket to the training, which has named the first run.
     """
 
     def __init__(self, sources: list[int], targets: list[int], control: int) -> None:
@@ -149,7 +148,7 @@ class ConsoleProcess:
         self._not_done: set[OutputWorker] = set()
 
     def run(self) -> None:
-        """Until everything is passed on."""
+        """Serve until everything is passed on."""
         workers = [*self._passing, self._keeping]
         for worker in workers:
             worker.start()
@@ -173,7 +172,7 @@ class ConsoleProcess:
             worker.join()
 
     def _read(self, sources: list[int]) -> int:
-        """Hand on what some sources have; how many bytes that is."""
+        """Read some sources and queue their output; returns the number of bytes."""
         total = 0
         for source in self._numbers.keys() & sources:
             data = os.read(source, READ_BYTES)
@@ -187,14 +186,14 @@ class ConsoleProcess:
         return total
 
     def _hear(self) -> bool:
-        """Do what the training says; False where it says nothing ever again."""
+        """Carry out a message of the training; False once its connection has ended."""
         try:
             message = self._control.recv(MESSAGE_BYTES)
-        except OSError:  # killed before it read what it was told: the connection is reset
+        except OSError:  # killed before it read our answer: the connection is reset
             return False
         if not message:
             return False
-        self._read(ready(self._numbers, 0.0))  # printed before the training said this
+        self._read(ready(self._numbers, 0.0))  # printed before this message
         said = json.loads(message)
         if said["what"] == "run":
             self._keeping.put(partial(self._keeper.begin, said["run"]))
@@ -221,7 +220,7 @@ def _pass_on(target: int, piece: OutputPiece) -> None:
 
 
 def _give_up(failed: threading.ExceptHookArgs) -> None:
-    """End: a thread is gone, and where nobody is, the training leads its output where it went before."""
+    """End after a thread has died; the training then restores its descriptors."""
     threading.__excepthook__(failed)
     os._exit(1)
 

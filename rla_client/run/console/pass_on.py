@@ -1,4 +1,4 @@
-"""Output passed on to where it went before."""
+"""Pass-through of captured output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def ready(descriptors: Iterable[int], wait_s: float | None) -> list[int]:
-    """Which descriptors, of any number, can be read or have ended, after `wait_s` at the latest."""
+    """Descriptors that can be read or have ended, after `wait_s` at the latest; any number is possible."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -16,12 +16,12 @@ def ready(descriptors: Iterable[int], wait_s: float | None) -> list[int]:
 
 
 def pass_on(data: bytes, target: int) -> None:
-    """Write all of `data`, however long that takes; what nobody reads there is dropped."""
+    """Write all of `data`, however long that takes; it is dropped where the reader is gone."""
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[os.write(target, rest) :]
-        except BlockingIOError:  # another process has made the terminal so
+        except BlockingIOError:  # another process has made the terminal non-blocking
             poll = select.poll()
             poll.register(target, select.POLLOUT)
             poll.poll()

@@ -1,4 +1,4 @@
-"""The stream of a run's `console.txt`."""
+"""Stream of a run's `console.txt`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Recorder:
         self._outbox: Outbox | None = None
 
     def add(self, text: str) -> None:
-        """Keep whole lines."""
+        """Store complete lines."""
         if not text:
             return
         data = self._secrets.verbatim(text).encode("utf-8", "backslashreplace")
@@ -61,7 +61,7 @@ class Recorder:
             self._left_out += gone
 
     def settle(self) -> None:
-        """Where the agent ends with the training: have it write what there is."""
+        """Flush the stream where the agent ends with the training."""
         if self._outbox is not None and shares_our_life():
             self._outbox.flush(SETTLE_S)
 
@@ -85,7 +85,7 @@ class Recorder:
 
 
 def console_opening(opening: Opening) -> Opening | None:
-    """Describe the stream of a run's console: it has one output, a new file; None where none can be made."""
+    """Opening of a console's stream, which has one output, a new file; None where none can be made."""
     for number in count(1):
         name = labelled(OUTPUT_NAMES[CONSOLE], "" if number == 1 else str(number))
         try:

@@ -1,4 +1,4 @@
-"""Standard descriptors that lead into a pipe."""
+"""Redirection of standard descriptors into a pipe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import threading
 from rla_client.contract.process.descriptors import LEAST, OwnFile, identity, leads_to, standard_taken
 from rla_client.run.console.pass_on import pass_on, ready
 
-PIPE_BYTES = 1 << 20  # what is printed while the process that reads it gets no processor
+PIPE_BYTES = 1 << 20  # output of a time in which the reading process gets no processor
 PIECE_BYTES = 1 << 16
 
 
 class Redirection:
-    """Standard descriptors that led to one file, to be led into a pipe.
+    """Redirection into a pipe of the standard descriptors that led to one file.
 
     Raises:
         OSError: there are no descriptors left.
@@ -33,22 +33,22 @@ class Redirection:
         self._identity = identity(writing.number)
 
     def lead_in(self) -> None:
-        """Lead them into the pipe."""
+        """Redirect the descriptors into the pipe."""
         for number in self._numbers:
             os.dup2(self._writing.number, number)
         self._writing.close()
 
     def has(self, number: int) -> bool:
-        """Whether a standard descriptor leads into the pipe: a library may have led it elsewhere."""
+        """Whether a standard descriptor leads into the pipe; a library may have redirected it."""
         return leads_to(number, self._identity)
 
     def lead_back(self) -> None:
-        """Lead them where they did before, after what is in the pipe."""
+        """Restore the descriptors, and then pass on the content of the pipe."""
         self.pass_on_rest()
         for number in filter(self.has, self._numbers):
             try:
                 os.dup2(self.before.number, number)
-            except OSError:  # somebody closed it; and nobody will empty the pipe
+            except OSError:  # somebody closed it, and nobody will empty the pipe
                 with contextlib.suppress(OSError):
                     null = os.open(os.devnull, os.O_RDWR)
                     os.dup2(null, number)
@@ -56,14 +56,14 @@ class Redirection:
         self.pass_on_rest()  # what was printed between the two
 
     def pass_on_rest(self) -> None:
-        """Pass on what is in the pipe by now."""
+        """Pass on the content of the pipe."""
         with contextlib.suppress(OSError):
             for _ in range(PIPE_BYTES // PIECE_BYTES):
                 if not ready([self.source.number], 0.0) or not self.pass_on():
                     break
 
     def pass_on(self) -> bool:
-        """Pass on some of what is in the pipe, if there is anything; False at its end."""
+        """Pass on some content of the pipe, if there is any; False at its end."""
         with self._reading:
             if not ready([self.source.number], 0.0):
                 return True
@@ -73,7 +73,7 @@ class Redirection:
 
 
 def copy_standard(number: int) -> OwnFile:
-    """A copy of a standard descriptor; of one that is closed, the null device."""
+    """A copy of a standard descriptor, or the null device where that is closed."""
     try:
         return OwnFile(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LEAST))
     except OSError:

@@ -14,7 +14,7 @@ def to_parameters(config: object) -> dict[str, Any]:
     """Hyper-parameters by name, values as they are.
 
     Raises:
-        ArgumentError: it holds no names.
+        ArgumentError: it has no names.
     """
     if config is None:
         return {}

@@ -1,9 +1,9 @@
-"""Hyper-parameters as query results give them.
+"""Hyper-parameters in query results.
 
 `HyperParams` is a dict whose keys are also attributes and dotted paths: `hp["a"]["b"]`, `hp.a.b`,
-`hp.dotted("a.b")`. Where they come from, first found wins: `parameter.json|yaml` under hyperparameter, log,
-code; the archive_tester entry; the `key: …, value: …` lines of backup.txt; the `&key=value` part of the
-index.
+`hp.dotted("a.b")`. They are read from the first source that exists: `parameter.json|yaml` under
+hyperparameter, log, code; the archive_tester entry; the `key: …, value: …` lines of backup.txt; the
+`&key=value` part of the index.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def wrap(value: object) -> Any:  # noqa: ANN401
 
 
 def read_hyper_params(data_root: Path, table: str, index: str) -> tuple[HyperParams, list[str]]:
-    """Hyper-parameters of a run from the first place that has them, and what was broken on the way."""
+    """Hyper-parameters of a run from the first source that has them, with the broken sources before it."""
     problems: list[str] = []
     for kind in (HYPARAMETER, LOG, CODE):
         try:
@@ -119,7 +119,7 @@ def printed_args(path: str) -> dict[str, Any]:
 
 
 def tracked(index: str) -> list[tuple[str, Any]]:
-    """The tracked hyper-parameters that an index carries, in order, repeats kept."""
+    """The tracked hyper-parameters in an index, in order, duplicates included."""
     parsed = RunIndex.parse(index)
     if parsed is None:
         return []
@@ -128,7 +128,7 @@ def tracked(index: str) -> list[tuple[str, Any]]:
 
 
 def scalar(text: str) -> object:
-    """Text of a value as the value that `str` made it from, where that is a number, bool or None."""
+    """Parse the text of a number, bool or None; any other text unchanged."""
     if text in {"True", "False", "None"}:
         return {"True": True, "False": False, "None": None}[text]
     if "_" not in text and len(text) <= MAX_DIGITS:
@@ -158,7 +158,7 @@ def _literal(text: str) -> Any:  # noqa: ANN401
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Names whose values differ; None where a side has not the name."""
+    """Names whose values differ; None where a side lacks the name."""
     names = dict.fromkeys([*first, *second])
     return {
         name: (first.get(name), second.get(name))

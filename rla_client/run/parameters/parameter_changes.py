@@ -1,11 +1,11 @@
-"""Changes of hyper-parameters during a run or at a resume.
+"""Changes of a run's hyper-parameters.
 
 Each change is a file of its own, `parameter.resumed-N.json`, in the item's log and hyperparameter folders::
 
     {"time_step": 100, "time": 1763712000.0, "changed": {"lr": [0.1, 0.5]}, "hyper_param": {...}}
 
-`changed` holds the former and the new value of each dotted name, null where there was or is none;
-`hyper_param` all of them as from now on. What is compared with is the newest of these files.
+`changed` has the former and the new value of each dotted name, null where there was or is none;
+`hyper_param` all values from now on. A resume compares with the newest of these files.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 def changed_parameters(
     item: ItemFolders, hyper_param: Mapping[str, Any], secrets: Secrets
 ) -> dict[str, tuple[Any, Any]]:
-    """Names whose value is another one than the run had last: name → (former, new).
+    """Names whose value differs from the run's last one: name → (former, new).
 
-    Secrets are hidden; a change from one to another is none.
+    Secrets are hidden, so that a change from one to another does not count.
     """
     former = last_parameters(item)
     if former is None or not hyper_param:
@@ -57,12 +57,12 @@ def parameter_changes(
     from rla_client.run.parameters.hyper_params import differences  # noqa: PLC0415
 
     now = as_stored(secrets.parameters(hyper_param))
-    then = secrets.parameters(former)  # AGENT.hide_secrets was off then, perhaps
+    then = secrets.parameters(former)  # perhaps AGENT.hide_secrets was off then
     return differences(_flat(restored(then, now, [])), _flat(now))
 
 
 def last_parameters(item: ItemFolders) -> dict[str, Any] | None:
-    """The hyper-parameters that a run had last; None where that cannot be read."""
+    """The last hyper-parameters of a run; None where they cannot be read."""
     from rla_client.run.parameters.parameter_reader import read_parameter_file  # noqa: PLC0415 - not at import of the package
 
     for path in reversed(change_files(Path(item.folder(LOG)))):
@@ -83,14 +83,14 @@ def last_parameters(item: ItemFolders) -> dict[str, Any] | None:
 
 
 def named_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """What was changed to what."""
+    """Text of changes, with former and new values."""
     told = [f"{name} was {_short(old)}, is now {_short(new)}" for name, (old, new) in changed.items()]
     more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
     return f"{'; '.join(told[:MAX_TOLD])}{more}"
 
 
 def tell_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """The warning."""
+    """Warn of changed hyper-parameters."""
     return (
         f"this run is resumed with other hyper-parameters: {named_changes(changed)}. It keeps its name and "
         f"first parameters; {HYPARAM_FILE_NAME}.resumed-N.json has the new ones. To make it a run of its "
@@ -104,7 +104,7 @@ def keep_changes(
     changed: Mapping[str, tuple[Any, Any]],
     time_step: float | None,
 ) -> tuple[str, bytes]:
-    """Write the next `parameter.resumed-N.json` into the item; its name and content.
+    """Write the next `parameter.resumed-N.json` into the item; returns its name and content.
 
     Raises:
         OSError: it cannot be written.

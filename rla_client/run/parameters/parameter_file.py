@@ -1,7 +1,7 @@
-"""The parameter file of a new item.
+"""Parameter file of a new item.
 
-`parameter.yaml` (or `.json`) and the run's index keep what the run began with. It is written at once,
-atomically, and made durable by the agent, which gets its content too.
+`parameter.yaml` (or `.json`) and the run's index have the run's first parameters. The file is written at
+once, atomically, and made durable by the agent, which gets its content too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 def parameter_file(hyper_param: Mapping[str, Any], item: ItemFolders | None = None) -> tuple[str, bytes]:
     """Name and content of the parameter file: YAML when all values are plain data, else JSON.
 
-    Where `item` has one, the new one is of its kind.
+    Where `item` has one, the new one has the same format.
 
     JSON has sorted keys and indent 4, as RLA's; numpy and torch scalars are numbers in it, enums,
     paths and dataclasses plain data, other objects their repr.
@@ -43,7 +43,7 @@ def parameter_file(hyper_param: Mapping[str, Any], item: ItemFolders | None = No
         import yaml  # noqa: PLC0415 - not at import of the package
 
         class Dumper(yaml.SafeDumper):
-            """Quotes text such as 1e5, which OmegaConf and other readers of YAML 1.2 take for a number."""
+            """Quotes text such as 1e5, which OmegaConf and other readers of YAML 1.2 read as a number."""
 
         Dumper.add_representer(
             str,
@@ -62,7 +62,7 @@ def parameter_file(hyper_param: Mapping[str, Any], item: ItemFolders | None = No
 
 
 def is_plain(value: object, depth: int = 50) -> bool:
-    """Whether YAML can hold a value as it is: None, bool, int, float, text, lists and dicts of these."""
+    """Whether YAML can represent a value exactly: None, bool, int, float, text, lists and dicts of these."""
     if value is None or type(value) in {bool, int, float, str}:
         return True
     if depth == 0:
@@ -83,13 +83,13 @@ def _lists(value: object) -> object:
 
 
 def write_parameters(item: ItemFolders, name: str, content: bytes) -> None:
-    """Put the parameter file into its folders; durable once the agent has seen it."""
+    """Write the parameter file into its folders; it is durable once the agent has handled it."""
     for kind in PARAMETER_KINDS:
         write_atomic(os.path.join(item.folder(kind), name), content, durable=False)
 
 
 def as_stored(hyper_param: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as they come back from a parameter file."""
+    """The parameters as read back from a parameter file."""
     from rla_client.run.parameters.parameter_reader import parse_yaml  # noqa: PLC0415 - not at import of the package
 
     name, content = parameter_file(hyper_param)

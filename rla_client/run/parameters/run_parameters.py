@@ -1,4 +1,4 @@
-"""The hyper-parameters of the open run."""
+"""Hyper-parameters of the open run."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def add_hyper_param(data: RunData, values: Mapping[str, Any]) -> None:
 
 
 def note_changes(data: RunData, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
-    """Note in the open run that hyper-parameters have other values from a time-step on."""
+    """Record in the open run that hyper-parameters have changed at a time-step."""
     if changed and data.run is not None:
         data.run.logger.log(f"[PARAMETERS] {step} : {named_changes(changed)}", echo=False)
         store_changes(data, changed, step)
 
 
 def store_changes(data: RunData, changed: Mapping[str, tuple[Any, Any]], step: float | None) -> None:
-    """Keep changes of hyper-parameters (name → former and new value) in the item."""
+    """Store changes of hyper-parameters (name → former and new value) in the item."""
     run, item = data.run, data.item
     if run is None or item is None:
         return
@@ -68,12 +68,12 @@ def store_changes(data: RunData, changed: Mapping[str, tuple[Any, Any]], step: f
 
 
 def send_parameters(data: RunData, run: Run, name: str, content: bytes) -> None:
-    """Have the agent keep the parameter file, and what is in it with the run."""
+    """Send the parameter file and the parameters to the agent."""
     for kind in PARAMETER_KINDS:
         run.file(kind, name, content)
     mark_parameters(data, run)
 
 
 def mark_parameters(data: RunData, run: Run) -> None:
-    """Tell the agent the hyper-parameters."""
+    """Send the hyper-parameters to the agent."""
     run.mark("hyper_param", plain_hyper_param(data.setup.shown_parameters()))

@@ -1,7 +1,7 @@
-"""The hyper-parameters that tell runs of a program apart, where nobody said which to track.
+"""Default choice of tracked hyper-parameters.
 
-These are the seed, the learning rate, and what the command line overrides: `--seed 1`, `--env-id=Ant-v4`,
-`--no-cuda`, `optim.lr=0.1`.
+They distinguish the runs of a program: the seed, the learning rate, and those that the command line
+overrides: `--seed 1`, `--env-id=Ant-v4`, `--no-cuda`, `optim.lr=0.1`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rla_client.code.secret_values import OPEN, secrecy
 
-MOST = 6  # names; more make a folder's name that nobody reads
+MOST = 6  # names; more would make folder names unreadable
 MAX_VALUE = 40  # characters
 USUAL = ("seed", "lr", "learning_rate")
 _OPTION = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -21,10 +21,10 @@ _ASSIGNMENT = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.D
 
 
 def telling_names(parameters: Mapping[str, Any], arguments: Sequence[str]) -> list[str]:
-    """Which of some hyper-parameters to track, `MOST` at most.
+    """Hyper-parameters to track, `MOST` at most.
 
     Args:
-        parameters: flat: names with dots for what is nested.
+        parameters: flat: nested ones with dotted names.
         arguments: of the command line, without the program.
     """
     found = [name for usual in USUAL if (name := _named(usual, parameters)) is not None]
@@ -36,7 +36,7 @@ def telling_names(parameters: Mapping[str, Any], arguments: Sequence[str]) -> li
 
 
 def overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """What a command line sets, by names as programs spell them: with `_` for `-`."""
+    """Values set by a command line, by names with `_` for `-`, as programs spell them."""
     found: dict[str, Any] = {}
     waiting: str | None = None
     for word in arguments:
@@ -55,7 +55,7 @@ def overrides(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _named(wanted: str, parameters: Mapping[str, Any]) -> str | None:
-    """The parameter of a name, or the only one that ends in it."""
+    """The parameter of a name, or the only one whose name ends with it."""
     if wanted in parameters:
         return wanted
     ends = [name for name in parameters if name.rpartition(".")[2] == wanted.rpartition(".")[2]]

@@ -1,1 +1,1 @@
-"""Records of a run: rows, texts, TensorBoard events, times."""
+"""Records of a run."""

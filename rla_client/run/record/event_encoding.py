@@ -1,4 +1,4 @@
-"""Fields of TensorBoard's events, encoded."""
+"""Encoding of TensorBoard events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row as one output gets it."""
+"""Exclusion of values from outputs."""
 
 from __future__ import annotations
 

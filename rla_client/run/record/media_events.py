@@ -1,4 +1,4 @@
-"""Histograms, sounds as events of TensorBoard."""
+"""Media events of TensorBoard."""
 
 from __future__ import annotations
 

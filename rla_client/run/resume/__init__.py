@@ -1,1 +1,1 @@
-"""Ways back to an earlier run."""
+"""Continuation of earlier runs."""

@@ -1,4 +1,4 @@
-"""A fork: the data of an earlier run under the open one.
+"""Fork of an earlier run into the open one.
 
 CSV and TensorBoard continue in it. Copies of the files are made by `fork_files`.
 """

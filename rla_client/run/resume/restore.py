@@ -1,4 +1,7 @@
-"""The state that a run takes over from a checkpoint: clock, moving averages, custom data, parameters."""
+"""Restoration of a run's state from a checkpoint.
+
+The state is clock, moving averages, custom data and parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The state of a run that can be loaded: custom data, archive, resume state."""
+"""Loadable state of a run."""

@@ -1,1 +1,4 @@
-"""Engines of sweeps: this machine's cores or GPUs, Slurm, Ray."""
+"""Engines of sweeps.
+
+They are this machine's cores or GPUs, Slurm, and Ray.
+"""

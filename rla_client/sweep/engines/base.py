@@ -1,4 +1,4 @@
-"""The interface between driver, engine, running program.
+"""Interface of sweep engines.
 
 A shell around the program, which outlives the driver, writes its exit status to a file. Both hold an open,
 locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its processes

@@ -1,4 +1,4 @@
-"""The engine of this machine: as many runs at a time as fit its cores, memory, GPUs.
+"""Engine of sweeps on this machine.
 
 Each run is a session of its own, below a shell that writes its exit status: a driver that is killed takes
 none with it, and the next one finds them by their locks.

@@ -1,4 +1,4 @@
-"""The engine of Ray: runs as tasks of a cluster, one each.
+"""Engine of sweeps on Ray.
 
 Ray chooses the node by the cores, memory and GPUs that a run takes, and repeats nothing: the driver does. A
 task, and so its program, ends with the driver: `rla sweep resume` starts again what ran, and it continues

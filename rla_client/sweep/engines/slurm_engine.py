@@ -1,4 +1,4 @@
-"""The engine of Slurm: runs as job arrays, submitted by submitit.
+"""Engine of sweeps on Slurm.
 
 A submission has a number. Before it is made, `slurm/0007.plan` in the sweep's folder names the runs of its
 jobs, in their order, and the name of its jobs holds the sweep's ident and that number. So a driver finds jobs

@@ -1,4 +1,4 @@
-"""A job of Slurm: it waits for its turn, starts the program of its run, ends or is requeued.
+"""Slurm job of one run.
 
 A run may have several jobs: a driver that was killed while it submitted one cannot know of it. The file
 `runs/0001.job` is flocked by the one whose turn it is, and by the run's program; the others wait, and end

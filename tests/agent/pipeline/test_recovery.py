@@ -10,7 +10,7 @@ from support.lone import LoneStream, Side
 
 import rla_client.stream.segment_writer as spool_module
 from rla_agent.model.stream_states import OutputEvent, StreamState
-from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline import segment_base
 from rla_client.contract.spool.segments import base_path, segment_numbers, segment_path
 
 
@@ -94,7 +94,7 @@ def test_killed_after_commit_before_the_base_and_then_agent_db_lost(
         lone.row({"v": 1})
     with Side(lone) as side:
         side.read_all()
-        monkeypatch.setattr(Stream, "freeable", lambda _self: [])
+        monkeypatch.setattr(segment_base, "freeable", lambda _stream: [])
         side.commit()
         monkeypatch.undo()
     for _ in range(3):

@@ -21,7 +21,15 @@ from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
 from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.run.resume.resume_point import prepare
-from rla_client.stream.fetch import SETTLE_S, START_S, bring_back, fetch_timeout_s, settle_parts
+from rla_client.stream import fetch
+from rla_client.stream.fetch import (
+    SETTLE_S,
+    START_S,
+    ask_for_fetch,
+    bring_back,
+    fetch_timeout_s,
+    settle_parts,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", "nan", "inf"])
@@ -42,6 +50,48 @@ def test_an_agent_that_hangs_for_a_while_is_waited_for(agent: Any, tmp_path: Pat
         bring_back(tmp_path / "checkpoint_1.pt", autostart=False)
     goes_on.join()
     assert "does not answer" not in str(told.value)
+
+
+def test_another_agent_is_started_where_one_ends_while_it_is_asked(
+    agent: Any, new_agent: Callable[..., Any]
+) -> None:
+    """Else a job that is resumed fails with it."""
+    os.kill(agent.pid, signal.SIGSTOP)
+    ends = threading.Timer(1, agent.kill)
+    ends.start()
+    started: list[Any] = []
+
+    def start() -> bool:
+        ends.join()
+        started.append(new_agent().start())
+        return True
+
+    with pytest.raises(FetchError, match="neither here nor noted"):
+        ask_for_fetch({"folder": "/", "name": "no.pt", "config": None}, "no.pt", 60, start=start)
+    assert len(started) == 1
+
+
+@pytest.mark.further
+def test_what_ends_each_agent_is_not_asked_for_ever(
+    agent: Any, new_agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "START_S", 4.0)
+    started = [agent]
+
+    def end() -> None:
+        started[-1].kill()
+
+    def start() -> bool:
+        started.append(new_agent().start())
+        os.kill(started[-1].pid, signal.SIGSTOP)
+        threading.Timer(0.5, end).start()
+        return True
+
+    os.kill(agent.pid, signal.SIGSTOP)
+    threading.Timer(0.5, end).start()
+    with pytest.raises(FetchError, match="does not answer"):
+        ask_for_fetch({"folder": "/", "name": "no.pt", "config": None}, "no.pt", 60, start=start)
+    assert len(started) == 1 + fetch.MOST_STARTS
 
 
 @pytest.mark.further
