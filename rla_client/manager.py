@@ -833,7 +833,9 @@ class _Current(ExpManager):
             give_way(former)
 
 
-current_data: run_scope.PerScope[RunData] = run_scope.PerScope(lambda: RunData(RunSetup()))  # of `exp_manager`
+current_data: run_scope.PerScope[RunData] = run_scope.PerScope(
+    lambda: RunData(RunSetup())
+)  # of `exp_manager`
 
 
 def open_beside(

@@ -94,7 +94,9 @@ def prune(  # noqa: PLR0913 - options
         raise typer.Exit(EXIT_STAYED)
 
 
-def _rules(older_than: str, max_bytes: str, free: str, kinds: tuple[str, ...], keep: int) -> PruneRules | None:
+def _rules(
+    older_than: str, max_bytes: str, free: str, kinds: tuple[str, ...], keep: int
+) -> PruneRules | None:
     for kind in kinds:
         if kind not in PRUNABLE:
             raise ArgumentError(f"{kind} is never pruned; kinds that are: {', '.join(PRUNABLE)}")

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from rla_agent.replicate.backend.errors import MissingError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty, read_json
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS
 from rla_agent.replicate.tombstones import (
     SHARED_MODE,
@@ -125,7 +125,9 @@ def _carry_out(session: TargetSession, moves: Sequence[Move]) -> None:
     session.forget_folders()
 
 
-def _write_entry(session: TargetSession, base: bytes, created: float, state: str, moves: Sequence[Move]) -> None:
+def _write_entry(
+    session: TargetSession, base: bytes, created: float, state: str, moves: Sequence[Move]
+) -> None:
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()

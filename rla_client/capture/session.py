@@ -88,7 +88,9 @@ class CaptureSession:
         self._reported: set[str] = set()  # parts whose being off was told
         self._refused = False
         self._opening = threading.Lock()  # is held by who opens the run; nobody waits for it
-        self._late: deque[tuple[CapturePart, str, Any, Any, float]] = deque(maxlen=MAX_LATE)  # given meanwhile
+        self._late: deque[tuple[CapturePart, str, Any, Any, float]] = deque(
+            maxlen=MAX_LATE
+        )  # given meanwhile
         self._counted = 0  # rows of libraries that say no step
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)

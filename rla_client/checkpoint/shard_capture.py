@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import capture
-from rla_client.checkpoint.shard_plan import Kind, LocalPlan, ShardPiece, PieceKey
+from rla_client.checkpoint.shard_plan import Kind, LocalPlan, PieceKey, ShardPiece
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, zip_bytes
 from rla_client.contract.errors import ArgumentError

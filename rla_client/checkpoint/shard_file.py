@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.checkpoint.shard_capture import records
-from rla_client.checkpoint.shard_plan import ShardPiece, Placed
+from rla_client.checkpoint.shard_plan import Placed, ShardPiece
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TorchZip
 from rla_client.contract.filesystem.modes import file_mode

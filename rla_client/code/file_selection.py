@@ -72,7 +72,9 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
     return _without_secrets(_without_results(_sources(chosen, plan, root, rules), plan, root), plan, report)
 
 
-def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[IgnoreRules]) -> dict[str, str]:
+def _sources(
+    chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[IgnoreRules]
+) -> dict[str, str]:
     """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
     if plan.lib_mode:
         return chosen

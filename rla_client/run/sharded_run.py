@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.plan_board import StoreBoard
 from rla_client.checkpoint.rank_group import RankGroup, rank_group
-from rla_client.checkpoint.sharded_loading import ChosenCheckpoint, bring_here, bring_save, choose_whole, load_whole
+from rla_client.checkpoint.sharded_loading import (
+    ChosenCheckpoint,
+    bring_here,
+    bring_save,
+    choose_whole,
+    load_whole,
+)
 from rla_client.checkpoint.sharded_saver import ShardedSaver
 from rla_client.contract.errors import FetchError, NoCheckpointError, RlaError
 from rla_client.run import torch_store
@@ -71,7 +77,9 @@ class ShardedRun:
         """
         found = ChosenCheckpoint(0, None, self.problem)
         if self.ranks.rank == 0 and not self.problem:
-            nowhere = ChosenCheckpoint(0, None, "rank 0 has no open run that is stored, so there is no checkpoint")
+            nowhere = ChosenCheckpoint(
+                0, None, "rank 0 has no open run that is stored, so there is no checkpoint"
+            )
             found = nowhere if folder is None else choose_whole(folder, name, step)
         found = self.ranks.from_rank_zero(found)
         if found.path is None:

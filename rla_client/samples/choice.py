@@ -26,7 +26,9 @@ class _Room:
         self.rows, self.size = rows, size
         self.kept: set[int] = set()
 
-    def take(self, numbers: Iterable[int], candidates: Sequence[SampleCandidate], rows: float, size: float) -> bool:
+    def take(
+        self, numbers: Iterable[int], candidates: Sequence[SampleCandidate], rows: float, size: float
+    ) -> bool:
         """Keep all of these unless so many rows or bytes would be exceeded."""
         new = [number for number in numbers if number not in self.kept]
         bytes_ = sum(candidates[number].size for number in new)

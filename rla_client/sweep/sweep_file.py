@@ -30,8 +30,8 @@ from rla_client.config.rules import Choice, Number, Rule, Text, WrongValueError
 from rla_client.config.section_reader import SectionReader
 from rla_client.config.yaml_nodes import is_empty, node_of_file, shape
 from rla_client.contract.errors import ConfigError
-from rla_client.sweep.space import METHODS, Dimension, Kind, Parameters, Range, Space, Value, Choices
-from rla_client.sweep.spec import SEED, TrialMetric, Resources, Spec
+from rla_client.sweep.space import METHODS, Choices, Dimension, Kind, Parameters, Range, Space, Value
+from rla_client.sweep.spec import SEED, Resources, Spec, TrialMetric
 from rla_client.sweep.spec_values import check_text, command_words, plain_value, seed_list, size_bytes
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, Twin
-from rla_agent.replicate.backend.session import TargetSession, SmallFile, Upload
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts, Twin
+from rla_agent.replicate.backend.session import SmallFile, TargetSession, Upload
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
 from rla_agent.replicate.target_config import backend_of

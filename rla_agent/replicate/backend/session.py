@@ -48,7 +48,7 @@ from rla_agent.replicate.backend.errors import (
     SourceChangedError,
     TargetError,
 )
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, Twin, same
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts, Twin, same
 
 COMPARED_BYTES: Final = 1 << 20  # compared bytes before the end of an earlier attempt's temp file
 SYNC_BYTES: Final = 32 << 20  # of a large file that are synced while the next ones are sent

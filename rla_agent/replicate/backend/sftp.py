@@ -30,10 +30,9 @@ from rla_agent.replicate.backend.master_room import check_room
 from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
 from rla_agent.replicate.backend.session import (
     ModeOf,
-    TargetSession,
     SmallFile,
     TargetSession,
     Upload,

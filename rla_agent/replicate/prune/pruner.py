@@ -248,7 +248,10 @@ class Pruner:
             record = record_of(row[6:])
             if record is not None:
                 key = Key(row[0], row[1])
-                found[row[1]] = PruneCandidate(key, row[2] + b"/" + row[1], row[3], row[4], record), bool(row[5])
+                found[row[1]] = (
+                    PruneCandidate(key, row[2] + b"/" + row[1], row[3], row[4], record),
+                    bool(row[5]),
+                )
         return found
 
     def carry_out(self, plan: PrunePlan, session: TargetSession, *, deep: bool = True) -> Iterator[Done]:

@@ -130,7 +130,12 @@ def _partial_name(path: bytes, state: RemoteStat | None) -> str:
 
 
 def fill(
-    session: TargetSession, descriptor: int, path: bytes, state: RemoteStat, say: Say, room: Room | None = None
+    session: TargetSession,
+    descriptor: int,
+    path: bytes,
+    state: RemoteStat,
+    say: Say,
+    room: Room | None = None,
 ) -> None:
     """Read the master's file into an open one, from where that ends.
 

@@ -188,7 +188,9 @@ def _indices(session: TargetSession, base: str) -> Iterator[str]:
                 yield from (index for index in indices if RunIndex.parse(index) is not None)
 
 
-def _newest_checkpoint(session: TargetSession, item: str, series: str) -> tuple[int, bytes, RemoteStat] | None:
+def _newest_checkpoint(
+    session: TargetSession, item: str, series: str
+) -> tuple[int, bytes, RemoteStat] | None:
     """Time-step, name and state of the whole checkpoint that was saved last.
 
     Of more than MAX_STAMPS files, only the last modified ones are read.

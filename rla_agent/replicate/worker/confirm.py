@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.errors import LinkError, TargetError
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat, same
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts, same
 from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import Key, Unconfirmed

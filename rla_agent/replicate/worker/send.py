@@ -31,7 +31,7 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import TargetSession, SmallFile, Upload
+from rla_agent.replicate.backend.session import SmallFile, TargetSession, Upload
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.tombstones import MovedError, place_problem
 from rla_agent.replicate.worker.conflicts import resolve_conflict
@@ -193,7 +193,10 @@ class Sender:
             return Failed(job, error)
 
     def _settled(
-        self, job: SendJob, source: SourceFile, how: Callable[[SendJob, SourceFile, RemoteStat | None], Result]
+        self,
+        job: SendJob,
+        source: SourceFile,
+        how: Callable[[SendJob, SourceFile, RemoteStat | None], Result],
     ) -> Result:
         """Run `how`; on a conflict resolve it and run `how` again."""
         try:
@@ -348,7 +351,9 @@ class Sender:
             mode_of(source),
         )
 
-    def _judge(self, job: SendJob, source: SourceFile, file: SmallFile, answer: RemoteStat | Exception) -> Result:
+    def _judge(
+        self, job: SendJob, source: SourceFile, file: SmallFile, answer: RemoteStat | Exception
+    ) -> Result:
         if isinstance(answer, RemoteStat):
             self._progress(job, len(file.data))
             assert isinstance(job.action, ReplaceFile)

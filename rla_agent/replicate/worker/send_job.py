@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rla_agent.replicate.backend.errors import TransientError
 from rla_agent.replicate.backend.remote_stat import Twin
 from rla_agent.replicate.file_state import Local, SentRecord
-from rla_agent.replicate.ledger_rows import SendAttempt, Due
+from rla_agent.replicate.ledger_rows import Due, SendAttempt
 from rla_agent.replicate.worker.file_decision import Append, ReplaceFile, SetMode
 
 

@@ -40,8 +40,8 @@ from rla_agent.replicate.backend.errors import (
     TargetError,
     TransientError,
 )
-from rla_agent.replicate.backend.remote_stat import StatWithParts, Probe, RemoteStat
-from rla_agent.replicate.backend.session import TargetSession, SmallFile, listing_or_empty
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
+from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint import folder as sharded_folder

@@ -26,7 +26,7 @@ from rla_agent.replicate import command_markers, fleet, registry, replicated_sco
 from rla_agent.replicate.hints import FileHint, Listener
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
-from rla_agent.replicate.prune.automatic_pruning import RetainedDatabase, AutomaticPruning
+from rla_agent.replicate.prune.automatic_pruning import AutomaticPruning, RetainedDatabase
 from rla_agent.replicate.registry import RegisteredDatabase
 from rla_agent.replicate.worker.batch import BatchOutcome, Confirmed
 from rla_agent.replicate.worker.committed import Committed

@@ -43,7 +43,7 @@ from rla_client.contract.sharded_checkpoint.folder import is_of_save, look, part
 from rla_client.contract.sharded_checkpoint.lock import publishing_alone
 from rla_client.contract.sharded_checkpoint.records import MachinePart, Whole
 from rla_client.contract.sharded_checkpoint.removal import abandon, doomed_name
-from rla_client.contract.sharded_checkpoint.step import SaveInTheMaking, PublishStep, next_step, whole_of
+from rla_client.contract.sharded_checkpoint.step import PublishStep, SaveInTheMaking, next_step, whole_of
 
 
 def publish(folder: Path, parts: str) -> Whole | None:

@@ -57,7 +57,9 @@ class MetricSummary:
     share: RankShare | None = None
 
 
-def summaries(database: Rooted, records: Sequence[Record], ranks: Ranks | None = None) -> dict[str, MetricSummary]:
+def summaries(
+    database: Rooted, records: Sequence[Record], ranks: Ranks | None = None
+) -> dict[str, MetricSummary]:
     """Each metric of some runs, given oldest first, in the order of the files' columns.
 
     A run whose table is broken is warned about and left out; one without rows has no metrics.

@@ -217,7 +217,9 @@ class LakeBuild:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
             sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
-        return LakePart(name, table, min(indexes), max(indexes), runs, job.table_bytes, sizes, footers, self._now)
+        return LakePart(
+            name, table, min(indexes), max(indexes), runs, job.table_bytes, sizes, footers, self._now
+        )
 
     def _joined(self, file: str, job: PlannedPart, fresh: list[LakeRun]) -> pa.Table:
         """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""

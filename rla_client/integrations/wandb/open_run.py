@@ -24,7 +24,7 @@ from rla_client.integrations.wandb.run_config import Config
 from rla_client.integrations.wandb.run_summary import SUMMARY_FILE, Summary
 from rla_client.integrations.wandb.sample_tables import SampleTables
 from rla_client.integrations.wandb.saved_files import SavedFiles, restored
-from rla_client.integrations.wandb.step_metrics import LoggedRow, DefinedMetric, StepMetrics
+from rla_client.integrations.wandb.step_metrics import DefinedMetric, LoggedRow, StepMetrics
 from rla_client.integrations.wandb.tensor_histograms import watcher
 from rla_client.integrations.wandb.unknown_names import Lenient, Unknown
 from rla_client.integrations.wandb.values import Table, UsageError, show, sort_values

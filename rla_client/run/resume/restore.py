@@ -44,7 +44,9 @@ def report_changes(data: RunData, changed: dict[str, tuple[Any, Any]], step: flo
         store_changes(data, changed, step)
 
 
-def restore_state(data: RunData, state: dict[str, Any], step: int | None, item: ItemFolders, name: str) -> None:
+def restore_state(
+    data: RunData, state: dict[str, Any], step: int | None, item: ItemFolders, name: str
+) -> None:
     """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
     data.resumed, data.resumed_from = True, step
     data.checkpoints.resume_state = state

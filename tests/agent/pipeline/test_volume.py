@@ -25,7 +25,7 @@ from rla_agent.pipeline import item_files, stream_order
 from rla_agent.pipeline.flush import Flush, FlushWaiters
 from rla_agent.pipeline.open_stream import Adopt
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, StreamHint, Stop, Volume
+from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Stop, StreamHint, Volume
 from rla_agent.store.agent_db import AgentDatabase, CommitChanges
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.places import Places

@@ -4,7 +4,14 @@ import argparse
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_client.capture.hooks.seen_parameters import CONFIG, FILES, HPARAMS, PARSER, ParameterSource, MarkdownParameters
+from rla_client.capture.hooks.seen_parameters import (
+    CONFIG,
+    FILES,
+    HPARAMS,
+    PARSER,
+    MarkdownParameters,
+    ParameterSource,
+)
 from rla_client.capture.parameters import counted, merged, plain, tracked
 
 

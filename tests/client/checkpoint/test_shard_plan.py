@@ -66,7 +66,10 @@ def test_shares_of_other_plans_are_refused(shares: bytes) -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        (ShardPiece("w", "shard", (2, 0), (1, 3), (4, 3), "float32"), "the ranks hold 9 of the 12 elements of w"),
+        (
+            ShardPiece("w", "shard", (2, 0), (1, 3), (4, 3), "float32"),
+            "the ranks hold 9 of the 12 elements of w",
+        ),
         (ShardPiece("w", "shard", (2, 0), (2, 3), (4, 3), "float16"), "w has another type or shape"),
         (ShardPiece("w", "shard", (2, 0), (2, 3), (5, 3), "float32"), "w has another type or shape"),
         (ShardPiece("w", "bytes"), "w has another type or shape"),

@@ -49,7 +49,9 @@ class Ranks:
 
     def __init__(self, folder: Path, world: int, epoch: int = 1) -> None:
         self.folder, self.order = folder, 0
-        self.savers = [ShardedSaver(CheckpointPlace(folder, RUN, epoch), rank, world) for rank in range(world)]
+        self.savers = [
+            ShardedSaver(CheckpointPlace(folder, RUN, epoch), rank, world) for rank in range(world)
+        ]
 
     def save(self, step: int, state: dict[str, Any], *, ranks: Any = None, **more: Any) -> list[ShardedSave]:
         chosen = self.savers if ranks is None else [self.savers[rank] for rank in ranks]

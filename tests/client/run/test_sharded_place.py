@@ -40,7 +40,9 @@ def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(open_run: Any) ->
     folder = Path(open_run.item.folder(CHECKPOINT))
     word = folder / PARTS_FOLDER / "here-x"
     made = PlaceMeeting(rank_group(), None, None, open_run.setup)
-    told = Told(CheckpointPlace(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", word.name)
+    told = Told(
+        CheckpointPlace(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", word.name
+    )
 
     def leave() -> None:
         word.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +57,9 @@ def test_a_word_that_shows_late_is_waited_for_on_a_shared_disk(open_run: Any) ->
 def test_machines_may_have_own_disks_at_one_path(open_run: Any) -> None:
     folder = Path(open_run.item.folder(CHECKPOINT))
     made = PlaceMeeting(rank_group(), None, None, open_run.setup)
-    told = Told(CheckpointPlace(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", "here-x")
+    told = Told(
+        CheckpointPlace(folder, open_run.run.opening.run, 1), open_run.run.opening, "another", "here-x"
+    )
     shutil.rmtree(open_run.item.folder(HYPARAMETER))  # as where another machine has the main process
     where, answer = made._look(told)
     assert (where, answer.problem) == (folder, "")

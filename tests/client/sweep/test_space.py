@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.sweep.space import MAX_DIMENSIONS, Dimension, Range, Space, Choices
+from rla_client.sweep.space import MAX_DIMENSIONS, Choices, Dimension, Range, Space
 
 
 def values(name: str, *choices: Any, **when: tuple[Any, ...]) -> Dimension:

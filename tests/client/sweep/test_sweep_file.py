@@ -12,8 +12,8 @@ import pytest
 from support.sweep_lab import make_spec
 
 from rla_client.contract.errors import ConfigError
-from rla_client.sweep.space import Range, Choices
-from rla_client.sweep.spec import TrialMetric, Resources, Spec
+from rla_client.sweep.space import Choices, Range
+from rla_client.sweep.spec import Resources, Spec, TrialMetric
 from rla_client.sweep.spec_values import MAX_SEEDS
 from rla_client.sweep.sweep_file import read_spec
 

@@ -61,7 +61,9 @@ def test_parts_lie_with_the_run() -> None:
 
 def test_an_objects_name_tells_what_is_in_it() -> None:
     first, second = new_id(), new_id()
-    name = part_name([StoredSpan("", first, 4, 10, 0, 0, 0), StoredSpan("", second, 0, 255, 3, 0, 0)], 1_700_000_000)
+    name = part_name(
+        [StoredSpan("", first, 4, 10, 0, 0, 0), StoredSpan("", second, 0, 255, 3, 0, 0)], 1_700_000_000
+    )
     found = parts_in(f"x/.rla-parts/{name}", 261)
     assert [(part.id, part.offset, part.end, part.level, part.at) for part in found] == [
         (first, 4, 10, 0, 0),

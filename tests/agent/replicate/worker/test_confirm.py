@@ -37,7 +37,9 @@ class Lab:
         self.ledger = Ledger(ledger_path(self.state))
         self.number = self.ledger.database(os.fsencode(folder / "data"), "folder:master")
         self.confirmations = Confirmations(self.ledger, self.number, needed=True)
-        self.link = SenderThreads(lambda: FolderSession(str(self.master)), queue.SimpleQueue(), lambda: None, 1)
+        self.link = SenderThreads(
+            lambda: FolderSession(str(self.master)), queue.SimpleQueue(), lambda: None, 1
+        )
         self.session = FolderSession(str(self.master))
         self.path = path
         self.parent, _, name = path.rpartition(b"/")

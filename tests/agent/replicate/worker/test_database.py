@@ -114,7 +114,9 @@ class Given:
         self.root = os.fsencode(folder / "data")
         self.ledger = Ledger(folder / "ledger.db")
         self.committed = Committed(folder)
-        self.link = SenderThreads(lambda: pytest.fail("sends"), queue.SimpleQueue(), lambda: None, connections)
+        self.link = SenderThreads(
+            lambda: pytest.fail("sends"), queue.SimpleQueue(), lambda: None, connections
+        )
         number = self.ledger.database(self.root, "there")
         self.database = TargetDatabase(
             number, Scanner(self.root, ScanScope("")), self.link, self.ledger, self.committed

@@ -43,7 +43,9 @@ def test_what_there_is_nothing_to_send_of_is_forgotten(tmp_path: Path) -> None:
         root = bytes(tmp_path / "data")
         number = ledger.database(root, "there")
         sender = SenderThreads(lambda: pytest.fail("nothing to send"), outcomes, lambda: None, 1)
-        with closing(TargetDatabase(number, Scanner(root, ScanScope("")), sender, ledger, committed)) as database:
+        with closing(
+            TargetDatabase(number, Scanner(root, ScanScope("")), sender, ledger, committed)
+        ) as database:
             file = Path(os.fsdecode(root + b"/" + path))
             file.write_text("{}")
             database.changes.hint(path, 1.0, whole=True)

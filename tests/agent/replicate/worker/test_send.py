@@ -14,7 +14,7 @@ from support.replication_lab import random_bytes, tree
 from rla_agent.replicate.backend.errors import SourceChangedError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.file_state import SentRecord
-from rla_agent.replicate.ledger_rows import SendAttempt, Due, Key
+from rla_agent.replicate.ledger_rows import Due, Key, SendAttempt
 from rla_agent.replicate.worker.file_decision import SMALL_BYTES, Append, ReplaceFile, UpToDate, decide
 from rla_agent.replicate.worker.send import Sender
 from rla_agent.replicate.worker.send_job import Failed, Result, SendJob, Sent

@@ -33,7 +33,9 @@ def test_what_no_edit_names_stays(content: bytes) -> None:
 
 
 def test_a_line_goes_behind_docstring_and_future() -> None:
-    source = SourceEdits(b'#!/usr/bin/python\n"""What it does."""\nfrom __future__ import annotations\nx = 1\n')
+    source = SourceEdits(
+        b'#!/usr/bin/python\n"""What it does."""\nfrom __future__ import annotations\nx = 1\n'
+    )
     source.insert_at_top("import b")
     assert source.result().splitlines()[3:] == ["import b", "x = 1"]
     source = SourceEdits(b"#!/usr/bin/python\nx = 1\n")

@@ -9,7 +9,13 @@ from support.sharded_folders import RUN, identity
 
 from rla_client.contract.sharded_checkpoint.files import METADATA, STAGED_METADATA
 from rla_client.contract.sharded_checkpoint.records import Fence, KeptFile, Receipt
-from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, SaveInTheMaking, PublishStep, next_step, whole_of
+from rla_client.contract.sharded_checkpoint.step import (
+    NO_CHECKPOINT,
+    PublishStep,
+    SaveInTheMaking,
+    next_step,
+    whole_of,
+)
 
 SAVE = identity()
 SHA = "0" * 64
@@ -31,7 +37,10 @@ TABLE = {
     "a shard is not there": (replace(BOTH, sizes={"__0_0.distcp": 3, STAGED_METADATA: 9}), PublishStep.WAIT),
     "a shard is short": (replace(BOTH, sizes={**SIZES, "__1_0.distcp": 3}), PublishStep.WAIT),
     "the metadata are short": (replace(BOTH, sizes={**SIZES, STAGED_METADATA: 8}), PublishStep.WAIT),
-    "rank 0 has no metadata": (replace(BOTH, receipts={0: replace(ZERO, metadata=None), 1: ONE}), PublishStep.WAIT),
+    "rank 0 has no metadata": (
+        replace(BOTH, receipts={0: replace(ZERO, metadata=None), 1: ONE}),
+        PublishStep.WAIT,
+    ),
     "another layout": (
         replace(BOTH, receipts={0: ZERO, 1: replace(ONE, save=replace(SAVE, layout="M"))}),
         PublishStep.WAIT,

@@ -171,7 +171,8 @@ def test_only_what_is_new_is_read(root: Path, make_run: MakeRun, monkeypatch: py
 
 def ended(count: int, start: int = 0, size: int = 10) -> list[EndedRun]:
     return [
-        EndedRun(f"2026/01/01/{number:06}", f"{number},1,{size}", size) for number in range(start, start + count)
+        EndedRun(f"2026/01/01/{number:06}", f"{number},1,{size}", size)
+        for number in range(start, start + count)
     ]
 
 

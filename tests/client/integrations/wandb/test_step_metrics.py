@@ -13,7 +13,6 @@ from rla_client.integrations.wandb.step_metrics import (
     MAX_WAITING,
     DefinedMetric,
     LoggedRow,
-    DefinedMetric,
     StepMetrics,
 )
 
