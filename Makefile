@@ -19,7 +19,7 @@ MINIMAL_TESTS := tests/client/cli tests/e2e/cli tests/client/database tests/clie
 # for `make test-integrations`, in one pip command with $(TORCH): else pip may take a build with CUDA's gigabytes
 LIBRARIES := rsl-rl-lib torchrl accelerate transformers trl lightning hydra-core dowel jax optuna sb3-contrib rl_zoo3
 # for `make test-capture`: programs that know nothing of us
-CAPTURED := wandb transformers accelerate lightning mlflow trackio swanlab rsl-rl-lib ray tyro hydra-core simple-parsing absl-py click \
+CAPTURED := wandb transformers accelerate lightning mlflow trackio swanlab rsl-rl-lib ray tyro hydra-core simple-parsing absl-py click docopt \
     opentelemetry-distro ddtrace coverage
 SCALE := tests/client/sweep tests/e2e/sweep tests/client/cli/commands/test_sweep.py tests/client/integrations/test_tune.py tests/client/launcher/sampling/test_ray_sampler.py
 # four, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there

@@ -46,7 +46,8 @@ FOREIGN = frozenset((
     "ignore_missing_imports", "tokens_completion",
     "set_model_state_dict", "log_param", "log_figure", "log_image", "set_tag", "PerSourcePenalties",
     "PerSourcePenaltyExemptList", "PerSourceMaxStartups", "SessionsMax", "TasksMax", "rwx",
-    "log_extras", "wandb_workspaces", "stats_logger", "STABLE",
+    "log_extras", "wandb_workspaces", "stats_logger", "STABLE", "num_logger_train_samples",
+    "num_logger_eval_samples", "sample_completions",
 ))  # fmt: skip
 """Of other programs and libraries."""
 ROOMS = frozenset(("architecture.md", "modules.md"))

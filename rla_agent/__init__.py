@@ -1,8 +1,8 @@
 """The agent of a machine.
 
-It takes in what training processes spooled, writes it to the data root, copies it on.
+It ingests the spooled records of training processes, writes them to the data root, and replicates them.
 
-One process per user and machine. `command` is the `rla-agent` command, `daemon` wires the parts.
+There is one process per user and machine. `command` is the `rla-agent` command, `daemon` wires the parts.
 Of the client package only its pure and its storage modules are imported here.
 """
 

@@ -1,15 +1,14 @@
 """The agent process.
 
-It wires the parts, serves until told to stop, shuts down in order. The main thread is the ingest thread: it
-receives messages, finds new streams in the spool, routes both to one `Volume` thread per file system, and
+It wires the parts, serves until stopped, and shuts down in order. The main thread is the ingest thread: it
+receives messages, discovers new streams in the spool, routes both to one `Volume` thread per file system, and
 answers commands, `status` by a thread of its own. It never touches a data root.
 
-On SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds, commits and ends (DRAIN_S
-at most); jobs that run may end within JOBS_S of that; sockets close. A second signal ends the process at
-once; nothing is lost by that. After releasing the lock on idle exit the spool is scanned once more: a
-client that saw the lock held did not start an agent. An agent whose lock, spool or agent.db is gone or
-another one by now ends at once (service/agent_lock.py); one that systemd starts lets the one that a client
-started drain, and takes over.
+On SIGTERM or SIGINT: no new streams; each volume ingests the rest of the spool, commits and ends (DRAIN_S at
+most); running jobs may end within JOBS_S of that; sockets close. A second signal ends the process at once,
+without loss. After releasing the lock on idle exit the spool is scanned once more: a client that saw the lock
+held did not start an agent. An agent whose lock, spool or agent.db is missing or replaced ends at once
+(service/agent_lock.py); an agent started by systemd lets one that a client started drain, and takes over.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ from rla_client.contract.spool.protocol import MessageKind
 from rla_client.contract.spool.segments import spool_bytes, stream_names
 from rla_client.contract.spool.writer_liveness import process_lives
 
-SCAN_S = 0.25  # how often the spool is looked at for new streams
+SCAN_S = 0.25  # period of checks for new streams in the spool
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 OWNERLESS_S = 1.0  # without work, after the end of the `rla-agent run` whose agent it is
 DRAIN_S = 20.0
-JOBS_S = 5.0  # some GB of a checkpoint; a job that is cut off is done again by the next agent
-ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest is kept
-REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it continues with the next start
+JOBS_S = 5.0  # some GB of a checkpoint; an interrupted job is repeated by the next agent
+ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # for first attempts; the next agent sends the rest
+REPLICATOR_STOP_S = 3.0  # its progress is in its ledger; it continues with the next start
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
 EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/reference/status.md
@@ -90,7 +89,7 @@ class Daemon:
         self._lock = lock
         settings = self.settings = in_force.agent
         self._in_force = in_force
-        self.idled = False  # ended for want of work
+        self.idled = False  # ended for lack of work
         self._notifier = notifier
         self._rates = RateMeter()
         self._next_sample = 0.0
@@ -111,7 +110,7 @@ class Daemon:
         self._next_scan = 0.0
         self._spool_watch = SpoolWatch(places.spool)
         self._busy_at = time.monotonic()
-        self._askers: deque[bytes] = deque()  # who wait for `status`
+        self._askers: deque[bytes] = deque()  # peers that wait for `status`
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="status")
         self._signals = 0
         self._failed = False
@@ -168,7 +167,7 @@ class Daemon:
                 self._spool_watch.look_again()
 
     def _end_unless_ours(self) -> None:
-        """End the process, with nothing more written, where what it serves is another agent's by now."""
+        """End the process, without further writes, where its folders belong to another agent by now."""
         if why := self._lock.lost():
             _log.error("%s: the agent ends; the next one continues with what the spool holds", why)
             process_setup.end_process(EXIT_FAILED)
@@ -267,7 +266,7 @@ class Daemon:
         return {run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())}
 
     def _facts(self) -> Facts:
-        """What `status` needs of this thread's."""
+        """Facts of this thread for `status`."""
         now = time.monotonic()
         return Facts(
             pid=os.getpid(),
@@ -287,7 +286,7 @@ class Daemon:
         )
 
     def _tell_status(self, facts: Facts, problems: list[dict[str, str]]) -> None:
-        """Answer all who asked till now; in a thread of its own: it walks through the spool."""
+        """Answer all waiting `status` requests, in a thread of its own, since it walks through the spool."""
         if not self._askers:
             return  # an earlier turn did
         peers = [self._askers.popleft() for _ in range(len(self._askers))]
@@ -333,9 +332,9 @@ class Daemon:
 
 
 def run_agent(config: Path | None, *, idle_exit: bool, to_console: bool) -> int:
-    """Run an agent for the places of this environment until it is told to stop.
+    """Run an agent for the places of this environment until it is stopped.
 
-    Where threads still write in the end, the lock stays taken: the caller ends the process then.
+    Where threads still write in the end, the lock is kept: the caller ends the process then.
 
     Returns:
         Exit code; messages for the user go to stderr.
@@ -389,7 +388,7 @@ def serve_once(
     """Serve until the end; the caller holds the lock.
 
     Returns:
-        Exit code, whether it ended for want of work, and whether threads still write.
+        Exit code, whether it ended for lack of work, and whether threads still write.
     """
     sweep_half_made(places.spool)
     sweep_memory(places)
@@ -421,7 +420,7 @@ def serve_once(
 
 
 def main() -> NoReturn:
-    """Entry of the agent process itself; `rla-agent start` is what people call."""
+    """Entry point of the agent process itself; users call `rla-agent start`."""
     parser = argparse.ArgumentParser(prog="rla_agent.daemon")
     parser.add_argument("--config", type=Path, help="rla_config.yaml whose AGENT section is used")
     parser.add_argument("--background", action="store_true", help="log to the log file only")

@@ -24,10 +24,10 @@ from rla_client.contract.spool.protocol import (
 )
 
 BACKLOG = 4096  # clients that may connect at the same moment
-RECEIVE_QUEUE = 64  # of one client; beyond, its messages are refused and its file is read
+RECEIVE_QUEUE = 64  # of one client; beyond, its messages are refused and only its file is read
 ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
-MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
-ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
+MAX_OLDER_PEERS = 10_000  # peers whose version is remembered; further ones ask again
+ANSWERS_MAX = 100_000  # clients repeat a flush, so an answer may be dropped
 _log = logging.getLogger("rla_agent")
 Message: TypeAlias = tuple[bytes, int, dict[str, Any], bool]  # peer, kind, header, is_command
 
@@ -36,7 +36,7 @@ class Sockets:
     """Both sockets and their poller."""
 
     def __init__(self, places: Places) -> None:
-        """Bind, unless the sockets lie NOWHERE. The caller holds the agent's lock: nobody else serves there.
+        """Bind, unless the sockets are NOWHERE. The caller has the agent's lock: no other agent serves there.
 
         Raises:
             zmq.ZMQError: a path cannot be bound.
@@ -73,9 +73,9 @@ class Sockets:
         return router
 
     def bind_again(self) -> None:
-        """Bind anew where the file of a socket is gone: a cleaner took it, or a logout its folder.
+        """Bind again where the file of a socket was deleted, by a cleaner or with its folder at a logout.
 
-        Those who are connected stay so. The former binding is kept: to end it would delete the new file.
+        Connected peers stay connected. The former binding is kept, since ending it would delete the new file.
         """
         for router, path in self._bound:
             if os.path.lexists(path):
@@ -91,7 +91,7 @@ class Sockets:
         path.chmod(0o600)
 
     def receive(self, timeout_s: float, most: int) -> list[Message]:
-        """Wait, then take what is there: each valid message, at most `most`."""
+        """Wait, then take all valid messages, at most `most`."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         messages: list[Message] = []
         if self._wake_read in ready:
@@ -105,7 +105,7 @@ class Sockets:
         return messages
 
     def count_garbage(self) -> None:
-        """A message that could be decoded makes no sense."""
+        """Count a message that was decoded and is invalid."""
         self.garbage += 1
 
     def _take(self, router: zmq.Socket[bytes], messages: list[Message], most: int) -> None:
@@ -157,7 +157,7 @@ class Sockets:
                 router.send_multipart([peer, message], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Send what waits, close, and take the sockets' files away; the caller holds the agent's lock."""
+        """Send waiting messages, close, and delete the sockets' files; the caller holds the agent's lock."""
         self._send_answers()
         self._closed = True
         self._data.close(linger=200)

@@ -1,9 +1,9 @@
 """alerts.db, the dispatcher's store of events.
 
-Only the dispatcher's thread uses it. An event has a key, so that one that is seen again after a restart
-gives no second alert. A delivery is one alert by one channel; it stays until it was sent or given up.
-`runs` holds the last state of each run that was seen, `limits` until when a rule tells no more of a run,
-`levels` which conditions of the machine hold now.
+Only the dispatcher's thread uses it. An event has a key, so that one that is read again after a restart makes
+no second alert. A delivery is one alert by one channel; it stays until it was sent or discarded. `runs` has
+the last known state of each run, `limits` the time until which a rule's alerts about a run are held back,
+`levels` the present conditions of the machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rla_agent.alerts.delivery import Delivery
 from rla_agent.alerts.messages import Alert
 from rla_agent.store.sqlite import connect, grow_wal, migrate, transaction
 
-KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against telling them twice
+KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against duplicates
 KEPT_RUNS_S = 60 * 86400.0
 MAX_EVENTS = 20_000
-MAX_WAITING = 5000  # deliveries; beyond, the oldest are given up
+MAX_WAITING = 5000  # deliveries; beyond, the oldest are discarded
 WAITING, SENT, GIVEN_UP = 0, 1, 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -72,10 +72,10 @@ class AlertStore:
         return transaction(self._db)
 
     def add(self, alert: Alert, config: str, channels: Sequence[str], interval_s: float, now: float) -> bool:
-        """Note an event and what is to be sent of it; nothing when it is known already.
+        """Store an event and its deliveries, unless it is known already.
 
         Within `interval_s` of the last message of this rule, event and run it waits for the end of the
-        interval; of several that wait only the last is sent, with their number.
+        interval; of several waiting ones only the last is sent, with their number.
 
         Args:
             alert: the event.
@@ -116,7 +116,7 @@ class AlertStore:
         return True
 
     def run_changed(self, run: str, mark: str, now: float) -> bool:
-        """Whether a run's mark is not the one of the last look; it is from now on."""
+        """Whether a run's mark differs from the stored one, which it replaces."""
         row = self._db.execute("SELECT mark FROM runs WHERE run=?", (run,)).fetchone()
         if row is not None and row[0] == mark:
             return False
@@ -124,7 +124,7 @@ class AlertStore:
         return True
 
     def level(self, name: str, *, holds: bool) -> bool:
-        """Whether a condition begins to hold now; what holds is remembered."""
+        """Whether a condition begins to hold now; present conditions are stored."""
         known = self._db.execute("SELECT 1 FROM levels WHERE name=?", (name,)).fetchone() is not None
         if holds and not known:
             self._db.execute("INSERT INTO levels VALUES(?)", (name,))
@@ -133,18 +133,18 @@ class AlertStore:
         return holds and not known
 
     def keep_levels(self, prefix: str, names: set[str]) -> None:
-        """Of the conditions whose name begins with `prefix`, only these hold."""
+        """Remove all conditions whose name begins with `prefix` except these."""
         rows = self._db.execute("SELECT name FROM levels WHERE substr(name, 1, ?)=?", (len(prefix), prefix))
         gone = [name for (name,) in rows if name[len(prefix) :] not in names]
         self._db.executemany("DELETE FROM levels WHERE name=?", ((name,) for name in gone))
 
     def due(self, now: float, latest: float, busy: Collection[tuple[str, str]] = ()) -> list[Delivery]:
-        """Deliveries to try now, oldest first.
+        """Deliveries that are due, oldest first.
 
         Args:
             now: Unix seconds.
             latest: no delivery waits longer than until here (a clock that was set back).
-            busy: (config, channel) of those that send now; what waits for them holds up no others.
+            busy: (config, channel) of those that send now; their waiting deliveries block no others.
         """
         marks = ",".join(["(?,?)"] * len(busy))
         free = f" AND (d.config, d.channel) NOT IN (VALUES {marks})" if busy else ""
@@ -160,14 +160,14 @@ class AlertStore:
         ]
 
     def done(self, numbers: Sequence[int], state: int, error: str, now: float) -> None:
-        """Deliveries were sent or given up."""
+        """Remove deliveries that were sent or discarded."""
         self._db.executemany(
             "UPDATE deliveries SET state=?, tries=tries+1, error=?, done=? WHERE id=?",
             ((state, error, now, number) for number in numbers),
         )
 
     def failed(self, config: str, channel: str, numbers: Sequence[int], error: str, next_at: float) -> None:
-        """A try failed; there will be another, and no delivery by this channel before."""
+        """Schedule another attempt after a failure, and no delivery by this channel before."""
         self._db.executemany(
             "UPDATE deliveries SET tries=tries+1, error=?, next_at=? WHERE id=?",
             ((error, next_at, number) for number in numbers),
@@ -178,14 +178,14 @@ class AlertStore:
         )
 
     def waiting(self) -> int:
-        """Deliveries that are neither sent nor given up."""
+        """Number of waiting deliveries."""
         (count,) = self._db.execute("SELECT count(*) FROM deliveries WHERE state=?", (WAITING,)).fetchone()
         return int(count)
 
     def summary(self) -> list[dict[str, Any]]:
         """Per channel: config, channel, waiting, sent, given_up, last_sent, next_try, error.
 
-        `error` is that of the last try, empty when a message went through since.
+        `error` is that of the last attempt, empty after a success.
         """
         rows = self._db.execute(
             "SELECT config, channel, sum(state=0), sum(state=1), sum(state=2),"
@@ -210,16 +210,16 @@ class AlertStore:
         return [{name: plain[name] for name in ("time", "event", "title")} for plain in plains]
 
     def meta(self, name: str) -> float | None:
-        """A number that was noted."""
+        """A stored number."""
         row = self._db.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
         return None if row is None else float(row[0])
 
     def note(self, name: str, value: float) -> None:
-        """Note a number."""
+        """Store a number."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES(?,?)", (name, repr(value)))
 
     def sweep(self, now: float) -> None:
-        """Forget what is old, and what is beyond the bounds."""
+        """Delete rows that are old or beyond the bounds."""
         self._db.execute(
             "UPDATE deliveries SET state=?, done=?, error='too many waited' WHERE state=? AND id NOT IN"
             " (SELECT id FROM deliveries WHERE state=? ORDER BY id DESC LIMIT ?)",

@@ -6,8 +6,8 @@
                                  replication; keeps what is to be sent in alerts.db; retries
     couriers       channels      send; one thread for each channel that has something to send
 
-Without a rule there is no dispatcher, no alerts.db and no watch: a stream then pays for one comparison a
-batch. Nothing here waits for a server or a disk on behalf of ingest, commit, stop or watchdog.
+Without a rule there is no dispatcher, no alerts.db and no watch: a stream then costs one comparison a batch.
+Ingest, commit, stop and watchdog never wait here for a server or a disk.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Alerting:
 
     Args:
         places: of the agent.
-        config: the agent's own configuration, whose rules hold for all runs.
-        live: gives (stream name, opening) of each stream whose writer lives.
+        config: the agent's own configuration, whose rules apply to all runs.
+        live: returns (stream name, opening) of each stream with a live writer.
         since: Unix seconds of the agent's start.
         reader: of configurations.
     """
@@ -52,7 +52,7 @@ class Alerting:
         self._live = live
         self._since = since
         self._rule_set = RuleSet(config, reader)
-        self._dispatcher: Any = None  # its module is loaded when there is something to do
+        self._dispatcher: Any = None  # its module is loaded at first use
         self._lock = threading.Lock()
         self._stopped = False
         self._watched = False  # some stream has metric rules
@@ -75,12 +75,12 @@ class Alerting:
                 self._dispatcher.start()
 
     def run_opened(self, stream: Stream) -> None:
-        """A stream is taken in: its rules hold from here on."""
+        """Apply the rules to a stream that was opened."""
         self._renew(stream)
         self._start_dispatcher_if_due()
 
     def add_changes(self, streams: Iterable[Stream], changes: CommitChanges) -> list[Stream]:
-        """Put firings into a commit, and take up rules that changed.
+        """Put firings into a commit, and apply changed rules.
 
         Returns:
             Streams whose firings are to be cleared when the commit has succeeded.
@@ -102,19 +102,19 @@ class Alerting:
         return fired
 
     def _renew(self, stream: Stream) -> None:
-        """Have a stream watched by the rules as they are now."""
+        """Have a stream watched by the present rules."""
         version = self._rule_set.version
         rules: MetricWatch | None = self._rule_set.watch(stream.opening)
         self._watched |= rules is not None
         stream.watch.renew(rules, version, keep=self._rule_set.unread(stream.opening.config))
 
     def poll(self, now: float) -> None:
-        """While there is no dispatcher to do it: see whether a file that had no rules has some now."""
+        """Check, while there is no dispatcher, whether a file without rules has some now."""
         if self._dispatcher is not None:
             return
         self._rule_set.look(now, POLL_WAIT_S)
         if self._rule_set.any_rules:
-            self._since = max(self._since, time.time() - 2 * LOOK_AGAIN_S)  # what ended before is old news
+            self._since = max(self._since, time.time() - 2 * LOOK_AGAIN_S)  # earlier ends are not alerted
             self._start_dispatcher()
 
     @property
@@ -148,7 +148,7 @@ class Alerting:
         }
 
     def stop(self, timeout_s: float) -> None:
-        """Send what was not tried yet, at most so long, and end; the rest is kept for the next agent."""
+        """Send deliveries without an attempt so far, and end in time; the next agent sends the rest."""
         with self._lock:
             self._stopped = True
         if self._dispatcher is not None:

@@ -45,7 +45,7 @@ def text(alerts: Sequence[Plain]) -> str:
 
 
 def idempotency_key(alerts: Sequence[Plain]) -> str:
-    """The same for the same alerts: a message that is sent again after a kill can be known by it."""
+    """Key of the alerts, by which a message that is sent again after a kill can be recognized."""
     return hashlib.sha256(" ".join(alert["id"] for alert in alerts).encode()).hexdigest()[:32]
 
 
@@ -132,7 +132,7 @@ _SHAPES: dict[str, Callable[[Sequence[Plain]], Plain]] = {
 
 
 def _finite(value: object) -> object:
-    """The same with NaN and infinities as text: JSON has none, and servers refuse the message."""
+    """Plain data with NaN and infinities as text, since JSON has none and servers refuse the message."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, dict):

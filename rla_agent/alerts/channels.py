@@ -1,8 +1,8 @@
 """Channels of alerts.
 
-Sending blocks; it is called in a courier's own thread, never in ingest. A message counts as sent when the
-other side said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0). It takes `timeout_s` at most,
-whatever the other side does (deadline.py).
+Each sends one message by mail, webhook or command. Sending blocks; it is called in a courier's own thread,
+never in ingest. A message counts as sent when the other side confirmed it (SMTP 250 for at least one
+recipient, HTTP 2xx, exit code 0). It takes `timeout_s` at most, whatever the other side does (deadline.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def send(route: Route, alerts: Sequence[Plain], host: str) -> None:
     """Send alerts in one message.
 
     Args:
-        route: by which channel.
-        alerts: what `Alert.to_plain` gave, one at least.
+        route: of the message.
+        alerts: of `Alert.to_plain`, at least one.
         host: of this agent.
 
     Raises:

@@ -24,9 +24,9 @@ ALERT_PREFIX = "RLA_ALERT_"
 def _command_environment(
     of_agent: Mapping[str, str], channel: str, alerts: Sequence[Plain]
 ) -> dict[str, str]:
-    """All that a command sees of the environment: no secret that the agent was given for something else.
+    """The environment of a command, without the agent's secrets for other purposes.
 
-    What the user wants a command to have is called RLA_ALERT_….
+    Variables for commands are named RLA_ALERT_….
     """
     events = sorted({str(alert["event"]) for alert in alerts})
     handed_on = {
@@ -84,7 +84,7 @@ def run_command(route: Route, alerts: Sequence[Plain]) -> None:
 
 
 def _await(process: subprocess.Popen[bytes], deadline: float) -> tuple[str, int | None]:
-    """The end of what a process printed and its exit code; None when it had to be killed."""
+    """The end of a process's output and its exit code; None when it had to be killed."""
     assert process.stdout is not None
     tail, is_open = b"", True
     with process.stdout:
@@ -93,7 +93,7 @@ def _await(process: subprocess.Popen[bytes], deadline: float) -> tuple[str, int 
                 data = os.read(process.stdout.fileno(), 1 << 16)
                 is_open = bool(data)
                 tail = (tail + data)[-MAX_ANSWER_BYTES:]
-            elif process.poll() is not None:  # what it started may still hold the pipe
+            elif process.poll() is not None:  # its children may still have the pipe open
                 break
             elif not is_open:
                 with suppress(subprocess.TimeoutExpired):

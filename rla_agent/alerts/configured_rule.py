@@ -9,7 +9,7 @@ from rla_client.config.alerts import MESSAGE, METRICS, AlertRule
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredRule:
-    """A rule, the configuration that it stands in, and an id that it has as long as it stays as it is."""
+    """A rule with its configuration, and an id that is stable while the rule is unchanged."""
 
     name: str
     config: str
@@ -17,5 +17,5 @@ class ConfiguredRule:
 
     @property
     def of_rows(self) -> bool:
-        """Whether it is about what a stream brings."""
+        """Whether it is about rows or messages of a stream."""
         return self.rule.when[0] in {*METRICS, MESSAGE}

@@ -1,7 +1,8 @@
 """Sender threads of alerts.
 
-So a server that hangs holds up its own channel and nothing else. A message is marked as sent after the other
-side accepted it: a kill in between sends it again, with the same Message-ID or Idempotency-Key.
+Each channel has at most one thread at a time, so a server that hangs blocks its own channel alone. A message
+is marked as sent after the other side accepted it: after a kill in between it is sent again, with the same
+Message-ID or Idempotency-Key.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _log = logging.getLogger("rla_agent.alerts")
 
 @dataclass(frozen=True, slots=True)
 class _MessageResult:
-    """What came of one message; `given_up`: the last try failed."""
+    """Result of one message; `given_up`: the last attempt failed."""
 
     deliveries: list[Delivery]
     error: str = ""
@@ -38,7 +39,7 @@ class _MessageResult:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a courier reports.
+    """Report of a courier.
 
     Attributes:
         key: configuration and name of its channel.
@@ -52,13 +53,13 @@ class _Report:
 
 
 class Couriers:
-    """Sends what is due, and brings back what came of it.
+    """Sends due deliveries, and collects their results.
 
-    All but the threads it starts belongs to the dispatcher's thread.
+    Everything except its threads belongs to the dispatcher's thread.
 
     Args:
         rule_set: the rules and channels.
-        wake: called when there is something to note.
+        wake: called when there are results.
     """
 
     def __init__(self, rule_set: RuleSet, wake: Callable[[], object]) -> None:
@@ -66,15 +67,15 @@ class Couriers:
         self._host = socket.gethostname() or "localhost"
         self._couriers: dict[tuple[str, str], threading.Thread] = {}
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-        self._to_note: list[_Report] = []  # taken from there; alerts.db does not have them yet
+        self._to_note: list[_Report] = []  # collected results that alerts.db does not have yet
 
     @property
     def busy(self) -> bool:
-        """Whether one is under way, or what it brought is not noted."""
+        """Whether a courier works, or its results are not stored."""
         return bool(self._couriers)
 
     def note(self, store: AlertStore, file: int) -> None:
-        """Store what came back, in the transaction that is open; `noted` once it is committed.
+        """Store results in the open transaction; call `noted` once it is committed.
 
         Args:
             store: the alerts.
@@ -84,17 +85,17 @@ class Couriers:
             while True:
                 self._to_note.append(self._reports.get_nowait())
         for report in self._to_note:
-            if report.file == file:  # else the numbers mean other deliveries now
+            if report.file == file:  # else the numbers belong to other deliveries
                 _note(store, report, time.time())
 
     def noted(self) -> None:
-        """What came back is stored: their channels may have new ones."""
+        """Release the channels of stored results."""
         for report in self._to_note:
             self._couriers.pop(report.key, None)
         self._to_note.clear()
 
     def send_due(self, store: AlertStore, file: int, *, fresh_only: bool) -> None:
-        """Start a courier for each channel that has something due; `fresh_only`: that was not tried yet."""
+        """Start a courier for each channel with due deliveries; `fresh_only`: without an earlier attempt."""
         now = time.time()
         due: dict[tuple[str, str], list[Delivery]] = {}
         for delivery in store.due(now, now + 2 * RETRY_MOST_S, self._couriers):
@@ -119,7 +120,7 @@ class Couriers:
             courier.start()
 
     def _carry(self, key: tuple[str, str], file: int, route: Route, messages: list[list[Delivery]]) -> None:
-        """Send messages one after the other; after a failure the others are not tried now."""
+        """Send messages one after the other; a failure ends the round."""
         outcomes: list[_MessageResult] = []
         for deliveries in messages:
             error, retry_after_s = "", None
@@ -145,7 +146,7 @@ class Couriers:
 
 
 def _note(store: AlertStore, report: _Report, now: float) -> None:
-    """Store what a courier reports."""
+    """Store a courier's report."""
     for outcome in report.outcomes:
         numbers = [delivery.number for delivery in outcome.deliveries]
         if not outcome.error or outcome.given_up:

@@ -1,9 +1,9 @@
 """Connections with an overall deadline.
 
-A socket's own timeout counts for each operation anew, so a server that sends a byte now and then (an endless
-`100 Continue`, a reply of ever more lines) holds a client for ever. Here each operation may take only what is
-left of one span, for the whole of a message: connecting, TLS, what is sent, and all of the answer. What comes
-is bounded, too. The lookup of a name is not part of it; it ends by the resolver's own limits.
+A socket's own timeout restarts with each operation, so a server that sends an occasional byte (an endless
+`100 Continue`, a reply of ever more lines) blocks a client forever. Here all operations of a message share
+one time budget: connecting, TLS, the request, and the complete answer. The size of the answer is bounded,
+too. Name resolution is not part of it; it has the resolver's own limits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Deadline:
         return left
 
     def received(self, count: int) -> None:
-        """Note bytes that came.
+        """Count received bytes.
 
         Raises:
             OSError: they are too many.
@@ -67,13 +67,13 @@ class Deadline:
         raise last
 
     def bind(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """The same context, for one message: what it wraps ends at this moment."""
+        """The TLS context for one message, whose sockets have this deadline."""
         context.sslsocket_class = type("TimedTlsSocket", (_TlsSocket,), {"deadline": self})
         return context
 
 
 class TimedSocket(socket.socket):
-    """A socket each of whose operations takes at most what is left."""
+    """A socket whose operations take at most the remaining time."""
 
     deadline: Deadline
 

@@ -1,7 +1,7 @@
 """Delivery schedule of alerts.
 
-A failed try comes again after RETRY_FIRST_S, twice that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is
-stored, so a restart neither loses a message nor hurries.
+A failed attempt is repeated after RETRY_FIRST_S, twice that, … up to RETRY_MOST_S, for GIVE_UP_S; its time is
+stored, so a restart neither loses a message nor sends it earlier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_MERGED = 100
 
 
 def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
-    """One message each; where many wait, one message for all, so that a mass kill is no flood."""
+    """Batches of one alert; where many wait, one batch of all, so that a mass kill causes no flood."""
     if len(deliveries) <= MERGE_FROM:
         return [[delivery] for delivery in deliveries]
     return [deliveries[at : at + MOST_MERGED] for at in range(0, len(deliveries), MOST_MERGED)]
@@ -28,7 +28,7 @@ def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
 
     Args:
         tries: failed so far, one at least.
-        asked_s: what the server asked for, kept where it is longer than ours: some always ask for 0.
+        asked_s: the server's request, used where it is longer than ours: some always ask for 0.
         chance: from 0 to 1; spreads agents that all lost the same server.
     """
     own_s = float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)

@@ -1,6 +1,6 @@
 """Watch over the free space of disks.
 
-It looks in lanes (outputs/file_system_lanes.py), as `statvfs` on a server that hangs does not return.
+It uses lanes (outputs/file_system_lanes.py), since `statvfs` on a hung server does not return.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DISK_LOOK_S = 10.0
 
 
 class DiskWatch:
-    """Free bytes of folders; a file system that hangs leaves only its own unknown."""
+    """Free bytes of folders; a hung file system leaves only its own unknown."""
 
     def __init__(self) -> None:
         self._free: dict[str, int] = {}
@@ -24,10 +24,10 @@ class DiskWatch:
         self._next = 0.0
 
     def look(self, folders: Mapping[str, int], now: float) -> dict[str, int]:
-        """Free bytes as last seen, by folder; looks again in the background when that is due.
+        """Last known free bytes by folder; refreshed in the background when due.
 
         Args:
-            folders: folder → `st_dev` as it is known, which tells file systems apart.
+            folders: folder → known `st_dev`, which identifies its file system.
             now: monotonic.
         """
         if now >= self._next:

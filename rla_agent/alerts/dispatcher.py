@@ -1,7 +1,7 @@
 """Dispatcher of alerts, a thread that turns events into deliveries.
 
-Each LOOK_S it looks at what has happened (`event_watch`) and notes it in alerts.db in one transaction, with
-what couriers brought back; then what was noted goes out of agent.db, and couriers leave with what is due.
+Each LOOK_S it reads new events (`event_watch`) and stores them in alerts.db in one transaction, with the
+couriers' results; then stored firings are deleted from agent.db, and couriers start with due deliveries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rla_client.contract.spool.opening import Opening
 
 LOOK_S = 1.0
 REOPEN_S = 10.0  # after a fault of alerts.db or agent.db, or of ours
-PASSING = ("full", "locked")  # in what SQLite says of faults that an open database gets over
+PASSING = ("full", "locked")  # in SQLite's messages for faults that an open database survives
 RECENT_SHOWN = 20
 _log = logging.getLogger("rla_agent.alerts")
 
@@ -60,13 +60,13 @@ class Dispatcher(threading.Thread):
         self._first = True
 
     def stop(self, timeout_s: float) -> None:
-        """Look once more, send what was not tried yet, and end within so many seconds."""
+        """Read events once more, send deliveries without an attempt so far, and end in time."""
         self._stop_at = time.monotonic() + timeout_s
         self._wake.set()
         self.join(timeout_s)
 
     def run(self) -> None:
-        """Serve until stopped; a fault here costs alerts and nothing else, and ends when its cause does."""
+        """Serve until stopped; a fault here affects alerts only, and ends with its cause."""
         told = ""
         while True:
             try:
@@ -123,15 +123,15 @@ class Dispatcher(threading.Thread):
         return store
 
     def _turn(self, store: AlertStore, database: AgentDatabase) -> bool:
-        """One look and what follows from it; False when it was the last one.
+        """One round of reading and sending; False when it was the last one.
 
         Raises:
-            sqlite3.Error: one that does not pass by itself, with the databases as they are open.
+            sqlite3.Error: one that lasts while the databases are open.
         """
         stop_at = self._stop_at
         try:
             self._rule_set.look(time.monotonic())
-            self._events.take_titles()  # of a look that was undone
+            self._events.take_titles()  # of a rolled back round
             with store.transaction():
                 self._couriers.note(store, self._file)
                 # at first, an earlier agent may have left something of a configuration not named yet
@@ -157,7 +157,7 @@ class Dispatcher(threading.Thread):
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is, None where there is none."""
+    """Identity of a file, None where there is none."""
     try:
         found = os.stat(path)
     except OSError:

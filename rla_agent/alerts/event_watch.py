@@ -1,7 +1,7 @@
 """Watch of the events that become alerts.
 
-It looks at what is durable: run states in agent.db (so an alert tells of nothing that a crash could undo, and
-one that a crash interrupted is seen again), firings of metric rules there, free space, replication.
+It reads durable state: run states in agent.db (so an alert reports nothing that a crash could undo, and one
+that a crash interrupted is made again), firings of metric rules there, free space, replication.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rla_client.contract.spool.opening import Opening
 SWEEP_S = 3600.0
 SWEEP_AFTER = 10_000  # events: a metric that flaps gives some hundred a second
 CLOCK_SLACK_S = 60.0
-UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look takes all runs since then
+UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each round reads all runs since then
 REPLICATION_LOOK_S = 10.0
-REARM = 1.1  # a disk is well again when it has so much more than the limit
+REARM = 1.1  # a disk counts as recovered when it has so much more than the limit
 
 
 class EventWatch:
-    """Notes events as alerts; belongs to the dispatcher's thread.
+    """Stores events as alerts; belongs to the dispatcher's thread.
 
     Args:
         places: of the agent.
@@ -50,16 +50,16 @@ class EventWatch:
         self._host = socket.gethostname() or "localhost"
         self._disks = DiskWatch()
         self._state_device = os.stat(places.state).st_dev
-        self._stopped: dict[str, str] = {}  # what of replication has stopped → details
+        self._stopped: dict[str, str] = {}  # stopped part of replication → details
         self._next_replication = self._next_sweep = 0.0
-        self._titles: list[str] = []  # of the alerts that this look adds
+        self._titles: list[str] = []  # of the alerts of this round
 
     def seen_up_to(self, store: AlertStore) -> None:
-        """Remember how far runs were looked at, for an alerts.db that takes the place of this one."""
+        """Store how far runs were read, for an alerts.db that replaces this one."""
         self._since = store.meta("runs_seen") or self._since
 
     def look(self, store: AlertStore, database: AgentDatabase) -> list[tuple[str, int, int, str]]:
-        """Note all events, in the transaction that is open; the firings that need not be kept any more.
+        """Store all events in the open transaction; returns the firings that agent.db may drop.
 
         Raises:
             sqlite3.Error: one of the databases cannot be used now.
@@ -80,7 +80,7 @@ class EventWatch:
         for plain in database.runs_since(since - CLOCK_SLACK_S):
             mark = f"{plain['state']}@{plain['closed'] or ''}"
             if self._rule_set.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
-                unread = min(unread, float(plain["updated"]))  # it comes again; what is told is told once
+                unread = min(unread, float(plain["updated"]))  # it is read again, and alerts are unique
                 is_news = True
             else:
                 newest = max(newest, float(plain["updated"]))
@@ -95,7 +95,7 @@ class EventWatch:
             store.note("runs_seen", newest)
 
     def _oldest(self, store: AlertStore) -> float:
-        """Runs that changed before alerts were first wanted are old news."""
+        """Time before which changes of runs are not alerted: alerts were not configured then."""
         began = store.meta("began")
         if began is None:
             began = self._since

@@ -40,7 +40,7 @@ def send_mail(route: Route, alerts: Sequence[Plain], host: str) -> None:
             if password:
                 server.login(channel.username, password)
             server.send_message(message, sender, list(channel.to))
-            with suppress(smtplib.SMTPException, OSError):  # it is accepted, however the farewell goes
+            with suppress(smtplib.SMTPException, OSError):  # it is accepted, whatever the answer to QUIT
                 server.quit()
         finally:
             server.close()

@@ -19,10 +19,10 @@ MAX_TEXT_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that a rule tells of.
+    """An alert of a rule.
 
     Attributes:
-        key: names the event; the same event never has two alerts.
+        key: identity of the event; the same event never has two alerts.
         when: event, one of `rla_client.config.alerts.EVENTS`, or test.
         title: one line.
         text: the details, a few lines.
@@ -47,7 +47,7 @@ class Alert:
         """Content of the webhook's and the command's JSON.
 
         Args:
-            held: alerts like this one that were not sent since the last one, to stay within interval_s.
+            held: number of alerts like this one that were held back since the last one, by interval_s.
         """
         text = self.text
         if held:
@@ -65,7 +65,7 @@ class Alert:
 
 
 def of_run(rule: str, plain: Mapping[str, Any], host: str) -> Alert:
-    """A run came into a state; `plain` is its record as agent.db has it."""
+    """Alert of a run's new state; `plain` is its record in agent.db."""
     state, at = str(plain["state"]), float(plain["closed"] or plain["updated"])
     lines = [f"reason: {plain['reason']}"] if plain.get("reason") else []
     key = f"{rule}:{plain['run_id']}:{state}:{plain['closed'] or plain['last_row'] or plain['opened']}"
@@ -81,7 +81,7 @@ def of_metric(
     plain: Mapping[str, Any],
     host: str,
 ) -> Alert:
-    """A metric rule fired, or the script asked to tell something.
+    """Alert of a metric rule that fired, or of a message by the script.
 
     `firing` has `number`, `offset` and the fields of `Firing`; `plain` is the run's record.
     """
@@ -109,20 +109,20 @@ def of_metric(
 
 
 def of_machine(rule: str, event: str, subject: str, text: str, now: float, host: str) -> Alert:
-    """A disk is low, or replication has stopped; `subject` names which."""
+    """Alert of a full disk, or stopped replication; `subject` names which."""
     words = {"disk_low": "disk low", "replication_parked": "replication parked"}.get(event, event)
     key = f"{rule}:{event}:{subject}:{now:.0f}"
     return Alert(key, event, f"{words} on {host}: {subject}", text, now, host, rule, "", {"subject": subject})
 
 
 def of_test(now: float, host: str) -> Alert:
-    """What `rla-agent alerts test` sends."""
+    """Alert of `rla-agent alerts test`."""
     text = "If you can read this, alerts reach you by this channel."
     return Alert(f"test:{now}", "test", f"test message of rla-agent on {host}", text, now, host, "", "", {})
 
 
 def _run_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What programs get of a run."""
+    """Fields of a run for programs."""
     names = (
         "run_id", "table", "index", "root", "log_folder", "host", "user", "pid", "state", "reason",
         "exit_code", "signal", "opened", "last_row", "closed", "time_step", "rows",
@@ -131,7 +131,7 @@ def _run_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run_name(plain: Mapping[str, Any]) -> str:
-    """Table, time and what is tracked, for a title."""
+    """Table, time and tracked parameters, for a title."""
     if not plain["table"]:
         return str(plain["root"])
     index = RunIndex.parse(str(plain["index"]))

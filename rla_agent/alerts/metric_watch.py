@@ -1,8 +1,8 @@
 """Evaluation of metric rules over one stream's rows.
 
 It does no input or output: batches in, firings out. A metric rule fires when its condition has held in a
-column for `rows` rows in a row, and again only after a row in which it did not hold there. Each column
-counts by itself, and rows without it change nothing. The state is stored with the stream's position, in the
+column for `rows` consecutive rows, and again only after a row in which it did not hold there. Each column is
+counted separately, and rows without it change nothing. The state is stored with the stream's position, in the
 same transaction as the firings, so that after a kill the replayed rows give the same firings again and none
 twice.
 """
@@ -21,8 +21,8 @@ from rla_client.contract.spool.protocol import ALERT_MARK
 
 MAX_NAMED = 5  # columns that one firing names
 MAX_COUNTED = 256  # columns of a rule that are beyond at the same time, the latest: stored at each commit
-MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
-MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
+MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is cached; then the cache is cleared
+MAX_WAITING = 1000  # firings of one commit; further ones add no information
 _GLOB = frozenset("*?[")
 
 
@@ -44,12 +44,12 @@ class Firing(NamedTuple):
 
 
 class _RuleState:
-    """One rule and how far it is."""
+    """State of one rule."""
 
     def __init__(self, known: ConfiguredRule) -> None:
         self.known = known
         self.rule = known.rule
-        self.counts: dict[str, int] = {}  # column → rows in a row, up to the rule's: then it is told
+        self.counts: dict[str, int] = {}  # column → consecutive rows, up to the rule's number, which fires
         self.ever = False
         self._exact = not _GLOB & set(self.rule.metric)
         self._matches: dict[str, bool] = {}
@@ -82,7 +82,7 @@ class _RuleState:
         return known
 
     def fires(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Take one row; the columns to tell of when the rule fires."""
+        """Take one row; returns the columns when the rule fires."""
         beyond, counts, rows = self.look(values), self.counts, self.rule.rows
         if not beyond and not counts:
             return None
@@ -103,7 +103,7 @@ class _RuleState:
 
 
 class MetricWatch:
-    """The rules that hold for one stream."""
+    """The rules of one stream."""
 
     def __init__(self, rules: Iterable[ConfiguredRule]) -> None:
         self.firings: list[Firing] = []
@@ -116,7 +116,7 @@ class MetricWatch:
                 self._tracked.append(_RuleState(rule))
 
     def take(self, batch: Batch) -> None:
-        """Look at the rows of a batch that the stream takes in."""
+        """Evaluate the rows of a batch."""
         for record in batch.records:
             row = record.content
             if type(row) is not Row:
@@ -150,7 +150,7 @@ class MetricWatch:
         ]
 
     def state(self) -> dict[str, Any]:
-        """Durable form: rule id → ever told, {column: rows in a row}; rules at rest are left out."""
+        """Durable form: rule id → ever fired, {column: consecutive rows}; idle rules are left out."""
         return {
             tracked.known.name: [int(tracked.ever), dict(tracked.counts)]
             for tracked in self._tracked
@@ -158,7 +158,7 @@ class MetricWatch:
         }
 
     def firings_stored(self) -> None:
-        """A commit holds the firings."""
+        """Clear firings that a commit has stored."""
         self.firings.clear()
 
     def take_over(self, former: MetricRules) -> None:
@@ -167,7 +167,7 @@ class MetricWatch:
         self.firings = former.firings
 
     def restore(self, state: object) -> None:
-        """Go on from what `state` gave; rules that are not in it begin anew."""
+        """Continue from a stored `state`; rules that are not in it start fresh."""
         if not isinstance(state, dict):
             return
         for tracked in self._tracked:

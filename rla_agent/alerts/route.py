@@ -1,7 +1,7 @@
 """Route of a message by one channel, secrets included.
 
-Secrets are read from their file or variable when they are needed, and are in no message of ours: an error
-names the server, what it answered, or the file.
+Secrets are read from their file or variable at use, and are in no message of ours: an error names the server,
+its answer, or the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rla_client.config.alerts import Channel
 from rla_client.contract.text.terminal_text import printable
 
 MAX_SECRET_BYTES = 4096
-MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error
+MAX_ANSWER_BYTES = 1000  # of a server's or command's output, for the error
 MAX_SHOWN_CHARS = 200
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
@@ -34,7 +34,7 @@ class SendError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A channel, and where its relative paths begin.
+    """A channel with the base of its relative paths.
 
     Attributes:
         channel: as the configuration has it.
@@ -92,7 +92,7 @@ def secret_of(route: Route, variable: str, file: str) -> str:
 
 
 def tls_context(route: Route) -> ssl.SSLContext:
-    """TLS as a channel wants it."""
+    """TLS context by a channel's settings."""
     file = route.channel.ca_file
     try:
         return ssl.create_default_context(cafile=str(route.path(file)) if file else None)

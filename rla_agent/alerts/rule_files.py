@@ -1,10 +1,10 @@
 """Configuration files with alert rules.
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are read
-when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has faults keeps
-what it said before; `problems` says why. Volume threads ask, the dispatcher's thread looks; the reading is
-done in a thread of its own (store/config_reader.py), and a file that is not read in time is `unread`,
-without rules, until `take_late` finds that it was.
+when a run names them and checked again each LOOK_AGAIN_S. A file that cannot be read or has faults keeps its
+former rules; `problems` says why. Volume threads query, the dispatcher's thread checks; the reading is done
+in a thread of its own (store/config_reader.py), and a file that is not read in time is `unread`, without
+rules, until `take_late` gets its content.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from rla_client.config.alerts import Alerts, Channel
 from rla_client.contract.spool.opening import Opening
 
 LOOK_AGAIN_S = 5.0
-MAX_CONFIGS = 1000  # the least lately named is forgotten
+MAX_CONFIGS = 1000  # the least recently named is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """What one configuration says.
+    """Rules of one configuration file.
 
     Attributes:
         alerts: its section; empty without one.
         changed: of the file that was read (see `Reading`).
-        problem: why the file as it is now is not used.
+        problem: why the present content is not used.
         foreign: why it may not name commands, empty when it may.
         real: path without links.
-        unread: nobody knows yet what the file says.
+        unread: the file was not read so far.
     """
 
     alerts: Alerts
@@ -62,17 +62,17 @@ class RuleSet:
             self.rule_file(self._own)
 
     def rule_file(self, config: str) -> RuleFile:
-        """What a configuration says; read now if nobody named it before."""
+        """Rules of a configuration; read now if it is new."""
         with self._lock:
             known = self._rule_files.get(config)
         return self._take(config, self._reader.reading(config)) if known is None else known
 
     def unread(self, config: str | None) -> bool:
-        """Whether nobody knows yet what a configuration says."""
+        """Whether a configuration was not read so far."""
         return config is not None and self.rule_file(config).unread
 
     def look(self, now: float, wait_s: float = WAIT_S) -> None:
-        """Read again what changed; at most each LOOK_AGAIN_S of a steady clock, waiting `wait_s` at most."""
+        """Read changed files again; at most each LOOK_AGAIN_S of a steady clock, waiting `wait_s` at most."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_AGAIN_S
@@ -82,7 +82,7 @@ class RuleSet:
             self._take_new(config, rule_file)
 
     def take_late(self) -> bool:
-        """Take up what could not be read in time and was read since; whether there was any. Never waits."""
+        """Take files that were read late; whether there were any. Never waits."""
         taken = False
         for config, rule_file in self._all_rule_files():
             if rule_file.unread:
@@ -124,7 +124,7 @@ class RuleSet:
         return found, rule_file.foreign if found is not None and found.kind == "command" else ""
 
     def watch(self, opening: Opening) -> MetricWatch | None:
-        """The rules about what a stream brings, None without any."""
+        """The rules about rows and messages of a stream, None without any."""
         rules = [
             rule
             for rule in self.rules(opening.config)
@@ -133,7 +133,7 @@ class RuleSet:
         return MetricWatch(rules) if rules else None
 
     def problems(self) -> dict[str, str]:
-        """Config → why its alerts are not as the file says now."""
+        """Config → why its present alerts are not in force."""
         return {
             config: rule_file.problem for config, rule_file in self._all_rule_files() if rule_file.problem
         }
@@ -164,7 +164,7 @@ class RuleSet:
 
 
 def _rule_file(config: str, found: Reading | None, former: RuleFile | None) -> RuleFile:
-    """What a reading says; with faults, or when the file is gone, what it said before stays."""
+    """Rules of a reading; with faults, or when the file is gone, the former ones stay."""
     if found is None:
         return RuleFile(Alerts(), unread=True) if former is None else former
     if found.config is not None:

@@ -27,7 +27,7 @@ from rla_agent.alerts.route import (
 from rla_agent.alerts.webhook_request import webhook_request
 
 TOO_MANY = 429
-TOKEN_CHARS = 6  # of a part of an address; nobody guards a secret that is shorter
+TOKEN_CHARS = 6  # length of a part of an address; a shorter one is no secret
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -99,7 +99,7 @@ def post_webhook(route: Route, alerts: Sequence[Plain]) -> None:
 
 
 def _host_of(address: str) -> str:
-    """Host of a webhook's address; what urllib would say of a wrong one shows all of it.
+    """Host of a webhook's address, without urllib's errors, which would show all of a wrong one.
 
     Raises:
         SendError: it is not an address.
@@ -115,7 +115,7 @@ def _host_of(address: str) -> str:
 
 
 def _without_secrets(said: str, address: str) -> str:
-    """An answer without the parts of the address that may be a token: some servers repeat it."""
+    """An answer without the parts of the address that may be a token, since some servers echo it."""
     for part in sorted(re.split(r"[/?&=:@#]", address.partition("://")[2]), key=len, reverse=True):
         if len(part) >= TOKEN_CHARS:
             said = said.replace(part, "…")
@@ -123,7 +123,7 @@ def _without_secrets(said: str, address: str) -> str:
 
 
 def _wait(error: urllib.error.HTTPError) -> float | None:
-    """Seconds that the server asks to wait; dates are not read."""
+    """Seconds that the server asks to wait; dates are ignored."""
     try:
         return max(0.0, float(error.headers.get("Retry-After", ""))) if error.code == TOO_MANY else None
     except ValueError:

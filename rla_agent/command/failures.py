@@ -28,13 +28,13 @@ EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2,
 
 
 def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
-    """Say what is wrong on stderr and end."""
+    """Print the error to stderr and exit."""
     tell_error(error)
     raise typer.Exit(code)
 
 
 def fail_as(error: RlaError) -> NoReturn:
-    """End with the exit code that belongs to an error."""
+    """Exit with the code of an error."""
     codes = (
         (ConfigError, EXIT_CONFIG),
         (NewerFormatError, EXIT_NEWER),
@@ -47,7 +47,7 @@ def fail_as(error: RlaError) -> NoReturn:
 
 @contextmanager
 def failures(what: str = "", code: int = EXIT_FAILED) -> Iterator[None]:
-    """An error ends the command: one of ours with its own exit code, one of the system with `code`."""
+    """Context in which an error ends the command: ours with its own exit code, an OSError with `code`."""
     try:
         yield
     except RlaError as error:
@@ -57,5 +57,5 @@ def failures(what: str = "", code: int = EXIT_FAILED) -> Iterator[None]:
 
 
 def state_folder_failures(places: Places) -> AbstractContextManager[None]:
-    """An error of the system ends the command: the state folder cannot be used."""
+    """Context in which an OSError ends the command: the state folder cannot be used."""
     return failures(f"cannot use the state folder {places.state}: ", EXIT_PLACE)

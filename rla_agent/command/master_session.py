@@ -19,7 +19,7 @@ EXIT_STAYED, EXIT_MASTER = 1, 2
 
 @contextmanager
 def session_failures() -> Iterator[None]:
-    """What goes wrong ends the command, and is told with its hint."""
+    """Context in which a failure ends the command, with its hint."""
     try:
         yield
     except (RlaError, OSError) as error:

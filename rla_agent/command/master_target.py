@@ -16,7 +16,7 @@ from rla_client.contract.text.command_line import tell_error
 
 @contextmanager
 def target_failures() -> Iterator[None]:
-    """What is wrong with the master or the settings ends the command, and is told with its hint."""
+    """Context in which a fault of the master or the settings ends the command, with its hint."""
     try:
         yield
     except RlaError as error:

@@ -1,6 +1,6 @@
 """Command `rla-agent prune`.
 
-It frees local disk of what is on the master. It shows what would go; `--apply` does it.
+It frees local disk space of files that are on the master. It lists them; `--apply` deletes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0
 
 @dataclass(frozen=True, slots=True)
 class _PrunedDatabase:
-    """A database, where it goes, and by which rules it is pruned."""
+    """A database with its target and rules of pruning."""
 
     root: str
     target: target_config.Target
@@ -159,7 +159,7 @@ def _one(one: _PrunedDatabase, *, sha256: bool, apply: bool, as_json: bool) -> d
                     done.extend(pruner.carry_out(plan, session, deep=sha256))
         except RlaError:
             if done and not as_json:
-                _say(one, plan, done, apply=apply)  # what was freed before the link broke
+                _say(one, plan, done, apply=apply)  # freed before the link broke
             raise
     if not as_json:
         _say(one, plan, done, apply=apply)

@@ -84,7 +84,7 @@ def retry() -> None:
 
 
 def try_again(state: Path) -> None:
-    """Have the worker try what is parked or blocked again."""
+    """Have the worker retry parked or blocked files."""
     command_markers.ask_retry(state)
     _announce(state)  # it reads the marker then
 
@@ -103,7 +103,7 @@ def fleet_command(
 
 
 def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> None:
-    """Print what the machines have left on a master, or on all that this machine sends to.
+    """Print the machines' status on a master, or on all masters that this machine sends to.
 
     Raises:
         typer.Exit: 2, a master cannot be reached, none is known, or a config has faults.

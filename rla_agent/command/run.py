@@ -19,14 +19,14 @@ _WITH_VALUE = frozenset({"--drain", "--config", "--table", "--track"})
 
 
 class _RunCommand(TyperCommand):
-    """`--capture` may stand without a value, which typer does not know."""
+    """Command whose `--capture` needs no value, which typer does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's or typer's own
         return super().parse_args(ctx, with_parts(args))
 
 
 def with_parts(words: list[str]) -> list[str]:
-    """The command line with `--capture` as `--capture=all`; what follows our own options stays as it is."""
+    """The command line with `--capture` as `--capture=all`; words behind our own options are unchanged."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         if words[at] == CAPTURE:
@@ -84,7 +84,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _wish(parts: str | None, table: str, track: str) -> CaptureWish | None:
-    """What to capture.
+    """Settings of the capture.
 
     Raises:
         typer.BadParameter: the options contradict each other, or a part is unknown.

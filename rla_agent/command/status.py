@@ -63,7 +63,7 @@ def status(
 
 
 def _one_starts(places: Places) -> bool:
-    """Whether the agent that a run has just asked for comes up, which takes a moment."""
+    """Whether the agent that a run has just started comes up, which takes a moment."""
     with suppress(OSError, ValueError):  # nothing waits
         newest = max((places.spool / name).stat().st_mtime for name in stream_names(places.spool))
         deadline = min(newest, time.time()) + STARTS_S
@@ -75,7 +75,7 @@ def _one_starts(places: Places) -> bool:
 
 
 def _status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
-    """The agent's status, or one of the same shape that says why there is none."""
+    """The agent's status, or one of the same form with the reason for its absence."""
     from rla_agent.replicate.problems import attention  # noqa: PLC0415 - only here
     from rla_agent.replicate.status import replication_status  # noqa: PLC0415 - only here
 

@@ -42,9 +42,9 @@ def show_status(status: dict[str, Any]) -> None:
 
 
 def watch_status(ask: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
-    """Show what `ask` gives, anew each second until Ctrl-C or the reader is gone.
+    """Print the result of `ask` each second until Ctrl-C or the reader is gone.
 
-    Without a terminal one stands below the other; as JSON, each is one line.
+    Without a terminal the results are appended; as JSON, each is one line.
     """
     console = Console(highlight=False)
     live = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
@@ -65,7 +65,7 @@ def watch_status(ask: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
 
 
 def render_status(status: dict[str, Any]) -> RenderableType:
-    """A status as something that rich can print."""
+    """A status as a renderable of rich."""
     head = (printable(line).partition(" ") for line in _head(status))
     parts: list[RenderableType] = [_Lines([(rest, f"{label:<7}", " " * 7) for label, _, rest in head])]
     if status["runs"]:
@@ -82,7 +82,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Texts in the whole width: each with what begins its first line, and the others."""
+    """Texts in full width, each with a prefix of its first line, and one of the others."""
 
     texts: list[tuple[str, str, str]]
 
@@ -105,7 +105,7 @@ def _head(status: dict[str, Any]) -> list[str]:
         running = f"version {agent['version']}, up {duration_text(agent['uptime_s'])}{service}"
         lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
     lines.append(f"state  {agent['state_dir']}")
-    now = (  # nobody knows it while no agent answers
+    now = (  # unknown while no agent answers
         ""
         if agent["pid"] is None
         else f", of that {size_text(spool['lag_bytes'])} not durable; "
@@ -140,10 +140,10 @@ def _alerts(alerts: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """One line a run, live ones first; why a run ended badly stands below it, in the whole width.
+    """One line a run, live ones first; the reason of a bad end is below it, in full width.
 
-    No lines are drawn between the columns, and those that say something only of live runs are left
-    out where there is none: 80 columns have room for what tells runs apart then.
+    No lines are drawn between the columns, and columns about live runs are left out where there is none, so
+    that 80 columns have room for the names of runs.
     """
 
     runs: list[dict[str, Any]]
@@ -204,9 +204,9 @@ def _line(cells: list[str], widths: list[int], style: str) -> Text:
 
 
 def label(run: dict[str, Any]) -> str:
-    """What tells a run from others in little room: time and table, then what its index tracks.
+    """Short name of a run: time and table, then the tracked parameters.
 
-    Of a run without table, a plain folder, the end of its path.
+    A run without table, in a plain folder, has the end of its path.
     """
     if not run["table"]:
         return "/".join(Path(run["root"]).parts[-2:])

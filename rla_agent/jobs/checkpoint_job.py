@@ -1,9 +1,9 @@
 """Checkpoint jobs, which make durable `.pt` files.
 
-`run_checkpoint` may be killed anywhere and run again; each step is safe to repeat. Nothing here unpickles;
-a skeleton is copied as bytes. Jobs of one folder must not run in parallel.
+The bytes come from a slot or a blob. `run_checkpoint` may be killed anywhere and run again; each step is safe
+to repeat. It never unpickles: a skeleton is copied as bytes. Jobs of one folder must not run in parallel.
 
-1. A final file that carries this job's stamp is done; one of a newer save of the same run stays, and where
+1. A final file with this job's stamp is done; one of a newer save of the same run stays, and where
    retention has removed the checkpoint since, there is nothing to do.
 2. The bytes go to a temp file named after the job and this process (a replay starts it afresh), then fsync.
 3. The temp file takes the name by rename; then fsync of the folder. From here on it is durable.
@@ -28,21 +28,21 @@ from rla_client.contract.job.job_source import ArenaSource, RawBlobSource, stora
 
 
 def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
-    """Write one checkpoint, durably, or say why that cannot be.
+    """Write one checkpoint durably, or return why that is impossible.
 
     Args:
-        job: from the frame, decoded and so checked.
+        job: from the frame, decoded and checked.
         blobs: blob folder of the job's stream; its parent is the stream's spool folder.
-        final: where the file goes; its last part is `job.final_name`.
+        final: path of the file; its last part is `job.final_name`.
 
     Raises:
-        OSError: the disk did not take it (full, broken); nothing has changed, try again later.
+        OSError: the disk refuses it (full, broken); nothing has changed, retry later.
     """
     if not final.parent.is_dir():
         return JobResult(JobOutcome.REMOVED, f"the folder {final.parent} is gone")
     there = read_stamp(final)
     if there is not None and there.token == job.stamp.token:
-        fsync_folder(final.parent)  # the rename may be younger than the last sync
+        fsync_folder(final.parent)  # the rename may be newer than the last sync
         return JobResult(JobOutcome.ALREADY)
     if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
         return JobResult(JobOutcome.SUPERSEDED, "a later save has its name")
@@ -60,7 +60,7 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
 
 
 def retain(job: CheckpointJob, folder: Path) -> list[str]:
-    """Delete what the job's retention no longer keeps; call it once the job's file is durable.
+    """Delete checkpoints that the job's retention no longer keeps; call it once the job's file is durable.
 
     Returns:
         File names that were removed. Files without a stamp, or of another run, never are.
@@ -69,7 +69,7 @@ def retain(job: CheckpointJob, folder: Path) -> list[str]:
 
 
 def _explain_loss(job: CheckpointJob, final: Path, result: JobResult) -> JobResult:
-    """Lost bytes are no loss when the work was done before and retention has moved on since."""
+    """Reason for lost bytes; no loss where the work was done before and retention has removed the file."""
     newer = [
         entry
         for entry in list_saved(final.parent, job.stamp.name)

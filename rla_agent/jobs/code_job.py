@@ -1,7 +1,6 @@
 """Code jobs, which store the sources of a run.
 
-A code blob is what `rla_client/contract/job/code_blob.py` describes; nothing in it is believed before it
-has been checked.
+The layout of a code blob is in `rla_client/contract/job/code_blob.py`; everything in it is checked.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from rla_client.contract.spool import protocol
 
 
 def parse_code(fields: object) -> str:
-    """Check the fields of a job frame; the name of its blob.
+    """Check the fields of a job frame; returns the name of its blob.
 
     Raises:
-        RemoteProtocolError: they are not what a client writes.
+        RemoteProtocolError: they are invalid.
     """
     if not isinstance(fields, dict):
         raise RemoteProtocolError("a code job is not a map")
@@ -39,12 +38,12 @@ def parse_code(fields: object) -> str:
 
 
 def run_code(name: str, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> JobResult:
-    """Fill an item of the kind `code` from a blob; no error is raised for what a client or the disk did.
+    """Fill an item of the kind `code` from a blob; faults of client or disk raise no error.
 
     Args:
         name: of the blob, from `parse_code`.
         blobs: the stream's blob folder.
-        final_dir: the item folder, held by the caller; it is not made again when it is gone.
+        final_dir: the item folder, opened by the caller; it is not made again when it is gone.
         root: the data root; its store is made when it is missing.
     """
 

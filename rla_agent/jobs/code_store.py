@@ -1,14 +1,14 @@
 """Store of code contents of a data root.
 
-`<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by its SHA-256,
-mode 0444; contents of runs with less open folders lie beside it under names that end in `-<mode>`, for a
-link has the mode of its inode. An item's file is a second name of that inode, so 1,000 runs of one
-repository cost one copy and the names.
+It is content-addressed: `<data_root>/code/.objects/<first two digits>/<the other 62>` has each content once,
+named by its SHA-256, mode 0444; contents of runs with narrower folder permissions are beside it under names
+that end in `-<mode>`, since a link has the mode of its inode. An item's file is a hard link to that inode, so
+1,000 runs of one repository cost one copy and the names.
 
 An object is complete and durable before it takes its name; before it is linked its bytes are compared with
 the content, so a damaged or edited one is replaced, not spread. Without hard links, or with too many, files
-are copied. `sweep_objects` frees the contents that only the store still names (`st_nlink` is 1); whoever
-links at that moment finds the name gone and stores the content again.
+are copied. `sweep_objects` deletes contents without a link outside of the store (`st_nlink` is 1); a link
+that is made at that moment fails, and the content is stored again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rla_client.contract.layout import CODE
 from rla_client.contract.process.descriptors import closing_fd
 
 STORE_FOLDER = f"{CODE}/.objects"  # below a data root
-STORED_MODE = 0o444  # less what the item's folder does not allow
+STORED_MODE = 0o444  # without bits that the item's folder does not allow
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _PREFIX = re.compile(r"[0-9a-f]{2}\Z")
 _REST = re.compile(r"[0-9a-f]{62}(-[0-7]{1,3})?\Z")  # with the mode, where it is not STORED_MODE
@@ -54,10 +54,10 @@ class Store:
         self._folder = folder  # None: no content can be shared
 
     def place(self, data: bytes, folder: int, name: str) -> None:
-        """Give the item folder a file `name` with this content; one that is there stays.
+        """Put a file `name` with this content into the item folder; an existing one stays.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the disk refuses it.
         """
         mode = STORED_MODE & file_mode(folder)
         digest = hashlib.sha256(data).hexdigest() + ("" if mode == STORED_MODE else f"-{mode:o}")
@@ -72,7 +72,7 @@ class Store:
             except FileExistsError:
                 return
             except FileNotFoundError:
-                continue  # swept between the look and the link
+                continue  # swept between the check and the link
             except (NotADirectoryError, IsADirectoryError):
                 break  # something else has the name: this file is a copy
             except OSError as error:
@@ -89,7 +89,7 @@ class Store:
 
 
 def _keep(objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
-    """Be sure that the object is there and is this content."""
+    """Check that the object has this content, else write it."""
     if anew or not _holds(objects, name, data):
         _write_file(objects, name, data, mode)
         os.fsync(objects)
@@ -100,7 +100,7 @@ def _holds(objects: int, name: str, data: bytes) -> bool:
         with open(os.open(name, READ_FLAGS, dir_fd=objects), "rb") as file:
             return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
     except OSError:
-        return False  # missing or unreadable: written anew
+        return False  # missing or unreadable: written again
 
 
 def _write_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bool = False) -> None:
@@ -112,11 +112,11 @@ def _write_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bo
 
 
 def sweep_objects(root: str | os.PathLike[str], now: float) -> int:
-    """Free the contents that no run of a data root uses any more; returns the bytes freed.
+    """Delete the contents that no run of a data root uses any more; returns the number of freed bytes.
 
-    To be called now and then, and after items were deleted. Safe beside running jobs, also of
-    agents on other machines that share the database. Only files that are named as objects are deleted,
-    and temp files that nobody will finish; no link is followed.
+    To be called periodically, and after items were deleted. Safe beside running jobs, also of agents on other
+    machines that share the database. Only files that are named as objects are deleted, and abandoned temp
+    files; no link is followed.
 
     Args:
         root: the data root.

@@ -1,14 +1,14 @@
 """Durable job queue of a volume.
 
 A JOB frame becomes a row of agent.db in the transaction that moves the stream's position past it; then its
-runner starts, for media in a pool of their own, as a video takes minutes. Jobs of one stream and kind run
-in order. When one is done its row goes with the next commit; the stream's spool folder (which holds blobs)
-stays until no job is left.
+runner starts in a pool (media in a pool of their own, as a video takes minutes). Jobs of one stream and kind
+run in order. When one is done its row is deleted with the next commit; the stream's spool folder (with its
+blobs) stays until no job is left.
 
-A job that fails for good is dropped, and counted among what its run lost; after a crash it runs again, so
-runners are idempotent. A fault of the agent's own in a runner stops that job alone until the agent's next
-start; `status` names it. A job that MAX_TRIES starts began and did not finish fails for good. Jobs of kinds
-that are held stay undone, with their payloads: a drain of a copied spool holds those that run its code.
+A job that fails permanently is dropped, and counted among its run's losses; after a crash it runs again, so
+runners are idempotent. An internal error in a runner stops that job alone until the agent's next start;
+`status` names it. A job that MAX_TRIES starts began and did not finish fails permanently. Jobs of held kinds
+stay undone, with their payloads: a drain of a copied spool holds those that would run its code.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.protocol import unpack
 from rla_client.contract.spool.segments import BLOBS_NAME
 
-MAX_TRIES = 10  # an upgrade may mend it, a machine may die meanwhile; a crash loop must end
+MAX_TRIES = 10  # an upgrade may fix it, and a machine may fail meanwhile; but a crash loop must end
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
 _log = logging.getLogger("rla_agent.jobs.job_queue")
 
 
 class RetryLaterError(Exception):
-    """The job could not be done now, e.g. for lack of space; it is tried again."""
+    """The job could not be done now, e.g. for lack of space; it is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a runner gets beside the job's own fields.
+    """Context of a runner beside the job's own fields.
 
     Attributes:
         opening: of the stream that asked.
         blobs: folder of the stream's payloads.
-        removed: the item counts as removed, and is not only away with its data root.
-        replayed: agent.db was lost, so jobs that were done are asked for once more.
+        removed: the item counts as removed, and not as missing with its data root.
+        replayed: agent.db was lost, so finished jobs are requested again.
     """
 
     opening: Opening
@@ -59,18 +59,18 @@ class JobContext:
     replayed: bool = False
 
     def done_before(self, blob: str | None) -> bool:
-        """Whether a job was done, or dropped, by an earlier agent: only after that its payload goes."""
+        """Whether a job was done, or dropped, by an earlier agent, as its payload was deleted."""
         return self.replayed and blob is not None and not is_there(self.blobs / blob)
 
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How jobs of one kind are run.
+    """Execution of one kind of jobs.
 
     Attributes:
         run: does the work; raises RetryLaterError, or RlaError / OSError when it cannot be done.
         media: a plain `flush` does not wait for it.
-        held: they are not run for now; they stay, with their payloads.
+        held: they are not run; they stay, with their payloads.
     """
 
     run: Callable[[dict[str, Any], JobContext], None]
@@ -80,7 +80,7 @@ class JobKind:
 
 @dataclass(slots=True)
 class _Pending:
-    """A job that agent.db holds; its attributes are written by its own methods alone, named behind each."""
+    """A job in agent.db; its attributes are written by its own methods alone, named behind each."""
 
     #: As it is to be in agent.db. `count_try`, `postpone`.
     row: JobRow
@@ -100,7 +100,7 @@ class _Pending:
     broken: bool = False
 
     def count_try(self) -> bool:
-        """Count this start of the agent, before the job begins; False where it was tried often enough."""
+        """Count this start of the agent, before the job begins; False after too many tries."""
         self.counted = True
         if self.row.tries >= MAX_TRIES:
             return False
@@ -108,25 +108,25 @@ class _Pending:
         return True
 
     def note_stored(self) -> None:
-        """A commit holds its row."""
+        """Note that a commit has stored its row."""
         self.stored = True
 
     def begin(self, future: Future[None]) -> None:
-        """A runner is at it."""
+        """Note its runner."""
         self.future = future
 
     @property
     def has_run(self) -> bool:
-        """Whether its runner ended, and nobody has looked how."""
+        """Whether its runner has ended, with an outcome that was not taken."""
         return self.future is not None and self.future.done() and not self.done
 
     def take_error(self) -> BaseException | None:
-        """What the runner that ended raised; none is at it any more."""
+        """Take the error of the runner that ended."""
         ended, self.future = self.future, None
         return None if ended is None else ended.exception()
 
     def postpone(self, why: str, until: float) -> bool:
-        """It could not be done now; whether its row changed: this is an outcome, so no try counts any more.
+        """Postpone it; returns whether its row changed: this is an outcome, so earlier tries do not count.
 
         Args:
             why: for people.
@@ -139,11 +139,11 @@ class _Pending:
         return True
 
     def stop(self, why: str) -> None:
-        """A fault of the agent: it is not tried again before the agent's next start."""
+        """Stop it, after an internal error, until the agent's next start."""
         self.waits_for, self.broken = why, True
 
     def end(self) -> None:
-        """It is done, or dropped."""
+        """Note that it is done, or dropped."""
         self.done = True
 
 
@@ -164,14 +164,14 @@ class JobQueue:
         self._places = places
         self._kinds = kinds
         self._wake = wake
-        self._internal_error = internal_error  # (stream, kind, error) → how `status` says it
+        self._internal_error = internal_error  # (stream, kind, error) → message for `status`
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
         self._failed: Counter[tuple[str, bool]] = Counter()  # (stream, media) → jobs dropped undone
         self._losses: dict[str, list[Loss]] = {}  # stream → those that no commit has yet
 
     def restore(self, stream: str, database: AgentDatabase) -> None:
-        """Take up the jobs that agent.db holds for a stream."""
+        """Restore the jobs of a stream from agent.db."""
         rows = database.jobs_of(stream)
         if rows:
             self._pending[stream] = [_Pending(row, counted=False) for row in rows]
@@ -185,10 +185,10 @@ class JobQueue:
             changes.jobs_done.extend((name, job.row.position) for job in pending if job.done)
 
     def start(self, context_of: Callable[[str], JobContext | None]) -> bool:
-        """After a commit: forget what is done, start what may start.
+        """Drop finished jobs after a commit, and start those that may start.
 
         Args:
-            context_of: what runners of a stream get; None where its jobs must wait.
+            context_of: context of a stream's runners; None where its jobs must wait.
 
         Returns:
             Whether some start after another commit.

@@ -243,7 +243,7 @@ def _interpreter(python: str, blobs: Path) -> str | None:
 
 
 def render_environment() -> dict[str, str]:
-    """The environment of a render process: no credentials, no sockets, no library paths."""
+    """The environment of a render process, without credentials, sockets or library paths."""
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     environment.setdefault("PATH", os.defpath)
     with suppress(KeyError):  # a uid without an entry has no home either
@@ -285,7 +285,7 @@ def _render(python: str, request: str, files: tuple[int, int], timeout_s: float)
 
 
 def _publish(job: FigureJob, folder: int, temp: str) -> JobResult:
-    """Give the finished temp file its name."""
+    """Rename the finished temp file."""
     name = job.name[-1]
     if job.cover:
         os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)

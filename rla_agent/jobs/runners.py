@@ -1,8 +1,8 @@
 """Runners of the jobs of each kind.
 
-KINDS names the runner of each kind of JOB frame. A runner is idempotent, gets checked fields, and tells the
-three ends apart: done (or nothing to do), not now (`RetryLaterError`), never (`RlaError`). It runs in a
-worker thread of the volume.
+KINDS names the runner of each kind of JOB frame. A runner is idempotent, gets checked fields, and has three
+outcomes: done (or nothing to do), not now (`RetryLaterError`), never (`RlaError`). It runs in a worker thread
+of the volume.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _log = logging.getLogger("rla_agent.jobs.runners")
 def _held_item(
     context: JobContext, kind: str, job: CheckpointJob | SnapshotJob | None = None
 ) -> Iterator[Path]:
-    """The item's folder, held: whatever takes its name meanwhile, the job stays in this one.
+    """Descriptor of the item's folder, so that the job stays in it, whatever takes its name meanwhile.
 
     Raises:
-        RetryLaterError: all of the data root is away, or the folder cannot be opened just now.
-        RlaError: the item is gone, or the run has none of this kind; `job`'s bytes are free then.
+        RetryLaterError: the data root is missing, or the folder cannot be opened just now.
+        RlaError: the item is gone, or the run has none of this kind; `job`'s bytes are freed then.
     """
     try:
         folder = _open_item(context, kind)
@@ -73,17 +73,17 @@ def _open_item(context: JobContext, kind: str) -> int:
 
 
 def _wait_for_root(context: JobContext) -> None:
-    """Have a job that missed its item wait where the item is only away; its bytes stay where they are.
+    """Postpone a job that missed its item where only the data root is missing; its bytes stay.
 
     Raises:
-        RetryLaterError: the data root is not there.
+        RetryLaterError: the data root is missing.
     """
     if not context.removed and root_is_away(context.opening):
         raise RetryLaterError(why_parked(context.opening.root))
 
 
 def _raise_undone(result: JobResult) -> None:
-    """Have a job that was not done tried again, or dropped: a flush tells of it.
+    """Retry an undone job, or drop it, which a flush reports.
 
     Raises:
         RetryLaterError: it may be done later.
@@ -92,11 +92,11 @@ def _raise_undone(result: JobResult) -> None:
     if result.outcome is JobOutcome.LATER:
         raise RetryLaterError(result.reason)
     if result.outcome in _UNDONE:
-        raise RlaError(f"{result.outcome.value}: {result.reason}")  # who tells of it names the file
+        raise RlaError(f"{result.outcome.value}: {result.reason}")  # the caller's message names the file
 
 
 def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
-    """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
+    """Write a `.pt`, then the resume state, then free its memory, then drop superseded ones."""
     marks = fields.pop(MARKS_FIELD, None)
     job = CheckpointJob.decode(fields)
     with _held_item(context, CHECKPOINT, job) as folder:
@@ -116,7 +116,7 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
 
 
 def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
-    """End an attempt that failed: for good where a folder or a link has the name, or the job would hang."""
+    """End a failed attempt: permanently where a folder or a link has the name, or the job would hang."""
     if error.errno not in _NEVER:
         raise RetryLaterError(str(error)) from error
     release(job, context.blobs)

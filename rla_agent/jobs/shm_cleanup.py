@@ -25,16 +25,16 @@ from rla_client.contract.process.locks import try_lock
 
 
 def sweep_arenas(spool: Path, live_streams: Callable[[Path], Iterable[str]]) -> list[str]:
-    """Remove shared memory that nobody will read again.
+    """Remove unused shared memory.
 
-    An arena goes when no living process holds its lock and either its stream belongs to `spool`
-    and is not live, or its stream's folder is gone (of an agent that has ended).
+    An arena is removed when no live process holds its lock and either its stream belongs to `spool` and is
+    not live, or its stream's folder is gone (of an agent that has ended).
 
     Args:
         spool: this agent's spool folder.
-        live_streams: gives the names of streams that have, or may still get, checkpoint jobs to do. It is
-            asked after the arenas were listed: a stream is there before its first arena, so that one which
-            began, and was killed, while this process was suspended keeps what it saved.
+        live_streams: returns the names of streams that have, or may still get, checkpoint jobs. It is called
+            after the arenas were listed: a stream exists before its first arena, so that one which began,
+            and was killed, while this process was suspended keeps its saves.
 
     Returns:
         Names of the files that were removed.

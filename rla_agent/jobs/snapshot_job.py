@@ -1,8 +1,9 @@
 """Snapshot jobs, which make durable snapshot files.
 
-`run_snapshot` may be killed anywhere and run again. A file that carries this job's token is done; one of a
-newer save stays. The bytes go to a temp file, then fsync; each name left gets the file by rename, the last
-by the temp file itself, those before by a second link; then fsync of the folder. Nothing here unpickles.
+`run_snapshot` may be killed anywhere and run again. A file with this job's token is done; one of a newer save
+stays. The bytes of the slot or blob go to a temp file, then fsync; each remaining name (`itr_N.pkl`,
+`params.pkl`) gets the file by rename, the last one by the temp file itself, those before by a second link;
+then fsync of the folder. It never unpickles.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from rla_client.contract.job.snapshot_job import SnapshotJob
 
 
 def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
-    """Write one snapshot, durably, or say why that cannot be.
+    """Write one snapshot durably, or return why that is impossible.
 
     Args:
-        job: from the frame, decoded and so checked.
+        job: from the frame, decoded and checked.
         blobs: blob folder of the job's stream; its parent is the stream's spool folder.
-        folder: where the files go.
+        folder: of the files.
 
     Raises:
-        OSError: the disk did not take it (full, broken); nothing has changed, try again later.
+        OSError: the disk refuses it (full, broken); nothing has changed, retry later.
     """
     names, outcome = _names_left(job, folder)
     if not names:
-        fsync_folder(folder)  # a rename may be younger than the last sync
+        fsync_folder(folder)  # a rename may be newer than the last sync
         return JobResult(outcome)
     try:
         with replacing(folder / names[-1], temp=fresh_temp(folder, job.token)) as temp:
@@ -66,7 +67,7 @@ def _snapshot_token(path: Path) -> str | None:
 
 
 def _put_second(temp: Path, final: Path) -> None:
-    """Give `final` the content of `temp`, which stays: a link where the file system has them."""
+    """Make `final` a second link to `temp`, or a copy where the file system has no links."""
     with replacing(final, temp=f"{temp.name}-2", durable=False) as second:
         try:
             os.link(temp, second)

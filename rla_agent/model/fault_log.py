@@ -1,11 +1,11 @@
 """Log lines of lasting faults. Pure.
 
-There is one when a fault begins, another when it is over.
+One line is logged when a fault begins, another when it is over.
 
-`status` shows a fault as long as it is there; many files may have it at once, and each is tried again all the
-time. The log gets one line for each reason, which is the text up to its first colon, and one when nothing
-had it for OVER_S. `Repeats` does the same for lines from elsewhere: the same one again within REPEAT_S is
-counted and told with the next.
+`status` shows a fault as long as it lasts; many files may have it at once, and each is retried. The log gets
+one line for each reason, which is the text up to its first colon, and one when it has not occurred for
+OVER_S. `Repeats` does the same for lines of other origin: repeats within REPEAT_S are counted, and the next
+line has their number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from rla_client.contract.text.duration_text import duration_text
 
-OVER_S = 10.0  # between two tries of one file a fault seems to be gone
+OVER_S = 10.0  # between two attempts on one file a fault seems to be gone
 REPEAT_S = 60.0
 MOST = 1000  # reasons, or lines, that are remembered
 
@@ -58,7 +58,7 @@ def _reason(text: str) -> str:
 
 
 class Repeats(logging.Filter):
-    """Lets a warning through once in REPEAT_S; the next one says how often it came meanwhile."""
+    """Filter that passes a warning once in REPEAT_S; the next one has the number of suppressed ones."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """Decoder of segment bytes into records. Pure.
 
-`parse` takes bytes of a segment at a known offset and gives a `Batch`: the records in them, the offset up
-to which they were consumed, and how many bytes held no frame. An incomplete frame at the end is left for
-the next call; when `final` says that no more bytes will come, it is damage. After damage the next frame is
-found by magic and CRC. Whatever a peer wrote, the outcome is a Batch or UnknownVersionError, nothing else.
+`parse` takes bytes of a segment at a known offset and returns a `Batch`: the records in them, the offset up
+to which they were consumed, and the number of bytes without a frame. An incomplete frame at the end is left
+for the next call, or is damage with `final`, when no more bytes will come. After damage the next frame is
+searched by magic and CRC. For any input the outcome is a Batch or UnknownVersionError, nothing else.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from rla_client.contract.spool.protocol import (
     unpack,
 )
 
-MAX_NESTING = 64  # of containers in a record: no client comes near, Python's own limits are ten times that
-MAX_SAMPLES_NAME = 200  # characters; what a client writes is shorter
-SAFE_BYTES = 256  # a record this short cannot be nested deeper than what Python stands
+MAX_NESTING = 64  # containers inside one another; far above clients', below Python's limits
+MAX_SAMPLES_NAME = 200  # characters; a client's texts are shorter
+SAFE_BYTES = 256  # a record this short cannot be nested too deeply for Python
 _CONTAINERS = frozenset((list, dict))
 _ROW = int(FrameKind.ROW)
 _NUMBERS = frozenset((int, float))
-Unpacked: TypeAlias = Any  # what a record decodes to: foreign data, looked at here
+Unpacked: TypeAlias = Any  # the decoded payload: foreign data, checked here
 
 
 def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
-    """Read as many frames as `data` holds.
+    """Decode the frames in `data`.
 
     Args:
         data: bytes of segment `number` from offset `start`.
@@ -59,8 +59,8 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
         final: no bytes will ever follow.
 
     Raises:
-        UnknownVersionError: a frame that only a later release can read; `data` before it is in
-            no Batch, so cut there first.
+        UnknownVersionError: a frame that only a later release can read; the data before it are
+            in no Batch, so parse these first.
     """
     records: list[Record] = []
     damaged = others = 0
@@ -94,7 +94,7 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
         else:
             waits = FRAME_MAGIC.startswith(data[at : at + 2])
         if waits and not final:
-            break  # what lies inside may look like a frame, and be the content of this one
+            break  # bytes inside may look like a frame, and be the content of this one
         after = find_frame(data, at + 1)
         if after == size and not final:
             after = _next_begin(data, at + 1)
@@ -112,7 +112,7 @@ def _next_begin(data: bytes, start: int) -> int:
 
 
 def decode(kind: int, payload: bytes) -> RecordContent | None:
-    """Decode a payload; None when it is not what a client of this version writes."""
+    """Decode a payload; None when it is invalid in this version."""
     try:
         decoder = _DECODERS.get(kind)
         if decoder is None:

@@ -10,7 +10,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class OneLine(logging.Formatter):
-    """A message is one line, whatever a client called its things; tracebacks stay below it."""
+    """Formatter with one line for each message, whatever names are in it; tracebacks are below it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line, with control characters escaped."""

@@ -45,7 +45,7 @@ def problem(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """A fault, warning or note.
 
     Attributes:
         name: stable identifier.

@@ -21,7 +21,7 @@ class Ending:
 
     @classmethod
     def of(cls, wait_status: int) -> Ending:
-        """From what waitpid gave."""
+        """Parse a wait status."""
         code = os.waitstatus_to_exitcode(wait_status)
         return cls(code, None) if code >= 0 else cls(None, -code)
 
@@ -43,11 +43,11 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class WriterEnd:
-    """How the process of a run ended that did not close it.
+    """End of a process that did not close its run.
 
     Attributes:
-        ending: as the kernel told it; None where it does not.
-        memory: what says that memory was short, for people; empty: nothing does.
+        ending: by the kernel; None where it is unknown.
+        memory: evidence of an OOM kill, for people; empty: none.
     """
 
     ending: Ending | None = None

@@ -15,7 +15,7 @@ class Position(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What one dump wrote. Nobody changes it: every sink, and the alerts, see what the client recorded."""
+    """A row. It is never changed: every sink, and the alerts, get the client's record."""
 
     step: int | float
     timestamp: float
@@ -45,7 +45,7 @@ class ItemFile(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The writer's last word."""
+    """The writer's closing record."""
 
     state: str
     reason: str
@@ -53,14 +53,14 @@ class Close(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something about the run, for the registry or a sink."""
+    """A fact about the run, for the registry or a sink."""
 
     name: str
     data: Any
 
 
 class JobRequest(NamedTuple):
-    """Work that the stream asks for."""
+    """A job that the stream requests."""
 
     kind: str
     fields: dict[str, Any]
@@ -102,7 +102,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """What some bytes of one segment held.
+    """Records of some bytes of one segment.
 
     Attributes:
         number: segment.

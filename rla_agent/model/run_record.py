@@ -14,9 +14,9 @@ from rla_client.contract.spool.losses import Loss, merged, read_losses
 RUN_FILE_FORMAT = 1
 MAX_TAKEN = 100  # streams of a run whose ends are remembered, those that wrote last
 _AS_THEY_ARE = (  # fields of a record that run.json has by the same name
-    "root", "table", "index", "log_folder", "host", "user", "pid", "opened", "reason", "exit_code", "signal",
-    "last_row", "closed", "time_step", "rows", "lost", "lost_others", "parent", "reopened", "ran_before_s",
-    "config", "launch",
+    "table", "index", "user", "host", "pid", "reason", "exit_code", "signal", "opened", "reopened",
+    "ran_before_s", "last_row", "closed", "time_step", "rows", "lost", "lost_others", "config", "parent",
+    "launch", "root", "log_folder",
 )  # fmt: skip
 _EXTRA = {"run_key": "", "replicate": True, "epoch": 0}
 _OF_A_PART = (PART, RANKS)  # further ones
@@ -24,7 +24,7 @@ _OF_A_PART = (PART, RANKS)  # further ones
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of one run. Times are Unix seconds.
+    """Record of one run. Times are Unix seconds.
 
     A run that ended and was resumed in place is one run: `opened` is when it began, `reopened` when its
     newest process did, and `ran_before_s` how long the earlier ones ran.
@@ -80,11 +80,11 @@ class RunRecord:
 
     @property
     def live(self) -> bool:
-        """Whether more may come."""
+        """Whether more records may come."""
         return self.state in LIVE
 
     def rows_seen(self, count: int, step: float, timestamp: float) -> RunRecord:
-        """Rows came; the last one had this time-step and timestamp."""
+        """The record after further rows, the last one with this time-step and timestamp."""
         state = RUN_TRANSITIONS[self.state, RunEvent.ROW]
         return replace(
             self, state=state, rows=self.rows + count, time_step=step, last_row=timestamp,
@@ -119,7 +119,7 @@ class RunRecord:
             words: the end of the command.
             own: the command's process is the run's, and not one that started it.
             last: no run of the command was opened later: of several in one process, that one may have failed.
-            told: the signal that told the command to stop while the run was open; empty for none.
+            told: the stop signal of the command while the run was open; empty for none.
         """
         if self.state is RunState.KILLED and own and self.exit_code == 0:  # os._exit(0)
             return replace(self, state=RunState.FINISHED, reason="")
@@ -137,7 +137,7 @@ class RunRecord:
         return self
 
     def losing(self, rows: int, others: int, losses: Iterable[Loss]) -> RunRecord:
-        """So many more rows and other things are lost."""
+        """The record after further losses of rows and other things."""
         return replace(
             self,
             lost=self.lost + rows,
@@ -146,11 +146,11 @@ class RunRecord:
         )
 
     def with_stream(self, stream: str) -> RunRecord:
-        """One more writer process."""
+        """The record with one more writer process."""
         return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
 
     def taken_in(self, stream: str, position: tuple[int, int]) -> RunRecord:
-        """A stream was taken in up to here: a segment and an offset in it."""
+        """The record with a stream ingested up to a segment and an offset in it."""
         if self.taken.get(stream) == position:
             return self
         others = [one for one in self.taken.items() if one[0] != stream]
@@ -161,41 +161,20 @@ class RunRecord:
         return {
             "format": RUN_FILE_FORMAT,
             "run_id": self.run,
-            "table": self.table,
-            "index": self.index,
-            "user": self.user,
-            "host": self.host,
-            "pid": self.pid,
             "state": self.state.value,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "signal": self.signal,
-            "opened": self.opened,
-            "reopened": self.reopened,
-            "ran_before_s": self.ran_before_s,
-            "last_row": self.last_row,
-            "closed": self.closed,
-            "time_step": self.time_step,
-            "rows": self.rows,
-            "lost": self.lost,
-            "lost_others": self.lost_others,
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
             "losses": [loss._asdict() for loss in self.losses],
             "damaged_bytes": self.damaged,
             "streams": list(self.streams),
             "taken": {stream: list(position) for stream, position in self.taken.items()},
-            "config": self.config,
-            "parent": self.parent,
-            "launch": self.launch,
             "versions": {"client": self.client},
             "updated": now,
-            "root": self.root,
-            "log_folder": self.log_folder,
             **self.extra,
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> RunRecord:
-        """Read what `to_plain` gave."""
+        """Inverse of `to_plain`."""
         return cls(
             run=plain["run_id"],
             client=plain["versions"]["client"],
@@ -208,5 +187,6 @@ class RunRecord:
                 **{name: plain.get(name, usual) for name, usual in _EXTRA.items()},
                 **{name: plain[name] for name in _OF_A_PART if name in plain},
             },
-            **{name: plain[name] for name in _AS_THEY_ARE},
+            # records of earlier releases lack later fields
+            **{name: plain[name] for name in _AS_THEY_ARE if name in plain},
         )

@@ -1,7 +1,7 @@
 """Status report of the agent (`rla-agent status --json`). Pure.
 
-The JSON is stable and described in docs/reference/status.md: fields are added, never renamed or removed
-while `format` stays the same.
+Facts in, plain data out. The JSON is stable and described in docs/reference/status.md: fields are added,
+never renamed or removed while `format` stays the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What `build_status` needs beside the volumes.
+    """Input of `build_status` beside the volumes.
 
     Attributes:
         pid: of the agent.
@@ -41,8 +41,8 @@ class Facts:
         lags: stream → bytes in the spool that are not durable in every output.
         rates: run → rows per second of late.
         ended: plain records of runs that ended, newest first.
-        unreadable: stream → why it cannot be taken in.
-        garbage: messages that were none of ours.
+        unreadable: stream → why it cannot be ingested.
+        garbage: number of foreign messages.
         newer: messages of a later protocol version.
         limits: of the agent's process, which keep outputs from being written.
     """
@@ -67,11 +67,11 @@ class Facts:
 
 
 def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Put together what `rla-agent status --json` prints.
+    """Assemble the output of `rla-agent status --json`.
 
     Args:
         facts: see there.
-        volumes: what `Volume.snapshot` gave; changed here.
+        volumes: of `Volume.snapshot`; changed here.
     """
     runs: list[dict[str, Any]] = []
     problems: list[dict[str, str]] = []
@@ -185,7 +185,7 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _losses(run: dict[str, Any]) -> list[dict[str, str]]:
-    """What a live run lost: one line for all of it, with the newest reason."""
+    """Losses of a live run: one line with the newest reason."""
     lines = lost_lines(run)
     if not lines:
         return []

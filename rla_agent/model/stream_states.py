@@ -1,61 +1,60 @@
 """State tables of streams with their outputs. Pure.
 
-TRANSITIONS says what follows what.
+TRANSITIONS is the table: events in, states out.
 
-A stream's rows go from the spool into the files of an item. Whether they can is one of six states:
+A stream's rows go from the spool into the files of an item. One of six states says whether they can:
 
-* TAKING_IN: as far as anybody knows the item is there.
-* ITEM_MISSED: some access did not find the item. That alone says little: a data root that is moved,
-  unmounted, or on a server that restarts looks the same for a moment. The next look decides.
-* ROOT_AWAY: the data root is not there, or another one bears its name. Rows wait in the spool, and the
-  outputs are brought in line with their files anew once it is back.
-* ITEM_REMOVED: somebody removed the item, or gave the stream up. It has no outputs any more; what is
-  left of it is read to the end, so that the spool gets rid of it, and dropped.
-* PARKED: this release cannot read on (a frame of a later one, an item that makes no sense). Rows wait
-  for another agent, or for `rla-agent forget`.
-* BROKEN: a fault of the agent, met with this stream. What is in memory counts for nothing; the agent's
-  next start tries again.
+* TAKING_IN: as far as is known the item is there.
+* ITEM_MISSED: some access did not find the item. That alone proves nothing: a data root that is moved,
+  unmounted, or on a server that restarts looks the same for a moment. The next check decides.
+* ROOT_AWAY: the data root is missing, or another one has its name. Rows wait in the spool, and the
+  outputs are aligned with their files again once it is back.
+* ITEM_REMOVED: somebody removed the item, or discarded the stream. It has no outputs any more; its further
+  records are read to the end, so that the spool is freed, and dropped.
+* PARKED: this release cannot continue (a frame of a later one, an invalid item). Rows wait for another agent,
+  or for `rla-agent forget`.
+* BROKEN: an internal error with this stream. Its state in memory is void; the agent's next start tries again.
 
 ::
 
                      missed               removed
       TAKING_IN ---------------> ITEM_MISSED -------> ITEM_REMOVED
-       |  |  ^                      |                      ^
-       |  |  | root found           | root away            | given up (from every state)
-       |  |  |                      v                      |
-       |  |  +------------------ ROOT_AWAY ----------------+
-       |  +----- root away ---------^
-       +-------- refused --------> PARKED          fault: from every state to BROKEN
+        |  |  ^                      |                      ^
+        |  |  | root found           | root away            | given up (from every state)
+        |  |  |                      v                      |
+        |  |  +------------------ ROOT_AWAY ----------------+
+        |  +----- root away ---------^
+        +-------- refused --------> PARKED          fault: from every state to BROKEN
 
-In ROOT_AWAY, PARKED and BROKEN nothing is taken in, and the stream says why (`parked`). An access may
-miss the item there too, or in ITEM_REMOVED (a rewrite that was under way): that says nothing new.
+In ROOT_AWAY, PARKED and BROKEN nothing is ingested, and `parked` has the reason. An access may miss the item
+there too, or in ITEM_REMOVED (a rewrite that was under way): that changes nothing.
 
-Beside this a stream's writer lives or is gone, and a gone one said a last word or did not. Both are
-independent of the item: a stream ends when its writer is gone and all that it wrote was taken in or dropped.
+In addition a stream's writer lives or has ended, with or without a closing record. Both are independent of
+the item: a stream ends when its writer has ended and all of its records were ingested or dropped.
 
-Each of its outputs takes records in one state only, READY, and there only while nothing failed a moment ago
-(`error`, tried again after a rest) and no other file took its name since the last commit (`moved`: the commit
-first notes where the output continues in it). The others:
+Each of its outputs takes records in one state only, READY, and there only while no write has just failed
+(`error`, retried after a rest) and no other file took its name since the last commit (`moved`: the commit
+first stores where the output continues in it). The other states:
 
-* NEW: the file has yet to be opened, cut to what is durable, or made.
+* NEW: the file has yet to be opened, truncated to its durable size, or made.
 * WIDENING: the next record has a column that the table lacks; it waits for a rewrite.
 * REWRITING: a thread writes the wider table into a temp file.
-* RENAMING: agent.db says that the temp file is the content from now on; it has yet to get its name.
-* SUSPECT: a sync failed, or closing the file did. What was written since the last commit may be gone though
-  it can still be read, so the durable part is copied into a new file.
+* RENAMING: agent.db has the temp file as the content from now on; it has yet to get its name.
+* SUSPECT: a sync failed, or closing the file did. Bytes written since the last commit may be lost although
+  they can still be read, so the durable part is copied into a new file.
 
 ::
 
                 begun            too narrow            rewrite
       NEW -------------> READY -------------> WIDENING --------> REWRITING
-       ^                  |  ^                    ^  rewrite failed  |
-       |  started over    |  |  renamed           +------------------+
-       +------------------+  +-------- RENAMING <------- rewritten --+
-       |
-       | restored         suspected (a sync failed)
+        ^                  |  ^                    ^  rewrite failed  |
+        |  started over    |  |  renamed           +------------------+
+        +------------------+  +-------- RENAMING <------- rewritten --+
+        |
+        | restored         suspected (a sync failed)
       SUSPECT <---------- NEW, READY, WIDENING
 
-`dirty` is not a state: the file holds bytes that no sync has covered, whatever comes next.
+`dirty` is not a state: the file has bytes that no sync has covered, in any state.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class StreamState(Enum):
 
 
 class StreamEvent(Enum):
-    """What happens to a stream; `ROOT_AWAY`, `REFUSED` and `FAULT` come with a reason."""
+    """Event of a stream; `ROOT_AWAY`, `REFUSED` and `FAULT` come with a reason."""
 
     MISSED = "an access did not find the item"
     REMOVED = "the item is gone, and its data root is there"
@@ -99,7 +98,7 @@ class OutputState(Enum):
 
 
 class OutputEvent(Enum):
-    """What happens to an output."""
+    """Event of an output."""
 
     BEGUN = "its file is open and holds what it should"
     STARTED_OVER = "its file was removed or emptied, or another one took its name"
@@ -113,7 +112,7 @@ class OutputEvent(Enum):
 
 
 class ForbiddenEventError(Exception):
-    """An event in a state in which it cannot happen: a fault of the agent."""
+    """An event in a state in which it cannot happen: an internal error."""
 
 
 S, E = StreamState, StreamEvent

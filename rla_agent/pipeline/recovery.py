@@ -9,7 +9,7 @@ skipped (`model/frame_decoder.py`).
   newest, and replay the segments from there on; without base files agent.db counts;
 * the run was continued elsewhere, or the spool is a copy: files of its own beside it (`fencing.fence`);
 * the data root was missing under a live stream: what is not durable in the outputs is replayed, all else
-stays;
+  stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and segment 1's base is
   written.
 """

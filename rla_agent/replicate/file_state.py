@@ -1,4 +1,4 @@
-"""States of a file that is replicated."""
+"""States of a replicated file."""
 
 from __future__ import annotations
 

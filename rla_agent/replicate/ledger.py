@@ -325,6 +325,22 @@ class Ledger:
         else:
             self._write(f"UPDATE files SET not_before = ? {where}", again, *key)  # noqa: S608
 
+    def assume_arrived(self, key: Key) -> bool:
+        """Record the last attempt of unknown outcome as what the master has; False: there is none."""
+        row = self._row(
+            "SELECT attempts FROM files WHERE folder = ? AND name = ? AND acked IS NULL "
+            "AND attempts IS NOT NULL",
+            *key,
+        )
+        if row is None:
+            return False
+        size, mtime_s = json.loads(row[0])[-1]
+        self._write(
+            "UPDATE files SET acked = ?, remote_mtime = ?, attempts = NULL WHERE folder = ? AND name = ?",
+            *(size, mtime_s, *key),
+        )
+        return True
+
     def forget(self, key: Key) -> None:
         """Drop a file that was never sent."""
         self._write("DELETE FROM files WHERE folder = ? AND name = ?", *key)

@@ -1,15 +1,15 @@
 """Lock of the one agent of a spool.
 
 An agent locks three things for life, before it binds its sockets. `agent.lock` names it for others, and
-clients ask that lock whether there is an agent. The spool's folder itself is what must have one owner: it
-is the same folder by whatever path it is reached, and nobody can delete it while it is in use, so its lock
-holds where `agent.lock` was removed, or a link or a bind mount leads around it. (A cleaner such as
-systemd-tmpfiles leaves a locked folder alone.) The folder of the sockets is the third: two agents with
-different state, but the same RLA_RUNTIME_DIR, would take each other's clients and commands.
+clients query that lock to see whether there is an agent. The spool's folder itself must have one owner: it is
+the same folder by any path, and cannot be deleted while in use, so its lock is effective where `agent.lock`
+was removed, or a link or a bind mount leads around it. (A cleaner such as systemd-tmpfiles leaves a locked
+folder alone.) The folder of the sockets is the third: two agents with different state, but the same
+RLA_RUNTIME_DIR, would take each other's clients and commands.
 
-A path may come to lead elsewhere under an agent: the state folder deleted, renamed, or mounted over, and
-made anew by a client. `AgentLock.lost` says so, and the agent ends at once: another one may serve what the
-path leads to now.
+A path may come to lead to another folder under a running agent: the state folder was deleted, renamed, or
+mounted over, and made again by a client. `AgentLock.lost` detects that, and the agent ends at once: another
+one may serve the new folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rla_client.contract.process.locks import holder_pid, lock_record, try_lock
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION
 
 TAKE_OVER_S = 25.0  # an agent that drains ends within 20
-CLAIM_S = 0.2  # the locks of a process that ends go one after another
+CLAIM_S = 0.2  # the locks of a process that ends are released one after another
 LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends
 POLL_S = 0.02
 
@@ -66,7 +66,7 @@ class AgentLock:
             self.release()
             raise AgentRunningError(describe_holder(places)) from error
         try:
-            self._name_holder(service, runtime="")  # until it serves, nobody is asked in its place
+            self._name_holder(service, runtime="")  # until it serves, no other agent is addressed
             self._take_folder(places.spool if spool is None else spool)
             self.places, self.elsewhere = (
                 (places, "") if service == DRAIN_HOLDER else places.serving(self._claim)
@@ -120,25 +120,25 @@ class AgentLock:
         return free
 
     def keep(self, path: Path) -> None:
-        """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
+        """Let `lost` also watch that an existing file is not replaced."""
         with suppress(FileNotFoundError):
             self._kept[path] = identity_of(os.stat(path))
 
     def lost(self) -> str:
-        """Why this process must write nothing any more; empty while its paths lead to what it holds."""
+        """Why this process must not write any more; empty while its paths lead to its locked files."""
         for path, identity in self._kept.items():
             try:
                 found = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 return f"{path} is gone"
             except OSError:
-                continue  # a lack of memory, or a right that was taken away, says nothing
+                continue  # a lack of memory or rights proves nothing
             if identity_of(found) != identity:
                 return f"{path} is another one now"
         return ""
 
     def release(self) -> None:
-        """Let go; of agent.lock last, so that the next one finds the others free."""
+        """Release the locks; agent.lock last, so that the others are free for the next agent."""
         for descriptor in reversed(self._descriptors):
             os.close(descriptor)
         self._descriptors = []

@@ -15,7 +15,7 @@ ASK_TIMEOUT_S = 5.0
 
 
 def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, Any]:
-    """The agent's own account of itself.
+    """Request the agent's status.
 
     Raises:
         AgentNotRunningError: no agent holds the lock.

@@ -1,12 +1,12 @@
 """One-time ingest of a spool (`rla-agent drain`).
 
-Any spool can be taken in: this machine's own, or one copied from a machine that is gone. The base files in
-a spool say where its outputs stood, so that a copy can be taken in without the agent.db of its machine.
-Item folders that are missing are made. A stream leaves the spool when all of it is durable: taking in twice
-writes nothing twice, and a drain that was interrupted continues where it stopped.
+Any spool can be drained: this machine's own, or one copied from a lost machine. The base files in a spool
+have the states of its outputs, so that a copy can be ingested without the agent.db of its machine. Missing
+item folders are made. A stream is deleted from the spool when all of it is durable: a repeated drain writes
+nothing twice, and an interrupted one continues where it stopped.
 
-To draw a figure is to load a pickle, which runs what it names. So the figures of a spool that is not this
-machine's stay in it, with their streams, until the user says that he trusts whoever wrote it.
+Drawing a figure loads a pickle, which runs code that it names. So the figures of another machine's spool stay
+in it, with their streams, until the user declares its writer trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rla_client.contract.spool.opening import Opening
 from rla_client.contract.spool.segments import stream_names
 
 POLL_S = 0.05
-PATIENCE_S = 60.0  # without any progress, what is left is left and reported
+PATIENCE_S = 60.0  # without any progress; then the rest is reported
 STOP_S = 20.0
 EXIT_DONE, EXIT_LEFT = 0, 1
 _CONSOLE_NUMBER = re.compile(r"(?<=^console)\.[0-9]{1,6}(?=\.txt$)")  # of a second capture
@@ -56,14 +56,14 @@ FOREIGN_KINDS = {**KINDS, JOB_FIGURE: replace(KINDS[JOB_FIGURE], held=True)}  # 
 
 @dataclass(slots=True)
 class Drained:
-    """What a drain did.
+    """Result of a drain.
 
     Attributes:
-        taken: streams that are durable in their final files and left the spool.
-        live: streams of processes that still write; all that was there is durable.
+        taken: streams that are durable in their final files and were deleted from the spool.
+        live: streams of processes that still write; their present records are durable.
         left: stream → why it is still there.
         broken: where a damaged agent.db was put, empty if it was sound.
-        figures: how many are left undrawn, as the spool is another machine's.
+        figures: number of undrawn figures, as the spool is another machine's.
     """
 
     taken: list[str] = field(default_factory=list)
@@ -89,8 +89,8 @@ def drain_spool(
         Lines for the user, and the exit code: 0 when nothing is left.
 
     Raises:
-        ArgumentError: a mapping cannot be meant.
-        RlaError: the spool cannot be taken in.
+        ArgumentError: a mapping is invalid.
+        RlaError: the spool cannot be ingested.
     """
     roots = parse_roots(mappings)
     if spool is None:
@@ -168,7 +168,7 @@ def _may_be_a_spool(folder: Path) -> bool:
 
 
 def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig, *, trust: bool) -> Drained:
-    """Take in all streams of a spool; returns when nothing more can be done.
+    """Ingest all streams of a spool; returns when nothing more can be done.
 
     The lock and agent.db of `places` are used; the lock is held meanwhile.
     """
@@ -192,7 +192,7 @@ def _take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig,
 
 
 def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
-    """Whether a stream can be taken in here; makes its item folders where another machine had them."""
+    """Whether a stream can be ingested here; makes its item folders where another machine had them."""
     try:
         opening, _ = read_opening(folder)
         root = roots.place(opening.root)
@@ -218,10 +218,10 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
 
 
 def _foreign_problem(opening: Opening, *, named: bool) -> str:
-    """Why a stream of another machine's spool is not taken in; empty when it may be.
+    """Why a stream of another machine's spool is refused; empty when it may be ingested.
 
-    It says itself where its files go, and may say what its maker likes: only folders of an item will do, and
-    a plain folder that the user named.
+    Its opening frame names the target folders and is untrusted: only folders of an item are allowed, and a
+    plain folder that the user named.
     """
     if not opening.table and dict(opening.folders) == {"log": "."}:
         root, hidden = opening.root, [name for name in opening.names.values() if name.startswith(".")]
@@ -243,7 +243,7 @@ def _foreign_problem(opening: Opening, *, named: bool) -> str:
 
 
 class _Drain(Volume):
-    """The one volume of a drain, and what it reports."""
+    """The volume of a drain, with its results."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class _Drain(Volume):
         )
 
     def waiting(self) -> dict[str, str]:
-        """Streams that are not through, and what is known of the reason."""
+        """Unfinished streams, with known reasons."""
         found: dict[str, str] = {}
         for stream in list(self.streams.values()):
             errors = [output.error for output in stream.outputs if output.error]
@@ -277,17 +277,17 @@ class _Drain(Volume):
         return found
 
     def rests(self, name: str) -> bool:
-        """Whether nothing more will become of a stream: it is parked, or only held figures are left of it."""
+        """Whether a stream makes no more progress: it is parked, or only held figures are left of it."""
         stream, held = self.streams[name], self._jobs.held(name)
         only_held = held > 0 and held == self._jobs.left(name) and stream.all_durable >= self._ends[name]
         return bool(stream.parked) or only_held
 
     def held(self) -> int:
-        """How many figures are held."""
+        """Number of held figures."""
         return sum(self._jobs.held(name) for name in list(self.streams))
 
     def progress(self) -> tuple[object, ...]:
-        """Changes whenever something was taken in, or a figure was drawn."""
+        """Value that changes whenever something was ingested, or a figure was drawn."""
         streams = list(self.streams.values())
         jobs = [self._jobs.left(stream.name) for stream in streams]
         return (len(self.done), *(stream.durable for stream in streams), *jobs)

@@ -21,7 +21,7 @@ POLL_S = 0.05
 
 
 def wait_durable(places: Places, names: Iterable[str], deadline: float | None) -> set[str]:
-    """Wait until the serving agent has made durable what these streams hold now, figures and videos too.
+    """Wait until the serving agent has made the present records of streams durable, with figures and videos.
 
     Args:
         places: of the agent.
@@ -29,7 +29,7 @@ def wait_durable(places: Places, names: Iterable[str], deadline: float | None) -
         deadline: of the monotonic clock, None for none.
 
     Returns:
-        Streams for which that did not come about: no time left, no agent any more, or refused.
+        Streams that are not durable: the deadline passed, the agent ended, or it refused.
     """
     requests = {name: _flush_request(places.spool / name) for name in names}
     open_ones = {name: request for name, request in requests.items() if request is not None}

@@ -1,9 +1,9 @@
 """Discarding of streams for a lost data root (`rla-agent forget`).
 
-A stream whose data root is not there waits in the spool, for ever if need be: the root may only be
-unmounted. `forget_streams` is how a user says that it will not come back. Streams that a process still
-writes, and those whose root is there, are never touched. A serving agent notices that a stream's folder is
-gone and drops what it holds of it.
+A stream whose data root is missing waits in the spool without a limit, since the root may only be unmounted.
+With `forget_streams` a user declares that it will not come back. Streams that a process still writes, and
+those with an existing root, are never touched. A serving agent notices that a stream's folder is gone and
+drops its state.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def chosen(streams: Sequence[WaitingStream], roots: Collection[str], *, every: b
 
 
 def forget_streams(places: Places, streams: Sequence[WaitingStream]) -> None:
-    """Delete streams and say so of their runs.
+    """Delete streams and record that in their runs.
 
     Raises:
         AgentRunningError: a drain is under way.

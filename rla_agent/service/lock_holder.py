@@ -22,12 +22,12 @@ DRAIN_HOLDER = "drain"  # what the lock says of a process that serves nobody
 
 
 def identity_of(found: os.stat_result) -> tuple[int, int]:
-    """Which file it is."""
+    """Identity of a file."""
     return found.st_dev, found.st_ino
 
 
 class HolderProcess:
-    """The process that holds the lock, as a handle that never means another one."""
+    """The process that holds the lock, as a handle that never refers to another one."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
@@ -37,7 +37,7 @@ class HolderProcess:
     def find(cls, places: Places) -> HolderProcess | None:
         """The process that the lock file names, while it has that file open; None where it has not.
 
-        Then it is not to be seen from here: it runs on the host, or in another container.
+        None means that it is invisible from here: it runs on the host, or in another container.
         """
         pid = read_holder(places).get("pid")
         if not isinstance(pid, int):
@@ -89,7 +89,7 @@ def _has_open(pid: int, path: Path) -> bool:
 
 
 def read_holder(places: Places) -> dict[str, Any]:
-    """What the lock file says of its holder; empty when it says nothing."""
+    """The holder's record in the lock file; empty without one."""
     try:
         content = json.loads(places.lock.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def follow_log(path: Path) -> Iterator[str]:
-    """Lines written from this call on, for ever; a file that is rotated away is read to its end first."""
+    """Lines written from this call on, without end; a rotated file is read to its end first."""
     descriptor = _open(path)
     if descriptor >= 0:
         os.lseek(descriptor, 0, os.SEEK_END)

@@ -1,9 +1,9 @@
 """Notifications of the agent to systemd.
 
-Over the notify socket systemd is told READY, STATUS, WATCHDOG and STOPPING. The watchdog is fed by the
-ingest loop itself, after each full turn: a loop that hangs is killed and started again, and nothing is lost
-by that. Volume threads are left out on purpose: a frozen disk delays its own streams and is no reason to
-end the agent. Without NOTIFY_SOCKET every call does nothing.
+Over the notify socket it sends READY, STATUS, WATCHDOG and STOPPING. The watchdog is fed by the ingest loop
+itself, after each full turn: a hung loop is killed and started again without loss. Volume threads do not feed
+it on purpose: a frozen disk delays its own streams and is no reason to end the agent. Without NOTIFY_SOCKET
+every call does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEATS_PER_TIMEOUT = 4  # the watchdog's time holds so many beats
 
 
 class Notifier:
-    """One process's line to its service manager."""
+    """A process's connection to its service manager."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         """Read and remove the variables, so that no child takes itself for the service."""
@@ -43,15 +43,15 @@ class Notifier:
             self._socket.setblocking(False)
 
     def ready(self) -> None:
-        """The sockets are bound and the spool was looked at."""
+        """Send READY: the sockets are bound and the spool was read."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """No new work is taken."""
+        """Send STOPPING: no new work is taken."""
         self._send("STOPPING=1\nSTATUS=writing what remains")
 
     def beat(self, now: float) -> None:
-        """The ingest loop made a full turn; `now` is monotonic."""
+        """Feed the watchdog after a full turn of the ingest loop; `now` is monotonic."""
         if self.beat_s and now >= self._next_beat:
             self._next_beat = now + self.beat_s
             self._send("WATCHDOG=1")

@@ -10,9 +10,9 @@ from rla_client.contract.spool.segments import stream_names
 
 
 def left_behind(places: Places) -> list[dict[str, str]]:
-    """Spools of this user beside the own one that hold rows and that no agent serves: `what` and `fix`.
+    """Other spools of this user that have rows and no agent: `what` and `fix`.
 
-    A machine's host name or id was changed, or a home came from another machine.
+    They exist where a machine's host name or id was changed, or a home came from another machine.
     """
     found = []
     for state in other_states(places.state):

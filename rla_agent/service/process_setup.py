@@ -18,7 +18,7 @@ from rla_agent.model.log_format import LOG_FORMAT, OneLine
 from rla_client.contract.agent.places import Places
 
 LOG_BYTES = 4 << 20
-GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
+GC_THRESHOLD = 20_000  # new containers between collections: some batches of rows
 
 
 def set_up_logging(places: Places, *, to_console: bool) -> None:
@@ -36,7 +36,7 @@ def set_up_logging(places: Places, *, to_console: bool) -> None:
 
 
 def spare_collections() -> None:
-    """Let the garbage collector look at what comes from here on, and seldom.
+    """Make the garbage collector ignore present objects, and run rarely.
 
     Records are plain data that die by reference count; there are hardly any cycles to find.
     """
@@ -46,7 +46,7 @@ def spare_collections() -> None:
 
 
 def raise_limits() -> None:
-    """Use all that this user may have: the limits of a training job are not meant for its agent."""
+    """Raise soft limits to the hard ones, since the limits of a training job are not meant for its agent."""
     for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft, hard = resource.getrlimit(which)
         if soft != hard:
@@ -55,7 +55,7 @@ def raise_limits() -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End at once: at a usual exit Python waits for the threads of pools, while they write on."""
+    """Exit at once: at a normal exit Python waits for pool threads, which continue to write."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
 """Map of data roots to their places on this machine.
 
-The folder of a copied spool says nothing of where the data root lies now, so the roots can be mapped
-(`OLD=NEW`) and the device and inode in the opening frames do not count.
+A copied spool does not have the present path of its data roots, so the roots can be mapped (`OLD=NEW`), and
+the device and inode in the opening frames are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rla_client.contract.spool.opening import Opening
 
 @dataclass(frozen=True, slots=True)
 class RootMap:
-    """Where data roots lie now: old absolute path → new one; the longest that fits counts."""
+    """Present data roots: old absolute path → new one; the longest match counts."""
 
     roots: Mapping[str, str] = field(default_factory=dict)
     check: bool = True
@@ -33,9 +33,9 @@ class RootMap:
         return [old for old in self.roots if root == old or root.startswith(old.rstrip("/") + "/")]
 
     def adjust(self, opening: Opening) -> Opening:
-        """The opening as it counts here; device and inode are taken from the folder that is there.
+        """The opening for this machine; device and inode are those of the present folder.
 
-        A spool of another machine names no interpreter: what it calls one is a file of this machine.
+        The interpreter of another machine's spool is removed, since its path would be a file of this machine.
         """
         root = self.place(opening.root)
         if not self.check:

@@ -1,8 +1,8 @@
 """Start or stop of an agent by a command.
 
-Where a systemd unit is installed for this user, starting and stopping go through systemctl, so that the
-unit and an autostarted agent never hold each other off. An agent that was started otherwise is told by
-signal, and over its control socket where its process cannot be seen from here (a container).
+Where a systemd unit is installed for this user, starting and stopping use systemctl, so that the unit and an
+autostarted agent never block each other. An agent that was started otherwise is stopped by a signal, or over
+its control socket where its process is invisible from here (a container).
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ def _await_serving(places: Places, starting: int | None = None) -> bool:
 
 
 def stop_agent(places: Places) -> bool:
-    """Tell the agent to drain and end, and wait for that.
+    """Ask the agent to drain and end, and wait for that.
 
     Returns:
         False when none was running.
 
     Raises:
-        RlaError: it did not end in time, or cannot be told.
+        RlaError: it did not end in time, or cannot be reached.
     """
     if not agent_alive(places):
         return False
@@ -132,7 +132,7 @@ def stop_agent(places: Places) -> bool:
 
 
 def _ask_to_end(places: Places) -> None:
-    """Have an agent end that cannot be signalled from here: its number means another process, or none."""
+    """Ask an agent to end that cannot be signalled from here, since its pid is another process's, or none."""
     if not agent_alive(places):
         return
     with suppress(RlaError):

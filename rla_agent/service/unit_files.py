@@ -1,8 +1,8 @@
 """systemd unit files of the agent.
 
-The texts in `systemd/` are complete; what depends on the machine is put in here: the interpreter, the
-environment that decides where the state lies, and for the system unit, a template with a drop-in for one
-user, the folders it may write. Nothing is enabled; the caller gets the commands that do.
+The texts in `systemd/` are complete; machine-dependent parts are added here: the interpreter, the environment
+that determines the state folder, and for the system unit, a template with a drop-in for one user, the folders
+it may write. Nothing is enabled; the caller gets the commands for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HIDDEN_BY_PRIVATE_TMP = ("/tmp/", "/var/tmp/")
 
 
 def template(name: str) -> str:
-    """Text of a unit as it is shipped."""
+    """Text of a unit as shipped."""
     package = Path(__file__).resolve().parents[1]
     packaged, checkout = package / "data" / "systemd" / name, package.parent / "systemd" / name
     return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
@@ -96,7 +96,7 @@ def install_user_unit(destination: Path | None, config: Path | None = None) -> l
 
 
 def drop_in(state: str, roots: Sequence[str], config: str = "") -> str:
-    """What the template needs for one user: where state and data lie, and the configuration."""
+    """Drop-in of the template for one user: the folders of state and data, and the configuration."""
     writable = [state, *roots]
     lines = [
         "# Written by: rla-agent install-service --system",

@@ -1,10 +1,10 @@
 """agent.db, the agent's durable state.
 
-It is in WAL mode, synchronous=FULL. `outputs` holds one position per (stream, output): all records before
-it are in the file's first `size` bytes, durably. It is written after the files were synced, in one
-transaction a commit, so after any crash a file is cut to `size` and the spool is replayed from the
-position. `intent` names a finished temp file that is about to take the output's name. `runs` is the
-registry behind `status`, trimmed as runs end; `jobs` the work that is not done yet.
+It is in WAL mode, synchronous=FULL. `outputs` has one position per (stream, output): all records before it
+are durable in the file's first `size` bytes. It is written after the files were synced, in one transaction a
+commit, so after any crash a file is truncated to `size` and the spool is replayed from the position. `intent`
+names a finished temp file that is about to take the output's name. `runs` is the registry behind `status`,
+trimmed as runs end; `jobs` has the unfinished jobs.
 
 Each thread has a connection of its own. At start the WAL is grown past its checkpoint size and never
 truncated, because a young WAL on a full disk cannot commit while a grown one can.
@@ -96,7 +96,7 @@ class FiringRow:
 
 @dataclass(slots=True)
 class CommitChanges:
-    """What one commit stores, all or nothing."""
+    """Changes of one commit, stored atomically."""
 
     outputs: list[tuple[str, OutputRow]] = field(default_factory=list)
     runs: list[tuple[str, float, bool, dict[str, Any]]] = field(default_factory=list)
@@ -119,7 +119,7 @@ class AgentDatabase:
 
         Args:
             path: of the file.
-            readonly: to look into the file of an agent that has it open; none is made.
+            readonly: for a file that an agent has open; none is made.
             beside: the caller does not hold the agent's lock: a file of an earlier release stays so.
 
         Raises:
@@ -279,7 +279,7 @@ class AgentDatabase:
 
 @contextmanager
 def making_sense(what: str) -> Iterator[None]:
-    """For reading `what` a disk holds: where that is not what an agent writes, the fault is not ours.
+    """Context for reading `what` from a disk, in which invalid content raises an error that is not internal.
 
     Raises:
         RemoteProtocolError: it makes no sense.

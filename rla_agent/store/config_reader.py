@@ -1,13 +1,13 @@
 """Non-blocking reader of `rla_config.yaml`.
 
-A run's configuration may lie on a file server that hangs: stat(2) and open(2) return when the server does,
-if ever. So threads that take in rows or send alerts never call them: a reader thread does, and who asks
-waits for WAIT_S at most and continues with the defaults (no rules for alerts, nothing replicated), or with
-what the file said before.
+A run's configuration may be on a file server that hangs: stat(2) and open(2) return when the server does, if
+ever. So threads that ingest rows or send alerts never call them: a reader thread does, and callers wait for
+WAIT_S at most and continue with the defaults (no rules for alerts, nothing replicated), or with the former
+content.
 
-A reader that is stuck (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most, for a
-thread in such a call cannot be ended; then all that is unread waits until one comes back. An error that may
-pass is no answer: `retry` asks again. `problems` says what is unread.
+A stuck reader (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most, since a thread
+in such a call cannot be ended; then all unread files wait until one returns. A transient error is no result:
+`retry` reads again. `problems` lists unread files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("rla_agent.config")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look at a configuration found.
+    """Result of reading a configuration.
 
     Attributes:
         changed: st_ctime_ns (a chmod counts too), inode and size before it was read; None without a file.
@@ -61,7 +61,7 @@ class Reading:
 
 @dataclass(slots=True)
 class _Asked:
-    """A file that somebody wants read. Moments are of the steady clock."""
+    """A requested file. Times are of the monotonic clock."""
 
     since: float
     done: threading.Event = field(default_factory=threading.Event)
@@ -93,19 +93,19 @@ class ConfigReader:
         self._readers = 0
 
     def known(self, config: str) -> Reading | None:
-        """What the last reading found, None before there is one. Never waits."""
+        """The last reading, None before there is one. Never waits."""
         with self._lock:
             return self._known.get(config)
 
     def reading(self, config: str, wait_s: float = WAIT_S) -> Reading | None:
-        """Look at a file, for `wait_s` at most; what is known of it then."""
+        """Read a file, waiting `wait_s` at most; returns its last reading."""
         self.look([config], wait_s)
         return self.known(config)
 
     def look(self, configs: Iterable[str], wait_s: float = WAIT_S) -> None:
-        """Look at files, and read what is new or has changed; returns after `wait_s` at the latest.
+        """Check files, and read new or changed ones; returns after `wait_s` at the latest.
 
-        A file that has been waited for so long before is not waited for again.
+        A file that was awaited for so long before is not awaited again.
         """
         now = time.monotonic()
         with self._lock:
@@ -122,13 +122,13 @@ class ConfigReader:
                 self._have_read(time.monotonic())  # it may be behind one that hangs
 
     def retry(self) -> None:
-        """Have what is unread tried again where nobody does; costs nothing otherwise. Never waits."""
+        """Retry unread files that no reader has; costs nothing otherwise. Never waits."""
         if self._asked:
             with self._lock:
                 self._have_read(time.monotonic())
 
     def problems(self) -> list[dict[str, str]]:
-        """What cannot be read: `what` and `fix`, for `status`."""
+        """Unreadable files as `what` and `fix`, for `status`."""
         now = time.monotonic()
         with self._lock:
             late = [
@@ -156,7 +156,7 @@ class ConfigReader:
         return sum(one.begun is not None and now - one.begun >= STUCK_S for one in self._asked.values())
 
     def _have_read(self, now: float) -> None:
-        """Start a reader if something waits and all that there are hang."""
+        """Start a reader if files wait and all readers hang."""
         if self._readers >= MOST_READERS or self._readers > self._stuck(now):
             return
         if any(one.waiting(now) for one in self._asked.values()):

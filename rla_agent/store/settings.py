@@ -1,4 +1,4 @@
-"""Settings that the agent of a machine serves with."""
+"""Settings of the agent of a machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agent_settings(config: Path | None) -> AgentConfig:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What an agent goes by.
+    """The settings in force.
 
     Attributes:
         agent: the AGENT section.
@@ -57,7 +57,7 @@ class InForce:
 
 
 def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
-    """What the agent of a machine goes by: one file for all projects, whoever starts it.
+    """The settings of a machine's agent: one file for all projects, whoever starts it.
 
     Args:
         config: named on the command line, where it counts most; by a client, it is just the first project's.

@@ -1,6 +1,6 @@
 """SQLite access of the agent.
 
-A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
+A file's version is its `user_version`: the number of applied steps of its owner's list of migrations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.plain_files import sqlite_address
 
 BUSY_TIMEOUT_S = 60.0
-MOST_BROKEN = 5  # damaged databases that are kept: a disk that goes on damaging them must not be filled
-BESIDE_TIMEOUT_S = 2.0  # for those who only look
+MOST_BROKEN = 5  # damaged databases that are kept: a disk that keeps damaging them must not be filled
+BESIDE_TIMEOUT_S = 2.0  # for readers
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 Store = TypeVar("Store")
 Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them
@@ -52,7 +52,7 @@ def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -
 
 
 def connect_readonly(path: Path, steps: Sequence[Step]) -> sqlite3.Connection:
-    """A connection that changes nothing, for those who look into the file beside its owner.
+    """A read-only connection, for readers beside the file's owner.
 
     Raises:
         NewerFormatError: a later release has it.
@@ -83,7 +83,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: b
     Raises:
         NewerFormatError: it is later than that.
         EarlierFormatError: it is earlier, and may not be changed.
-        sqlite3.Error: it is as it was.
+        sqlite3.Error: it is unchanged.
     """
     found = _check_version(db, path, len(steps))
     if found == len(steps):
@@ -104,7 +104,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step], *, may: b
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Everything inside, or nothing; for a connection in autocommit mode (`isolation_level=None`).
+    """Atomic transaction, for a connection in autocommit mode (`isolation_level=None`).
 
     Raises:
         sqlite3.Error: nothing was stored.
@@ -135,12 +135,12 @@ def grow_wal(db: sqlite3.Connection) -> None:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """A database and what SQLite keeps beside it while it is open."""
+    """A database and SQLite's files beside it while it is open."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
-    """Open a store; a file that is not a sound database is put aside and a new one begun.
+    """Open a store; a damaged database file is put aside and a new one begun.
 
     Args:
         path: the database file.
@@ -171,7 +171,7 @@ def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store,
 
 
 def broken_name(path: Path) -> Path:
-    """Where a broken database goes: the first free name, the last one of MOST_BROKEN when all are taken."""
+    """Name for a damaged database: the first free one, or the last of MOST_BROKEN when all are taken."""
     endings = ["", *(f"-{number}" for number in range(2, MOST_BROKEN + 1))]
     paths = [path.with_name(f"{path.name}.broken{ending}") for ending in endings]
     return next((free for free in paths if not free.exists()), paths[-1])

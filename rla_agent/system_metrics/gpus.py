@@ -37,7 +37,7 @@ def open_nvml() -> ModuleType | None:
 
 
 def read_gpus(nvml: ModuleType | None) -> GpuReading:
-    """Use and memory of each GPU; what one does not tell (MIG, an old one) is left out."""
+    """Use and memory of each GPU; unavailable values (MIG, an old one) are left out."""
     if nvml is None:
         return GpuReading()
     gpus: list[tuple[float | None, dict[int, int]]] = []

@@ -16,7 +16,7 @@ MAX_TREE = 2000  # processes of one run that are looked at
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """What /proc/<pid>/stat tells of one process."""
+    """Fields of /proc/<pid>/stat."""
 
     parent: int
     cpu_s: float

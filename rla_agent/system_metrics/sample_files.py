@@ -1,7 +1,7 @@
 """Writer of a run's system metrics (`system.csv`).
 
-That of a part of a run is called system.<machine>.csv. It is the agent's own: no frames stand behind it, a
-restart continues at its last whole line, and a sample that could not be written is dropped.
+That of a part of a run is named system.<machine>.csv. It is the agent's own file without frames in the spool:
+a restart continues at its last complete line, and a sample that could not be written is dropped.
 """
 
 from __future__ import annotations

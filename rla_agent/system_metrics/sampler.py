@@ -1,6 +1,6 @@
 """Sampler of the resources of runs' processes.
 
-Every `sample_interval_s` one thread looks at the process tree of each live run of this machine and appends a
+Every `sample_interval_s` one thread reads the process tree of each live run of this machine and appends a
 line to `log/…/system.csv`; of the processes of a part of a run, to `system.<machine>.csv`. A run whose file
 system does not answer is left out.
 
@@ -28,8 +28,8 @@ from rla_agent.system_metrics.sample_files import SampledRun, write_sample
 from rla_client.contract.spool.opening import Opening
 
 LOOK_S = 1.0  # for runs that are due, or new
-LEAST_S = 0.02  # between samples: a run may not ask for all of a core
-WRITE_S = 0.5  # for all samples of a turn; what takes longer continues beside the next ones
+LEAST_S = 0.02  # least interval between samples, so that no run can demand all of a core
+WRITE_S = 0.5  # for all samples of a turn; slower ones continue beside the next ones
 HUNG_S = 5.0  # beyond, a file system that does not answer is worth a line under "needs attention"
 MAX_NAMED = 3  # roots of one file system
 _log = logging.getLogger("rla_agent.system_metrics.sampler")
@@ -39,8 +39,8 @@ class ResourceSampler(threading.Thread):
     """Samples the live runs that `live` names.
 
     Args:
-        live: gives (stream name, opening) of each stream whose writer lives.
-        interval_s: between samples of a run whose project does not say it; 0: none.
+        live: returns (stream name, opening) of each stream with a live writer.
+        interval_s: between samples of a run whose project does not set it; 0: none.
     """
 
     def __init__(self, live: Callable[[], Iterable[tuple[str, Opening]]], interval_s: float) -> None:
@@ -83,7 +83,7 @@ class ResourceSampler(threading.Thread):
 
     def sample(self, due: Container[str] | None = None) -> None:
         """Take one sample of every live run, or of those that are due."""
-        host = os.uname().nodename  # as far as it tells, the pids of its writers are of this machine
+        host = os.uname().nodename  # a part's pids count as of this machine
         live: dict[str, list[Opening]] = {}  # of a part of a run, all processes are one
         wanted: set[str] = set()
         for name, opening in self._live():
@@ -101,7 +101,7 @@ class ResourceSampler(threading.Thread):
         processes = read_processes()
         children = children_of(processes)
         network = None
-        with suppress(OSError):  # a hardened service may not look
+        with suppress(OSError):  # a hardened service has no access
             network = psutil.net_io_counters()
         gpu = read_gpus(open_nvml())
         found: dict[Disk, list[tuple[SampledRun, dict[str, Any]]]] = {}
@@ -134,7 +134,7 @@ class ResourceSampler(threading.Thread):
             self.stop()
 
     def problems(self) -> list[dict[str, str]]:
-        """File systems that hold up samples: `what` and `fix`, for `status`."""
+        """File systems that block samples: `what` and `fix`, for `status`."""
         roots: dict[Disk, set[str]] = {}
         for tracked in list(self._tracked.values()):
             roots.setdefault(tracked.disk, set()).add(tracked.opening.root)

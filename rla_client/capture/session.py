@@ -36,6 +36,7 @@ from rla_client.log_row import flat
 from rla_client.manager import exp_manager
 from rla_client.run import current_logger
 from rla_client.run.current_logger import get_current
+from rla_client.run.record.event_media import keep_event_media
 from rla_client.run.record.run_logger import WARN, Logger
 from rla_client.run_handle import OpenRun
 from rla_client.stream.values import to_plain
@@ -162,6 +163,7 @@ class CaptureSession:
         logger = self._logger
         if logger is not None and self._rows is not None and (self._worker or self._is_ours()):
             logger.event(_shown(event, logger), event.wall_time, event.step)
+            keep_event_media(logger, event)
 
     def flush(self) -> None:
         """Write the row that waits for more."""

@@ -1,4 +1,4 @@
-"""The module of wandb's shape in the place of a wandb that is not installed."""
+"""Stand-in module for a wandb that is not installed."""
 
 from __future__ import annotations
 

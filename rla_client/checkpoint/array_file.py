@@ -1,9 +1,8 @@
 """Arrays in a `.pt` file, without torch.
 
-Custom data of a run may hold arrays where torch is not installed, and importing it for them would cost a
-second. So what torch.load reads is written and read by hand: torch's zip of stored records, with a pickle
-of `{name: tensor}` whose few opcodes are the same for every array. Reading knows these opcodes' names, no
-other.
+Custom data of a run may have arrays where torch is not installed, and importing it for them would cost a
+second. So the format of torch.load is written and read by hand: torch's zip of stored records, with a pickle
+of `{name: tensor}` whose few opcodes are the same for every array. The reader accepts these opcodes alone.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
 
 
 def _tensor(number: int, array: NDArray[Any]) -> bytes:
-    """Opcodes that rebuild one tensor of storage `number`."""
+    """Pickle opcodes of one tensor of storage `number`."""
     strides = tuple(step // array.itemsize for step in array.strides) if array.size else _strides(array.shape)
     storage = (
         b"((" + _text_op(b"storage") + b"ctorch\n" + NUMPY_STORAGE_CLASSES[array.dtype.name].encode() + b"\n"
@@ -108,7 +107,7 @@ def _tuple_op(values: tuple[int, ...]) -> bytes:
 
 
 def decode_arrays(data: bytes) -> dict[str, Any]:
-    """The arrays of a file, also of one that torch wrote of plain tensors.
+    """The arrays of a file, also of plain tensors written by torch.
 
     Raises:
         ValueError: it is no such file, or holds something else.

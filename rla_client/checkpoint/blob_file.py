@@ -16,7 +16,7 @@ from rla_client.contract.errors import NoCheckpointError
 from rla_client.contract.filesystem.atomic_write import NEW_FLAGS
 from rla_client.contract.process.descriptors import OwnFile, open_high
 
-FREE_DISK_SHARE = 0.05  # never fill a disk further than this
+FREE_DISK_SHARE = 0.05  # of a disk that stay free
 
 
 def read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:
@@ -33,10 +33,10 @@ def read_at(file: io.BufferedReader, begin: int, size: int) -> bytearray:
 
 
 def _write_storage(file: BinaryIO, storage: Storage) -> int:
-    """Write the bytes of a storage from where they are; those of a device are brought to memory.
+    """Write the bytes of a storage; those of a device are copied to memory first.
 
     Raises:
-        OSError: the disk did not take them.
+        OSError: the disk refuses them.
     """
     address, nbytes, owner = storage
     if nbytes and not address:
@@ -46,16 +46,16 @@ def _write_storage(file: BinaryIO, storage: Storage) -> int:
 
 
 def write_blob(captured: Captured, begins: Sequence[int], token: bytes, path: Path) -> int:
-    """What a slot would hold, then the token, as a new file that is not synced; its size in bytes.
+    """Write the bytes of a slot, then the token, to a new file without a sync; returns its size in bytes.
 
     Args:
-        captured: what it is made of.
-        begins: where each storage begins, and the token.
-        token: tells the agent that all was written.
+        captured: its content.
+        begins: offsets of each storage, and of the token.
+        token: shows the agent that the file is complete.
         path: of the file.
 
     Raises:
-        OSError: the disk did not take it.
+        OSError: the disk refuses it.
     """
     with open(open_high(path, NEW_FLAGS), "wb") as file:
         at = file.write(captured.skeleton)
@@ -70,10 +70,10 @@ def sync_later(blob: Path) -> None:
     """Make a blob durable without waiting for it."""
 
     def sync() -> None:
-        with suppress(OSError):  # the agent has taken it, or will report what became of it
+        with suppress(OSError):  # the agent has taken it, or will report its fate
             sync_file(blob)
 
-    with suppress(RuntimeError):  # no more threads: the kernel writes it in its own time
+    with suppress(RuntimeError):  # no thread available: the kernel writes it later
         threading.Thread(target=sync, name="rla-blob-sync", daemon=True).start()
 
 

@@ -1,7 +1,7 @@
 """The file `.metadata` of torch.distributed.checkpoint.
 
-torch reads it by plain `pickle`, which runs what the file names. Here the pickle may name nothing but the
-classes of which such a file consists.
+torch reads it by plain `pickle`, which runs code that the file names. Here the pickle may name only the
+classes of such a file.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def make_metadata(plan: SharedPlan, placed: Sequence[Placed]) -> bytes:
 
 
 def read_metadata(data: bytes, files: Mapping[str, int]) -> Any:  # noqa: ANN401 - torch's Metadata
-    """Read a `.metadata`, whoever wrote it.
+    """Read a `.metadata` of any origin.
 
     Args:
         data: its bytes.
         files: name → size of the files that it may refer to.
 
     Raises:
-        UntrustedCheckpointError: it names something else than such files consist of, or leads elsewhere.
+        UntrustedCheckpointError: it names other classes than those of such files, or other files.
     """
     from torch.distributed.checkpoint import metadata  # noqa: PLC0415 - slow to import
 
@@ -92,7 +92,7 @@ def _check_place(info: object, files: Mapping[str, int]) -> None:
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Knows the classes of a `.metadata`, and no others."""
+    """Unpickler of the classes of a `.metadata` alone."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
         found = _known().get((module, name))

@@ -1,6 +1,6 @@
 """Safe checkpoint reader for torch.distributed.checkpoint.
 
-Import it where torch is there anyway: its classes are torch's.
+It runs no code from the files. Its import needs torch, since its classes are torch's.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class WholeReader(FileSystemReader):  # type: ignore[misc]  # torch's are not ch
         self._failure: Exception | None = None
 
     def read_whole(self) -> Whole:
-        """What the checkpoint says of itself.
+        """The checkpoint's `whole.json`.
 
         Raises:
-            NoCheckpointError: it is not whole.
+            NoCheckpointError: it is not complete.
         """
         whole = read_whole(self._folder)
         if whole is None:
@@ -50,10 +50,10 @@ class WholeReader(FileSystemReader):  # type: ignore[misc]  # torch's are not ch
         return whole
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:  # noqa: ANN401 - as torch has it
-        """`.metadata`, of which only what torch writes there is taken.
+        """Read `.metadata` safely.
 
-        What goes wrong is raised by `set_up_storage_reader`, which torch calls next and whose errors it
-        passes on to all ranks; of this method it would log them.
+        Errors are raised by `set_up_storage_reader`, which torch calls next and whose errors it passes on to
+        all ranks; those of this method it would only log.
         """
         try:
             sizes = {entry.file: entry.size for entry in self.read_whole().files}
@@ -71,7 +71,7 @@ class WholeReader(FileSystemReader):  # type: ignore[misc]  # torch's are not ch
         *args: Any,  # noqa: ANN401 - as torch has it
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Take what `read_metadata` found.
+        """Take the result of `read_metadata`.
 
         Raises:
             NoCheckpointError: the checkpoint is not whole.

@@ -1,4 +1,4 @@
-"""Checkpoints that the training process writes itself."""
+"""Direct writes of checkpoints by the training process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rla_client.contract.process.descriptors import standard_taken
 
 
 class NotWrittenError(Exception):
-    """The disk did not take a checkpoint; says why."""
+    """The disk refused a checkpoint; the message says why."""
 
 
 def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
@@ -42,7 +42,7 @@ def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
     except RuntimeError as error:
         if "view the same data" in str(error):
             raise ArgumentError(f"this content cannot be saved: {error}") from error
-        raise NotWrittenError(str(error)) from error  # torch's writer reports a full disk so
+        raise NotWrittenError(str(error)) from error  # torch's writer reports a full disk this way
     except (OSError, zipfile.BadZipFile, IndexError) as error:
         raise NotWrittenError(str(error)) from error
     finally:

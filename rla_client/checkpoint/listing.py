@@ -44,7 +44,7 @@ def _by_step(folder: Path, name: str, *, pruned: bool) -> dict[int, Path]:
         entries = {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    if pruned:  # before and after: a file may come back, or go, while we look
+    if pruned:  # before and after: a file may be pruned or fetched meanwhile
         entries.update(noted, noted_names(folder))
     for entry in sorted(entries):
         match = pattern.fullmatch(entry)
@@ -67,8 +67,8 @@ def find_checkpoint(
         autostart: start an agent where one has to fetch it and none runs.
 
     Raises:
-        NoCheckpointError: there is none; the message says which there are.
-        FetchError: it is on the master alone and does not come from there.
+        NoCheckpointError: there is none; the message lists the existing ones.
+        FetchError: it is on the master alone and cannot be fetched.
     """
     found = _by_step(folder, name, pruned=True)
     if index is None and found:

@@ -1,8 +1,8 @@
 """Safe loading of checkpoint files.
 
-It goes through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
-runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run that
-loads it (pickle_trust.py), or the user vouches for the file (`trust=True`).
+It uses `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and runs no
+code from the file. A file that it refuses is unpickled in full only where the loading run wrote it
+(pickle_trust.py), or the user vouches for the file (`trust=True`).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def load_file(
 
     Args:
         path: a `.pt` file, or its content.
-        trust: load also what needs code from the file, whoever wrote it.
-        run: identity of the run that loads; what that run wrote here is loaded in full too.
+        trust: load also objects that need code from the file, whoever wrote it.
+        run: identity of the loading run, whose own files here are loaded in full too.
         map_location: as in torch.load; by default tensors of a GPU that is not there come to the CPU.
 
     Raises:
         NoCheckpointError: there is no such file.
-        BrokenFileError: it is cut short, or something else.
+        BrokenFileError: it is truncated, or no checkpoint.
         UntrustedCheckpointError: it holds other objects than weights_only allows, and `trust` is False.
         ShardedContentError: it holds one rank's part of tensors that lie on several.
     """
@@ -66,7 +66,7 @@ def load_file(
     try:
         content = _load(path, trust=trust, run=run, map_location=map_location)
         if sharded:
-            capture_generally(content)  # meets every tensor, and refuses those
+            capture_generally(content)  # its reducer sees every tensor, and refuses those
     except ShardedContentError as error:
         raise not_whole(path, error.what) from error
     except RuntimeError as error:
@@ -120,10 +120,10 @@ def _is_whole(path: Path) -> bool:
 def restore(
     skeleton: bytes, bytes_of: Callable[[int, int], bytearray], map_location: object = None
 ) -> object:
-    """Rebuild the content of a save of this very process whose file is not there yet.
+    """Rebuild the content of a save of this very process whose file does not exist yet.
 
     Args:
-        skeleton: what `capture` made.
+        skeleton: of `capture`.
         bytes_of: a copy of the storage of a key, which has so many bytes.
         map_location: a device for all tensors; None leaves them where they were.
     """
@@ -131,7 +131,7 @@ def restore(
 
 
 class _OwnUnpickler(pickle.Unpickler):
-    """Reads a pickle that this process wrote a moment ago."""
+    """Unpickler for a pickle of this very process."""
 
     def __init__(
         self, skeleton: bytes, bytes_of: Callable[[int, int], bytearray], map_location: object
@@ -183,7 +183,7 @@ def _check_version() -> None:
 
 @cache
 def _safe_globals() -> list[Any]:
-    """What arrays, scalars and plain data are rebuilt with. None of it runs anything from the file."""
+    """Functions that rebuild arrays, scalars and plain data. None of them runs code from the file."""
     plain = [bytes, complex, frozenset, range, slice, Decimal, Fraction]
     plain += [argparse.Namespace, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath]
     plain += [dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone]

@@ -1,10 +1,10 @@
 """Encoding of numpy arrays as marked tensors.
 
 Arrays and scalars of numpy in lists, tuples and as values of dicts are written as tensors with an attribute
-(NUMPY_MARK) that says what they were: `torch.load(weights_only=True)` reads them without this package, and
-`as_numpy` makes them again what they were. Scalars of one dtype share storages. Within other objects, where
-nobody could find them again, arrays become `numpy.asarray(<tensor>)`; as keys and in sets, and where torch
-has no such dtype, they stay as numpy pickles them.
+(NUMPY_MARK) for their type: `torch.load(weights_only=True)` reads them without this package, and `as_numpy`
+restores them. Scalars of one dtype share storages. Within other objects, where `as_numpy` does not reach,
+arrays become `numpy.asarray(<tensor>)`; as keys and in sets, and where torch has no such dtype, they are
+pickled by numpy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ARRAY, SCALAR = "array", "scalar"
 
 
 def as_numpy(content: Any) -> Any:  # noqa: ANN401
-    """Loaded content with what was numpy's before as numpy's again, in lists, tuples and dicts."""
+    """Loaded content with numpy's arrays and scalars restored in lists, tuples and dicts."""
     return _Unmarking().visit(content)
 
 
 class _Unmarking:
-    """One pass over a content. Dicts and lists are changed in place: what was one object stays one."""
+    """One pass over a content. Dicts and lists are changed in place, so that shared objects stay shared."""
 
     def __init__(self) -> None:
         self._tensor = torch_names().tensor

@@ -1,10 +1,9 @@
 """Trust rule for pickles.
 
-Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
-or any folder that leads to it (filesystem/trusted_paths.py), and when it did not come from the master or
-from a copied spool (item/foreign_mark.py). A checkpoint must also carry the stamp of the run that loads it:
-a fork or a chain copies files of other runs beside those of its own. The user's word (`trust=True`) is above
-this.
+Unpickling runs code that a file names. A file counts as this user's own when nobody but root and the user may
+change it or any folder on its path (filesystem/trusted_paths.py), and when it did not come from the master or
+from a copied spool (item/foreign_mark.py). A checkpoint must also have the stamp of the loading run, since a
+fork or a chain copies files of other runs beside its own. The user may override the rule (`trust=True`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rla_client.contract.item.foreign_mark import is_foreign
 
 
 def checkpoint_problem(path: Path, run: str) -> str | None:
-    """Why a checkpoint is not what the run with this identity wrote here; None when it is."""
+    """Why a checkpoint was not written here by the run of this identity; None when it was."""
     stamp = read_stamp(path)
     if not run or stamp is None or stamp.run != run:
         return "it was not written by this run"

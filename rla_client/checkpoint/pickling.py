@@ -1,15 +1,15 @@
 """Capture of a checkpoint's content.
 
-The skeleton is what `torch.save` would write as `data.pkl`: the same pickle protocol (2, the one that
-`torch.load(weights_only=True)` reads in full), the same rebuild functions, storages by persistent id. Plain
-strided tensors and parameters are reduced here, because torch's own reducers take twice as long; every
-other tensor and object is reduced by its own `__reduce_ex__`.
+A content becomes a skeleton pickle and a list of storages. The skeleton equals `data.pkl` of `torch.save`:
+the same pickle protocol (2, the one that `torch.load(weights_only=True)` reads in full), the same rebuild
+functions, storages by persistent id. Plain strided tensors and parameters are reduced here, because torch's
+own reducers take twice as long; every other tensor and object is reduced by its own `__reduce_ex__`.
 
-Most contents are plain containers, tensors, arrays and numbers. `_PlainPickler` writes those: it asks little
-of each object, and what is numpy's becomes marked tensors (numpy_marks.py). Where it meets anything else,
-`_GeneralPickler` begins anew: there the bytes of arrays whose dtype torch knows travel as a storage.
+Most contents are plain containers, tensors, arrays and numbers. `_PlainPickler` writes those, with few checks
+of each object; numpy's arrays and scalars become marked tensors (numpy_marks.py). Where it meets anything
+else, `_GeneralPickler` starts over: there the bytes of arrays whose dtype torch has become a storage.
 
-Nothing here keeps or copies tensor bytes.
+Tensor bytes are neither kept nor copied here.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _Thing = TypeVar("_Thing")
 
 
 class Unusual(Exception):  # noqa: N818 - a turn in the road, not an error
-    """The content holds something that only the general pickler can write."""
+    """The content has an object that only the general pickler can write."""
 
 
 class _ReducedPart:
-    """Stands for an object within a reduce value; pickled as the call that makes it."""
+    """Placeholder of an object within a reduce value; pickled as the call that makes it."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:  # noqa: ANN401 - torch's function
         self._reduced = function, arguments
@@ -57,7 +57,7 @@ class _ReducedPart:
 
 
 class _Kinds(dict[Any, Any]):
-    """A dispatch table that asks for the reducer of a kind when it meets the first object of it."""
+    """A dispatch table that requests the reducer of a kind at its first object."""
 
     def __init__(self, reducer_of: Callable[[type], Any]) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _PlainPickler(pickle.Pickler):
         return obj.identity if type(obj) is StorageReference else None
 
     def dump(self, content: object) -> None:
-        """Write `content`, and let go of all that it holds: this object and its reducers hold each other."""
+        """Write `content`, and release all references: this object and its reducers form a cycle."""
         try:
             super().dump(content)
             if self._pools and _has_numpy_keys(content):
@@ -106,7 +106,7 @@ class _PlainPickler(pickle.Pickler):
         return reducers
 
     def _reducer_of(self, kind: type) -> Any:  # noqa: ANN401 - a reducer
-        """How a further kind is reduced.
+        """Reducer of a further kind.
 
         Raises:
             KeyError: by its own `__reduce_ex__`.
@@ -122,7 +122,7 @@ class _PlainPickler(pickle.Pickler):
         raise Unusual(kind.__name__)
 
     def _reduce_tensor(self, tensor: torch.Tensor) -> str | tuple[Any, ...]:
-        """The hot part: some five microseconds with the pickler's own."""
+        """Reduce a plain tensor; the hot path, some five microseconds with the pickler's own."""
         dtype, on_cpu = tensor.dtype, tensor.is_cpu
         kind = self._storage_classes.get(dtype)
         if (
@@ -152,7 +152,7 @@ class _PlainPickler(pickle.Pickler):
         return self._names.rebuild_parameter, arguments
 
     def _reduce_special(self, tensor: torch.Tensor) -> str | tuple[Any, ...]:
-        """A tensor that is more than a view of its storage.
+        """Reduce a tensor that is more than a view of its storage.
 
         Raises:
             Unusual: it may hold anything.
@@ -198,14 +198,14 @@ class _PlainPickler(pickle.Pickler):
         view: tuple[Any, ...],
         *dtype: Any,  # noqa: ANN401 - of torch
     ) -> tuple[Any, ...]:
-        """A tensor that says in an attribute what of numpy it was."""
+        """A tensor with an attribute for its former numpy type."""
         names = self._names
         arguments: tuple[Any, ...] = (*view, False, OrderedDict(), *dtype)
         return names.rebuild_from_type, (rebuild, names.tensor, arguments, {NUMPY_MARK: mark})
 
 
 def _has_numpy_keys(content: object) -> bool:
-    """Whether a scalar of numpy is a key or in a set, where a marked tensor would not be found again."""
+    """Whether a scalar of numpy is a key or in a set, where a marked tensor would not be restored."""
     scalar = torch_names().scalar
     seen: set[int] = set()
 
@@ -225,7 +225,7 @@ def _has_numpy_keys(content: object) -> bool:
 
 
 class _GeneralPickler(_PlainPickler):
-    """The C pickler with our reducers for tensors and arrays: takes anything that pickles."""
+    """The C pickler with our reducers for tensors and arrays, for any picklable content."""
 
     def __init__(self, file: io.BytesIO, table: StorageTable) -> None:
         super().__init__(file, table)
@@ -277,14 +277,14 @@ class _GeneralPickler(_PlainPickler):
 
 
 def capture(content: object) -> Captured:
-    """Take `content` apart. The bytes stay where they are; copy them before anything changes them.
+    """Split `content` into skeleton and storages. The bytes are not copied: copy them before they change.
 
     Raises:
         ArgumentError: something in it cannot be pickled.
         ShardedContentError: of a tensor in it this rank holds a part.
     """
     collecting = gc.isenabled()
-    gc.disable()  # thousands of tuples would set it off several times, for nothing
+    gc.disable()  # thousands of tuples would trigger it several times in vain
     try:
         with suppress(Unusual):
             return capture_plain(content)
@@ -302,7 +302,7 @@ def capture(content: object) -> Captured:
 
 
 def capture_plain(content: object) -> Captured:
-    """The quick way, for plain containers, tensors, arrays and numbers.
+    """The fast path, for plain containers, tensors, arrays and numbers.
 
     Raises:
         Unusual: it holds something else.
@@ -316,7 +316,7 @@ def capture_plain(content: object) -> Captured:
 
 
 def capture_generally(content: object) -> Captured:
-    """The way that takes anything that pickles. Errors are pickle's own."""
+    """The general path, for anything picklable. Errors are pickle's own."""
     return _dump(_GeneralPickler, content)
 
 

@@ -1,8 +1,9 @@
 """Notice board of the ranks of a sharded save.
 
 Each rank describes its pieces once for each layout, and leaves a note of what it could write to each save.
-Where all ranks share the folder of the saves, both are files there; else both are in the store of torch's
-process group. Nobody waits for a key of it: who asks gets what is there.
+Rank 0 reads them, and leaves its decision for the others, with the shares of all ranks once for each layout.
+Where all ranks share the folder of the saves, all of that are files there; else it is in the store of
+torch's process group. Nobody waits for a key of it: who asks gets what is there.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.filesystem.safe_paths import held_folder
 from rla_client.contract.layout import PARTS_FOLDER
-from rla_client.contract.sharded_checkpoint.files import layout_file, plan_note_name
+from rla_client.contract.sharded_checkpoint.files import DECISION_FILE, layout_file, plan_note_name
 from rla_client.contract.sharded_checkpoint.folder import UNREADABLE, parts_of
-from rla_client.contract.sharded_checkpoint.records import PlanNote
+from rla_client.contract.sharded_checkpoint.records import PlanDecision, PlanNote
 
 MAX_BYTES: Final = 256 << 20  # of a note or a description
 LOOK_S: Final = 0.02
@@ -31,20 +32,20 @@ TOGETHER: Final = 64  # values in one request, which the store's process answers
 
 
 class StoreGoneError(OSError):
-    """The store's process has ended: nobody tells anything there any more."""
+    """The store's process has ended, so that no further entries can come."""
 
 
 class PlanBoard(Protocol):
-    """A board; what is not there (yet) raises one of UNREADABLE; what never will be, StoreGoneError."""
+    """A board; a missing entry raises one of UNREADABLE, and one that can never come StoreGoneError."""
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
-        """Leave the description of a rank's pieces, where it is not there."""
+        """Put the description of a rank's pieces, unless it is there."""
 
     def description(self, rank: int, layout: str) -> bytes:
         """That of a rank."""
 
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Leave a rank's note to the save that has this folder of parts."""
+        """Put a rank's note to the save with this folder of parts."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """That of a rank."""
@@ -53,16 +54,28 @@ class PlanBoard(Protocol):
         """Those of the first of these ranks, of as many as are there."""
 
     def notes_of(self, ranks: Sequence[int]) -> Iterator[bytes]:
-        """Notes of some ranks to other saves, of each the newest one among them."""
+        """Notes of some ranks to other saves, the newest one of each."""
 
     def leave_out(self, note: PlanNote) -> None:
-        """A rank will not finish a save; `note`: as to the next call, so that nobody waits for it."""
+        """Withdraw a rank from a save; `note`: as to the next call, so that nobody waits for it."""
+
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """Leave the shares of all ranks in a layout of all of them, where they are not there; for rank 0."""
+
+    def shares(self, layout: str) -> bytes:
+        """These."""
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """Leave the decision on a save, which is this call of rank 0; what it names is there before."""
+
+    def decision(self, parts: str) -> bytes:
+        """That on the save that has this folder of parts."""
 
     def all_told(self, number: int) -> None:
-        """This rank has the notes of all to this call, so nobody needs those to earlier ones."""
+        """All ranks have come to this call, and this one has what it needs for it of the others."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Wait until all ranks are where this one is: the board may go with this process."""
+        """Wait until all ranks have come this far, since the board may end with this process."""
 
 
 class FolderBoard:
@@ -74,24 +87,46 @@ class FolderBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._layout = ""  # described last
+        self._layout = self._shared = ""  # described last, and shared out
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
         """See `PlanBoard`; ranks that have the same pieces have one file."""
         del rank
-        path = self._folder / PARTS_FOLDER / layout_file(plan.layout)
-        if plan.layout != self._layout or not os.path.lexists(path):  # the removal met the writing
-            with held_folder(self._folder, PARTS_FOLDER) as above:
-                write_atomic(above / layout_file(plan.layout), plan.encoded, durable=False)
-            self._layout = plan.layout
+        self._put(plan.layout, plan.encoded, self._layout)
+        self._layout = plan.layout
 
     def description(self, rank: int, layout: str) -> bytes:
         """See `PlanBoard`."""
         del rank
+        return self.shares(layout)
+
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """See `PlanBoard`."""
+        self._put(layout, shares, self._shared)
+        self._shared = layout
+
+    def shares(self, layout: str) -> bytes:
+        """See `PlanBoard`."""
         return read_small(self._folder / PARTS_FOLDER / layout_file(layout), MAX_BYTES)
 
+    def _put(self, layout: str, data: bytes, former: str) -> None:
+        path = self._folder / PARTS_FOLDER / layout_file(layout)
+        if layout != former or not os.path.lexists(path):  # the removal met the writing
+            with held_folder(self._folder, PARTS_FOLDER) as above:
+                write_atomic(above / path.name, data, durable=False)
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """See `PlanBoard`."""
+        del number
+        with held_folder(self._folder, f"{PARTS_FOLDER}/{parts}") as here:
+            write_atomic(here / DECISION_FILE, decision.encode(), durable=False)
+
+    def decision(self, parts: str) -> bytes:
+        """See `PlanBoard`."""
+        return read_small(self._folder / PARTS_FOLDER / parts / DECISION_FILE, MAX_BYTES)
+
     def tell(self, parts: str, note: PlanNote) -> None:
-        """Nothing to do: the saver leaves it in the folder of the save."""
+        """Does nothing: the saver puts it into the folder of the save."""
 
     def note(self, parts: str, rank: int) -> bytes:
         """See `PlanBoard`."""
@@ -113,27 +148,27 @@ class FolderBoard:
                     yield self.note(parts, rank)
 
     def leave_out(self, note: PlanNote) -> None:
-        """Nothing to do: who cannot write here cannot say so here, and the others mostly cannot either."""
+        """Does nothing: a rank that cannot write here cannot put a note either."""
 
     def all_told(self, number: int) -> None:
-        """Nothing to do: the notes go with the folders of their saves."""
+        """Does nothing: the notes are removed with the folders of their saves."""
 
     def await_readers(self, world: int, timeout_s: float) -> None:
-        """Nothing to do: files stay."""
+        """Does nothing: files stay."""
 
 
 class StoreBoard:
     """Keys of a store of torch's.
 
     Args:
-        store: that of the process group; it is held, so that it outlives the group.
+        store: that of the process group; the reference lets it outlive the group.
         prefix: of the keys, of no other opening of a run.
     """
 
     def __init__(self, store: Any, prefix: str) -> None:  # noqa: ANN401 - torch's
         self._store, self._prefix = store, prefix
         self._own: dict[str, tuple[int, int]] = {}  # own keys → call that needs them last, number of chunks
-        self._layout = ""  # key of the own description
+        self._layout = self._shared = ""  # keys of the own description, and of the shares of all
         self._readers = ""  # key with the number of ranks that have all notes to the newest save
 
     def describe(self, rank: int, plan: LocalPlan) -> None:
@@ -176,6 +211,27 @@ class StoreBoard:
             with suppress(OSError):
                 yield self._read(f"newest/{rank}")
 
+    def share_out(self, layout: str, shares: bytes) -> None:
+        """See `PlanBoard`."""
+        name = f"shares/{layout}"
+        if name != self._shared:
+            self._put(name, shares, 0)
+            self._shared = name
+
+    def shares(self, layout: str) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"shares/{layout}")
+
+    def decide(self, parts: str, decision: PlanDecision, number: int) -> None:
+        """See `PlanBoard`."""
+        self._put(f"{parts}/all", decision.encode(), number)
+        if decision.layout:
+            self._own[self._shared] = number, self._own[self._shared][1]
+
+    def decision(self, parts: str) -> bytes:
+        """See `PlanBoard`."""
+        return self._read(f"{parts}/all")
+
     def leave_out(self, note: PlanNote) -> None:
         """See `PlanBoard`."""
         self._put(f"newest/{note.rank}", note.encode(), note.number)
@@ -205,7 +261,7 @@ class StoreBoard:
                 time.sleep(LOOK_S)
 
     def _put(self, name: str, data: bytes, number: int) -> None:
-        """Leave chunks, then how many they are."""
+        """Put chunks, then their number."""
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         try:
             for chunk, content in enumerate(chunks):
@@ -218,7 +274,7 @@ class StoreBoard:
         self._own[name] = number, len(chunks)
 
     def _first_there(self, names: Sequence[str]) -> int:
-        """How many are there, up to the first one that is not; one at least is not."""
+        """Number of existing keys before the first missing one; at least one is missing."""
         there, missing = 0, len(names)
         while missing - there > 1:
             asked = (there + missing) // 2 if there else 1  # mostly the first one is waited for
@@ -255,7 +311,7 @@ class StoreBoard:
 
 @contextmanager
 def _answers() -> Iterator[None]:
-    """Goes around what asks the store."""
+    """Context around requests to the store."""
     try:
         yield
     except RuntimeError as error:

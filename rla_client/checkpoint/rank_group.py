@@ -1,7 +1,8 @@
 """Rank group of a sharded checkpoint.
 
-They talk over a gloo group of their own, whatever the training's backend is, and only where all of them are
-in the same call anyway: the first one, to learn where rank 0's run lies, and each load.
+The ranks save or load together. They communicate over a gloo group of their own, whatever the training's
+backend is, and only where all of them are in the same call anyway: the first one, to learn the folder of rank
+0's run, and each load.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class RankGroup:
         self.rank, self.world, self.group = rank, world, group
 
     def from_rank_zero(self, content: Content) -> Content:
-        """What rank 0 has; all ranks call it.
+        """Broadcast a value from rank 0; all ranks call it.
 
         Raises:
             RuntimeError: a rank is gone, or does not answer.
@@ -47,7 +48,7 @@ class RankGroup:
         return box[0]
 
     def gather(self, content: Content) -> list[Content]:
-        """What each rank has, by rank; all ranks call it.
+        """Gather a value of each rank, by rank; all ranks call it.
 
         Raises:
             RuntimeError: a rank is gone, or does not answer.
@@ -58,9 +59,9 @@ class RankGroup:
         return found
 
     def gather_late(self, work: Callable[[], Content]) -> list[Content]:
-        """What the work of each rank gives, by rank, however long it takes; all ranks call it.
+        """Gather the results of each rank's work, by rank, however long it takes; all ranks call it.
 
-        It runs in a thread, and the ranks talk meanwhile: none waits in one talk for longer than it may.
+        The work runs in a thread while the ranks keep exchanging messages, so that no collective times out.
 
         Raises:
             RuntimeError: a rank is gone, or does not answer.

@@ -1,13 +1,13 @@
 """Refusal of tensors that are spread over ranks.
 
-PyTorch pickles a DTensor or a ShardedTensor as what this rank holds of it, together with this rank's place
-in the mesh. Whoever loads such a file on another rank, or on all of them, gets the first rank's shard without
-an error and goes on with wrong weights; so does one that every rank holds whole (`Replicate`) as soon as it
-is distributed anew. A flat parameter of FullyShardedDataParallel is the same in the dress of a plain one.
-On a mesh of one rank nothing is missing, and all of them are saved as any tensor.
+PyTorch pickles a DTensor or a ShardedTensor as this rank's shard, together with this rank's place in the
+mesh. A load of such a file on another rank, or on all of them, returns the first rank's shard without an
+error, and training continues with wrong weights; so does one with a complete copy on every rank (`Replicate`)
+as soon as it is distributed again. A flat parameter of FullyShardedDataParallel is a shard, too, although a
+plain parameter. On a mesh of one rank nothing is missing, and all of them are saved like any tensor.
 
-What cannot be seen: shards that bear no mark (the state of an optimizer under FullyShardedDataParallel, the
-parameters with `use_orig_params=True`) are plain tensors.
+Unmarked shards (the state of an optimizer under FullyShardedDataParallel, the parameters with
+`use_orig_params=True`) are plain tensors and cannot be recognized.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sharded_types() -> tuple[type, ...]:
 
 
 def refuse_shard(tensor: Any) -> None:  # noqa: ANN401 - a tensor of any class
-    """Refuse to save a tensor of which this rank holds a part.
+    """Refuse to save a tensor of which this rank has only a part.
 
     Raises:
         ShardedContentError: it is one.
@@ -95,7 +95,7 @@ def pickle_names_shards(content: bytes) -> bool:
 
 
 def not_whole(path: Path | io.BytesIO, what: str) -> ShardedContentError:
-    """The error for a file that holds shards."""
+    """The error for a file with shards."""
     where = path if isinstance(path, Path) else "this file"
     return ShardedContentError(
         f"{where} is not loaded: it holds one rank's shard of {what}, and training would go on with wrong "

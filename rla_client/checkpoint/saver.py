@@ -1,7 +1,7 @@
 """Asynchronous saver of checkpoints.
 
-`CheckpointSaver.save` takes one of three ways, each of which leaves the content safe from SIGKILL
-of this process when it returns:
+The training step waits for one copy of the bytes; the agent writes the file. `CheckpointSaver.save` takes one
+of three paths, each of which leaves the content safe from SIGKILL of this process when it returns:
 
 1. *arena* (an agent is there, a slot of shared memory is large enough and free): skeleton and
    storages are copied into the slot, a JOB frame names them. The agent writes the `.pt`.
@@ -13,7 +13,7 @@ of this process when it returns:
 
 If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
 
-A signal handler that saves while its thread is saving takes the second way; other threads wait for
+A signal handler that saves while its thread is saving takes the second path; other threads wait for
 one copy. A forked child starts with no arena; its saves go to its own stream.
 """
 
@@ -66,7 +66,7 @@ _log = logging.getLogger("rla_client")
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A save whose file may not be there yet."""
+    """A save whose file may not exist yet."""
 
     stamp: Stamp
     source: ArenaSource | RawBlobSource
@@ -80,7 +80,7 @@ class _Pending:
 
     @property
     def arrived(self) -> bool:
-        """True once the agent has done with it."""
+        """True once the agent has finished it."""
         if self.slot is not None:
             return self.slot.arrived
         return self.blob is not None and not self.blob.exists()
@@ -118,11 +118,11 @@ class CheckpointSaver(SlotSender):
 
     @property
     def retention(self) -> Retention:
-        """What of each name is kept."""
+        """Retention rules of each name."""
         return self._retention
 
     def come_after(self, order: int) -> None:
-        """All saves from now on come after that of this order, whatever the clock says by now."""
+        """Order all saves from now on after that of this order, whatever the clock says."""
         self._last_order = max(self._last_order, order)
 
     def keep_best(self, metric: str, mode: Mode = "min", k: int = 1) -> None:
@@ -144,8 +144,8 @@ class CheckpointSaver(SlotSender):
         """Save `content` as `<name>_<time_step>.pt`; on return it survives SIGKILL of this process.
 
         Args:
-            content: tensors, arrays, containers of them, or whatever pickles.
-            name: several series of checkpoints may live side by side; each has its own retention.
+            content: tensors, arrays, containers of them, or anything picklable.
+            name: of the series; each series has its own retention.
             time_step: the run's clock.
             metrics: values that `keep_best` compares; NaN is worst.
             order: of `next_order`, where something beside the checkpoint names it.
@@ -180,15 +180,15 @@ class CheckpointSaver(SlotSender):
     ) -> tuple[int, Any]:
         """The checkpoint of time-step `index`, or the one that was saved last: (time-step, content).
 
-        What this process has saved counts from the moment `save` returned: while its file is not
-        there yet, the content comes from shared memory or the spool.
+        A save of this process counts as soon as `save` has returned: until its file exists, the content comes
+        from shared memory or the spool.
 
         Args:
             name: the series.
             index: a time-step.
             map_location: a device for all tensors; by default they go where they were, or to the
                 CPU if that device is not there.
-            trust: load a file of objects also where this run did not write it here.
+            trust: load a file with objects also where this run did not write it here.
 
         Raises:
             NoCheckpointError: there is none.
@@ -214,7 +214,7 @@ class CheckpointSaver(SlotSender):
         )
         if sent is None:
             taken = self._save_as_blob(captured, stamp)
-            self._prepare(needed)  # not before: making it would compete with the writing
+            self._prepare(needed)  # not earlier: making it would compete with the writing
             return taken
         slot, source = sent
         self._note_saved(_Pending(stamp, source, slot=slot), "arena")
@@ -268,7 +268,7 @@ class CheckpointSaver(SlotSender):
         return True
 
     def next_order(self) -> int:
-        """The order of the save that comes now: later than that of any before."""
+        """The order of the next save, later than that of any before."""
         self._last_order = max(self._last_order + 1, time.time_ns())
         return self._last_order
 
@@ -353,10 +353,10 @@ class CheckpointSaver(SlotSender):
 
 
 def best_rule(metric: str, mode: str, k: int) -> tuple[str, Mode, int]:
-    """What `keep_best` was told, checked.
+    """Check the arguments of `keep_best`.
 
     Raises:
-        ArgumentError: it cannot be meant.
+        ArgumentError: they are invalid.
     """
     if mode not in {"min", "max"} or not isinstance(metric, str):
         raise ArgumentError(f"keep_best takes a metric's name and 'min' or 'max'; got {(metric, mode)}")

@@ -1,7 +1,7 @@
 """Capture of the pieces of a sharded state that lie on this rank.
 
-torch's planner (DefaultSavePlanner) says what they are. It is asked again only where the state has other
-names, shapes or meshes than at the save before: that costs more than the copy of a small model.
+torch's planner (DefaultSavePlanner) determines them. It is called again only where the state has other
+names, shapes or meshes than at the save before, since that costs more than the copy of a small model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BYTE_ORDER = sys.byteorder.encode("ascii")
 
 @dataclass(frozen=True)
 class LocalState:
-    """The pieces of a state on this rank: what they are, and the tensors and objects themselves."""
+    """The pieces of a state on this rank: their descriptions, and the tensors and objects themselves."""
 
     plan: LocalPlan
     tensors: Mapping[PieceKey, torch.Tensor]
@@ -40,7 +40,7 @@ class LocalState:
 
 
 class StateReader:
-    """Finds the pieces of one state after the other."""
+    """Reader of the pieces of successive states."""
 
     def __init__(self) -> None:
         self._signature: list[Any] = []
@@ -49,7 +49,7 @@ class StateReader:
         self._items: list[tuple[PieceKey, bool, Any]] = []
 
     def read(self, state: Mapping[str, Any]) -> LocalState:
-        """The pieces of `state` on this rank, nothing of which is copied.
+        """The pieces of `state` on this rank, without a copy.
 
         Args:
             state: tensors (DTensor, ShardedTensor or plain), objects, dicts and lists of them; a value with
@@ -96,12 +96,12 @@ def _planner(state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - torch's
 
 
 def _may_be_stateful(value: object) -> bool:
-    """A cheap look: `isinstance` of a protocol takes longer than the copy of a small tensor."""
+    """A cheap check: `isinstance` of a protocol takes longer than the copy of a small tensor."""
     return hasattr(value, "load_state_dict")
 
 
 def _signature(key: str, value: object) -> tuple[Any, ...]:
-    """What the planner's answer about a value depends on."""
+    """Properties of a value on which the planner's answer depends."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return key, type(value)
@@ -166,7 +166,7 @@ def pickled(value: object) -> bytes:
 
 
 class CopyBuffer:
-    """Memory of this process for the copy of one save; it grows, and is used again."""
+    """Reusable memory of this process for the copy of one save; it grows."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)

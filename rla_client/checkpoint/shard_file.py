@@ -1,4 +1,4 @@
-"""The shard files of one rank, written durably."""
+"""Writer of one rank's shard files."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class _Section(io.RawIOBase):
 def write_shard(
     folder: Path, name: str, placed: Sequence[Placed], bytes_of: Callable[[ShardPiece], memoryview | bytes]
 ) -> KeptFile:
-    """Write a rank's pieces where the plan says, durably.
+    """Write a rank's pieces durably at the offsets of the plan.
 
     Raises:
-        OSError: the disk did not take it.
+        OSError: the disk refuses it.
         ValueError: a piece has another length than planned.
     """
     with open(
@@ -101,7 +101,7 @@ def write_kept(folder: Path, name: str, data: bytes) -> KeptFile:
 
 
 def _kept(file: BinaryIO, name: str) -> KeptFile:
-    """Size and hash of what was written: zips are finished behind their beginnings, so it is read again."""
+    """Size and hash of a written file, which is read again, since zips are patched at earlier offsets."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)
     buffer = memoryview(bytearray(READ_BYTES))

@@ -1,8 +1,8 @@
 """Write plan of a sharded save.
 
-Each rank describes the pieces that it could write (`LocalPlan`) and gives the description to the others. All
-of them compute the same `SharedPlan` of it: a piece that several ranks hold is written by the one that has
-the least to write so far, and one of changing length (a pickled object) by the lowest. No I/O, no torch.
+Each rank describes the pieces that it could write (`LocalPlan`) to rank 0, which makes the `SharedPlan`: a
+piece that several ranks hold is written by the one that has the least to write so far, and one of changing
+length (a pickled object) by the lowest. Of it each rank learns its own share. No I/O, no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kind = Literal["tensor", "shard", "bytes"]
 
 
 class PieceKey(NamedTuple):
-    """What tells a piece from all others of the state: the same on all ranks that hold it."""
+    """Identity of a piece in the state, the same on all ranks that have it."""
 
     key: str
     offsets: tuple[int, ...]
@@ -42,7 +42,7 @@ class ShardPiece:
         sizes: shape of this part.
         shape: of the whole tensor.
         dtype: name in torch, `float32`.
-        length: bytes in the file; 0 of `bytes`, which each save tells.
+        length: bytes in the file; 0 of `bytes`, whose length each save notes.
     """
 
     key: str
@@ -55,13 +55,13 @@ class ShardPiece:
 
     @property
     def identity(self) -> PieceKey:
-        """What tells it from other pieces."""
+        """Its identity among other pieces."""
         return PieceKey(self.key, self.offsets)
 
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What one rank could write.
+    """Pieces that one rank could write.
 
     Attributes:
         pieces: in the order of the state.
@@ -85,7 +85,7 @@ class LocalPlan:
 
     @classmethod
     def decode(cls, data: bytes, layout: str) -> LocalPlan:
-        """Read another rank's.
+        """Parse another rank's plan.
 
         Raises:
             RemoteProtocolError: it is not the one of that hash, or no plan at all.
@@ -116,7 +116,7 @@ class Placed(NamedTuple):
 
 
 class SharedPlan:
-    """Who writes what, as all ranks see it.
+    """Who writes what.
 
     Args:
         plans: of each rank, by rank.
@@ -124,51 +124,95 @@ class SharedPlan:
     Attributes:
         layout: hash of all of them.
         pieces: by rank, those that it writes.
-        problem: why no checkpoint can come of it; empty where one can.
+        problem: why it makes no checkpoint; empty where it does.
     """
 
     def __init__(self, plans: Sequence[LocalPlan]) -> None:
         joined = "".join(plan.layout for plan in plans)
         self.layout = hashlib.sha256(joined.encode()).hexdigest()[:HASH_CHARS]
-        self.pieces = _assigned(plans)
+        taken = _assigned(plans)
+        self.pieces = [[plan.pieces[at] for at in own] for plan, own in zip(plans, taken, strict=True)]
+        self._runs = [_runs(own) for own in taken]
         self.paths = {key: path for plan in reversed(plans) for key, path in plan.paths.items()}
         self.problem = _problem(self.pieces)
 
-    def placed(self, rank: int, lengths: Mapping[str, int]) -> list[Placed]:
-        """Where a rank's pieces lie in its file.
-
-        Args:
-            rank: whose.
-            lengths: key → bytes of its pickled objects in this save.
-        """
-        at, found = 0, []
-        for piece in self.pieces[rank]:
-            length = lengths[piece.key] if piece.kind == "bytes" else piece.length
-            found.append(Placed(piece, shard_name(rank), at, length))
-            at += length + -length % ALIGNMENT
-        return found
+    @cached_property
+    def shares(self) -> bytes:
+        """JSON for `share_of`: of each rank the runs of its own pieces, in the order of its file."""
+        return json.dumps(self._runs, separators=(",", ":")).encode("ascii")
 
 
-def _assigned(plans: Sequence[LocalPlan]) -> list[list[ShardPiece]]:
+def share_of(plan: LocalPlan, rank: int, shares: bytes) -> list[ShardPiece]:
+    """The pieces that a rank writes, of those that it could.
+
+    Args:
+        plan: the rank's own.
+        rank: whose.
+        shares: see `SharedPlan.shares`.
+
+    Raises:
+        RemoteProtocolError: these are no shares of such a plan.
+    """
+    try:
+        ranges = [range(first, first + count) for first, count in json.loads(shares)[rank]]
+        if any(run.start < 0 for run in ranges):
+            raise RemoteProtocolError("a share begins before the plan")
+        return [plan.pieces[at] for run in ranges for at in run]
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
+        raise RemoteProtocolError(f"not the shares of these ranks: {error}") from error
+
+
+def placed(pieces: Sequence[ShardPiece], rank: int, lengths: Mapping[str, int]) -> list[Placed]:
+    """Where a rank's pieces lie in its file.
+
+    Args:
+        pieces: those that it writes.
+        rank: whose.
+        lengths: key → bytes of its pickled objects in this save.
+
+    Raises:
+        KeyError: one of them is missing there.
+    """
+    at, found = 0, []
+    for piece in pieces:
+        length = lengths[piece.key] if piece.kind == "bytes" else piece.length
+        found.append(Placed(piece, shard_name(rank), at, length))
+        at += length + -length % ALIGNMENT
+    return found
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """First number and count of what follows each other."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and sum(found[-1]) == number:
+            found[-1][1] += 1
+        else:
+            found.append([number, 1])
+    return found
+
+
+def _assigned(plans: Sequence[LocalPlan]) -> list[list[int]]:
+    """Of each rank the places in its plan of what it writes."""
     holders: dict[PieceKey, list[int]] = {}
     for rank, plan in enumerate(plans):
         for piece in plan.pieces:
             holders.setdefault(piece.identity, []).append(rank)
     load = [0] * len(plans)
-    taken: list[list[ShardPiece]] = [[] for _ in plans]
-    own = [{piece.identity: piece for piece in plan.pieces} for plan in plans]
+    taken: list[list[int]] = [[] for _ in plans]
+    places = [{piece.identity: at for at, piece in enumerate(plan.pieces)} for plan in plans]
     for identity, ranks in sorted(holders.items(), key=lambda one: len(one[1]) > 1):  # no choice: first
-        piece = own[ranks[0]][identity]
+        piece = plans[ranks[0]].pieces[places[ranks[0]][identity]]
         rank = ranks[0] if piece.kind == "bytes" else min(ranks, key=lambda one: load[one])
         load[rank] += piece.length
-        taken[rank].append(own[rank][identity])
-    for pieces in taken:
-        pieces.sort(key=lambda piece: piece.kind == "bytes")  # what differs in length comes last
+        taken[rank].append(places[rank][identity])
+    for plan, own in zip(plans, taken, strict=True):
+        own.sort(key=lambda at: plan.pieces[at].kind == "bytes")  # what differs in length comes last
     return taken
 
 
 def _problem(pieces: Sequence[Sequence[ShardPiece]]) -> str:
-    """Why the pieces do not make a state."""
+    """Why the pieces do not form a complete state."""
     kinds: dict[str, tuple[bool, tuple[int, ...], str]] = {}
     volumes: dict[str, int] = {}
     for piece in (one for rank in pieces for one in rank):

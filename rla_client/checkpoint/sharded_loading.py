@@ -24,13 +24,13 @@ from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.contract.sharded_checkpoint.records import Whole
 from rla_client.contract.sharded_checkpoint.status import sharded_status
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two questions to the master: each is a login
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two requests to the master: each is a login
 _log = logging.getLogger("rla_client")
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenCheckpoint:
-    """A whole checkpoint; of None there is none, as `problem` says.
+    """A complete checkpoint, or, with None as `step`, the reason in `problem`.
 
     Attributes:
         step: its time-step.
@@ -57,9 +57,9 @@ def find_whole(folder: Path, name: str, step: int | None, *, autostart: bool) ->
 
 
 def choose_whole(folder: Path, name: str, step: int | None) -> ChosenCheckpoint:
-    """The whole checkpoint of a time-step, or the one saved last; it may be on the master alone.
+    """The complete checkpoint of a time-step, or the one saved last; it may be on the master alone.
 
-    What is ready is published first.
+    Saves that are ready are published first.
     """
     with suppress(OSError):  # a folder that may only be read
         publish_all(folder)
@@ -78,7 +78,7 @@ def choose_whole(folder: Path, name: str, step: int | None) -> ChosenCheckpoint:
 
 
 def bring_here(found: ChosenCheckpoint, *, autostart: bool) -> str:
-    """Fetch one that is pruned; why that cannot be (all ranks are to raise, and not one alone)."""
+    """Fetch a pruned one; returns the failure (so that all ranks raise, and not one alone)."""
     if found.path is not None and found.pruned:
         from rla_client.stream.fetch import bring_sharded_back  # noqa: PLC0415 - rarely needed
 
@@ -92,12 +92,12 @@ def bring_here(found: ChosenCheckpoint, *, autostart: bool) -> str:
 def bring_save(
     path: Path, found: ChosenCheckpoint, root: str, config: Path | None, *, autostart: bool
 ) -> str:
-    """Have a checkpoint here that rank 0 found on another machine; why that cannot be.
+    """Fetch a checkpoint that rank 0 found on another machine; returns the failure.
 
-    What that machine's agent still has to send is waited for, as long as a fetch may take.
+    It waits for files that the other machine's agent still has to send, as long as a fetch may take.
 
     Args:
-        path: its folder here, of which all may be there, this machine's shards, another save, or nothing.
+        path: its folder here, which may have all files, this machine's shards, another save, or be missing.
         found: what rank 0 found.
         root: data root.
         config: names the master.
@@ -106,6 +106,10 @@ def bring_save(
     from rla_client.stream.fetch import bring_sharded, fetch_timeout_s  # noqa: PLC0415 - rarely needed
 
     limit_s, pause_s, began = fetch_timeout_s(), FIRST_PAUSE_S, time.monotonic()
+    late = (
+        f"; it is on {found.host}, whose agent has not sent all of it in {limit_s:g} s "
+        "(there: rla-agent replicate status)"
+    )
     while not _is_here(path, found.order):
         try:
             bring_sharded(path, found.order, root, config, autostart=autostart)
@@ -114,15 +118,12 @@ def bring_save(
             if found.pruned:
                 return str(error)
             if time.monotonic() - began + pause_s > limit_s:
-                return (
-                    f"{error}; it is on {found.host}, whose agent has not sent all of it in {limit_s:g} s "
-                    "(there: rla-agent replicate status)"
-                )
+                return f"{error}{late}"
             if pause_s == FIRST_PAUSE_S:
                 who = f"the agent of {found.host}"
                 _log.warning("%s; waiting up to %g s for %s to send it", error, limit_s, who)
-        except FetchError as error:
-            return str(error)
+        except FetchError as error:  # the last question may have taken too long, too
+            return f"{error}{late}" if pause_s > FIRST_PAUSE_S else str(error)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"
@@ -134,17 +135,17 @@ def _is_here(path: Path, order: int) -> bool:
 
 
 def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, trust: bool) -> Any:  # noqa: ANN401 - what was saved
-    """Load a whole checkpoint in place; all ranks call it.
+    """Load a complete checkpoint in place; all ranks call it.
 
     Args:
-        into: the state as it is to be: tensors of the right shapes, on the devices and meshes of now.
+        into: the state to fill: tensors of the right shapes, on the present devices and meshes.
         path: its folder.
         ranks: of this job.
-        run: identity of the run that loads; what it wrote here itself may hold any objects.
+        run: identity of the loading run, whose own saves here may have any objects.
         trust: load objects, whoever wrote them.
 
     Returns:
-        What was given as `per_rank` on this rank; None where there was nothing, or another number of ranks.
+        The `per_rank` of this rank; None where there was none, or another number of ranks.
 
     Raises:
         NoCheckpointError: it is not whole.
@@ -173,13 +174,13 @@ def load_whole(into: dict[str, Any], path: Path, ranks: RankGroup, *, run: str, 
 
 
 def was_written_here(path: Path, whole: Whole) -> bool:
-    """Whether all ranks wrote into this folder: nothing came from the master that was not here before."""
+    """Whether all ranks wrote into this folder, so that no file came from the master alone."""
     written = {receipt.rank for receipt in receipts_in(path) if not receipt.beside}
     return len(written) == whole.save.world
 
 
 def _first(error: Any) -> BaseException:  # noqa: ANN401 - a CheckpointException
-    """Of what went wrong on the ranks, the first in our words."""
+    """The first failure of the ranks as our error."""
     failures: Sequence[Any] = [failure[0] for _, failure in sorted(error.failures.items())]
     for found in failures:
         if isinstance(found, RlaError):

@@ -21,7 +21,7 @@ FIRST_LOOK_S, LOOK_S = 0.005, 0.1  # for notes and receipts of others
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """Where the checkpoints of a run go.
+    """Target of a run's checkpoints.
 
     Attributes:
         folder: the run's checkpoint folder.
@@ -38,11 +38,11 @@ class CheckpointPlace:
 
 
 class ShardedSave:
-    """A save that was asked for.
+    """A requested save.
 
     Attributes:
         name: of the series; `step` its time-step.
-        problem: why this rank's part is not there and will not come; empty without one.
+        problem: why this rank's part is missing and will not come; empty without one.
     """
 
     def __init__(self, name: str, step: int, place: CheckpointPlace | None, token: str) -> None:
@@ -51,7 +51,7 @@ class ShardedSave:
         self._ended = threading.Event()
 
     def wait(self, stage: Stage = "whole", timeout: float | None = None) -> bool:
-        """Whether the save has come so far within `timeout` seconds (None: however long it takes).
+        """Whether the save reaches a stage within `timeout` seconds (None: however long it takes).
 
         Args:
             stage: `local`: this rank's part is durable; `whole`: those of all ranks are, and the checkpoint
@@ -82,13 +82,13 @@ class ShardedSave:
         return True
 
     def ends(self, problem: str = "") -> None:
-        """This rank's part is durable, or will not be there."""
+        """Note that this rank's part is durable, or will not come."""
         self.problem = problem
         self._ended.set()
 
 
 def ended_save(name: str, step: int, problem: str) -> ShardedSave:
-    """A save of which nothing will be there, and why."""
+    """A failed save, with the reason."""
     save = ShardedSave(name, step, None, "")
     save.ends(problem)
     return save

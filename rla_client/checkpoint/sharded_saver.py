@@ -1,8 +1,9 @@
 """Asynchronous saver of sharded checkpoints.
 
-A rank copies only what it wrote in the save before, as long as its own pieces are the same; where another
-rank's have changed so that it would have to write more, that save stays incomplete, which is said, and the
-next one is planned anew. What was copied is written by the thread of `sharded_writer`.
+The step waits for one copy of this rank's pieces. As long as these are unchanged, a rank copies only those
+that it wrote in the save before; where another rank's have changed so that it would have to write more, that
+save stays incomplete, with a warning, and the next one is planned anew. The thread of `sharded_writer` writes
+the copy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rla_client.contract.sharded_checkpoint.files import folder_name, save_token
 from rla_client.contract.sharded_checkpoint.records import SaveIdentity
 
 BUFFERS: Final = 2  # copies of the state that may wait for the disk
-BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is left out
+BUSY_WAIT_S: Final = 60.0  # for a free one; then the save is skipped
 
 
 class ShardedSaver:
@@ -31,7 +32,7 @@ class ShardedSaver:
         place: where; None: nothing is stored.
         rank: of this process.
         world: number of ranks.
-        board: where they tell each other what they could write; None: in the folder, which all of them share.
+        board: of the ranks' notes; None: in the folder, which all of them share.
         problem: why nothing can be saved; empty where it can.
     """
 
@@ -64,15 +65,15 @@ class ShardedSaver:
         order: int = 0,
         metrics: Mapping[str, float] | None = None,
     ) -> ShardedSave:
-        """Save this rank's pieces of `state`; on return they are copied.
+        """Save this rank's pieces of `state`, which are copied on return.
 
         Args:
             state: see `StateReader.read`.
             name: of the series.
             step: time-step, the same on all ranks.
-            per_rank: what is this rank's alone; None: nothing.
+            per_rank: this rank's own data; None: none.
             order: nanoseconds; that of rank 0 orders the saves.
-            metrics: what retention compares; those of rank 0 count.
+            metrics: values that retention compares; those of rank 0 count.
 
         Raises:
             ArgumentError: the state, `per_rank` or the name cannot be saved.
@@ -109,7 +110,7 @@ class ShardedSaver:
         return save
 
     def close(self) -> None:
-        """Write what was copied, then stop. Waits for the disk, EXIT_WAIT_S at most."""
+        """Write the copied saves, then stop. Waits for the disk, EXIT_WAIT_S at most."""
         self.writer.close()
 
     def _unable(self, place: CheckpointPlace) -> str:
@@ -123,7 +124,7 @@ class ShardedSaver:
         return self._problem
 
     def _copy(self, local: LocalState, buffer: CopyBuffer) -> dict[PieceKey, bytes]:
-        """Copy what this rank writes; the pickled objects among it."""
+        """Copy this rank's pieces; returns the pickled objects among them."""
         known = self.writer.writes
         wanted: frozenset[PieceKey] | set[PieceKey] = {piece.identity for piece in local.plan.pieces}
         if known is not None and known[0] == local.plan.layout:

@@ -1,7 +1,8 @@
 """Thread that writes the copied pieces of sharded checkpoints.
 
-The ranks need no collective: each leaves a note of what it could write (`plan_board`), and the thread waits
-for the notes of the others (`shard_plan`).
+The ranks need no collective: each leaves a note of what it could write (`plan_board`). The thread of rank 0
+waits for the notes of all, and decides who writes what (`shard_plan`); those of the others wait for its
+decision. So what they read there grows with the ranks, and not with their square.
 
 Files and their order: contract/sharded_checkpoint/files.py. Who wrote its receipt tries to publish; rank 0
 looks again until the save is whole, then removes what retention does not hold. Where the ranks have several
@@ -14,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,15 @@ from rla_client.checkpoint.dcp_metadata import make_metadata
 from rla_client.checkpoint.plan_board import FolderBoard, PlanBoard, StoreGoneError
 from rla_client.checkpoint.shard_capture import CopyBuffer
 from rla_client.checkpoint.shard_file import write_kept, write_shard
-from rla_client.checkpoint.shard_plan import LocalPlan, PieceKey, Placed, ShardPiece, SharedPlan
+from rla_client.checkpoint.shard_plan import (
+    LocalPlan,
+    PieceKey,
+    Placed,
+    ShardPiece,
+    SharedPlan,
+    placed,
+    share_of,
+)
 from rla_client.checkpoint.sharded_save import FIRST_LOOK_S, LOOK_S, CheckpointPlace, ShardedSave
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
@@ -45,7 +54,13 @@ from rla_client.contract.sharded_checkpoint.files import (
 )
 from rla_client.contract.sharded_checkpoint.folder import UNREADABLE, read_fence
 from rla_client.contract.sharded_checkpoint.publish import came_whole, publish
-from rla_client.contract.sharded_checkpoint.records import KeptFile, PlanNote, Receipt, SaveIdentity
+from rla_client.contract.sharded_checkpoint.records import (
+    KeptFile,
+    PlanDecision,
+    PlanNote,
+    Receipt,
+    SaveIdentity,
+)
 from rla_client.contract.sharded_checkpoint.retention import (
     remove_overtaken,
     remove_superseded_sharded,
@@ -53,17 +68,34 @@ from rla_client.contract.sharded_checkpoint.retention import (
 )
 from rla_client.stream.rare_warnings import warn_rarely
 
-PEERS_WAIT_S: Final = 120.0  # for the notes of the other ranks
+PEERS_WAIT_S: Final = 120.0  # of rank 0 for the notes of the others
+LONGER: Final = 1.5  # the others wait for its decision, which names who has not come
 CLOSING_WAIT_S: Final = 10.0  # the same, once this process ends
 EXIT_WAIT_S: Final = 300.0  # for what was copied: nobody else has it
 LEFT_OUT_LOOK_S: Final = 1.0  # whether one that is absent is at a later save: a request for each of them
 MAX_NAMED: Final = 20  # ranks in a message
+MAX_PROBLEM: Final = 1000  # characters of what is told the others; a key of the state may be long
 LOOKED_AT: Final = 20  # absent ranks each time, in turn
 WATCH_S: Final = 600.0  # rank 0 looks so long whether a save becomes whole
 
 
 class _GivenUpError(Exception):
     """A save of this rank cannot be finished; says why."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What a save of this rank is to be.
+
+    Attributes:
+        decision: rank 0's.
+        pieces: what this rank writes; none where the decision has a problem.
+        shared: who writes what, and the notes of all; on rank 0.
+    """
+
+    decision: PlanDecision
+    pieces: Sequence[ShardPiece]
+    shared: tuple[SharedPlan, list[PlanNote]] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +147,11 @@ class ShardedWriter:
         self._board = board or FolderBoard(Path() if place is None else place.folder)
         self._leads = rank == min(() if place is None else place.beside, default=0)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._plans: dict[str, LocalPlan] = {}
-        self._shared: tuple[tuple[str, ...], SharedPlan] | None = None
+        self._plans: dict[str, LocalPlan] = {}  # of all ranks, on rank 0
+        self._shared: tuple[tuple[str, ...], SharedPlan] | None = None  # likewise
+        self._share: tuple[str, str, list[ShardPiece]] | None = (
+            None  # of another rank: own layout, that of all, its
+        )
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._looks = 0  # whether absent ranks are at a later save
@@ -206,57 +241,116 @@ class ShardedWriter:
                     os.unlink(here / name)
 
     def _write_into(self, here: Path, job: Job) -> None:
-        notes, shared = self._planned_with_others(here, job)
+        identity = job.identity
+        own = PlanNote(
+            identity.token, self._rank, self._world, job.number, job.plan.layout, os.uname().nodename,
+            _lengths(job.objects),
+        )  # fmt: skip
+        planned = self._planned_with_others(here, job, own)
+        decision = planned.decision
         assert self._place is not None
         if self._leads:
-            remove_overtaken(self._place.folder, notes[self._rank])
+            remove_overtaken(self._place.folder, own)
         if self._rank:
-            self.retention = notes[0].keep
+            self.retention = decision.keep
         if self._leads and self._place.beside:
             self._apply_retention(job.save.name)  # the master may have an earlier one by now
-        if shared.problem:
-            raise _GivenUpError(shared.problem)
-        self.writes = job.plan.layout, frozenset(piece.identity for piece in shared.pieces[self._rank])
-        placed = _placed(shared, self._rank, notes)
-        files = [write_shard(here, shard_name(self._rank), placed, lambda piece: _bytes_of(job, piece))]
+        if decision.problem:
+            raise _GivenUpError(decision.problem)
+        self.writes = job.plan.layout, frozenset(piece.identity for piece in planned.pieces)
+        mine = _placed(planned.pieces, own)
+        files = [write_shard(here, shard_name(self._rank), mine, lambda piece: _bytes_of(job, piece))]
         if job.own is not None:
             files.append(write_kept(here, rank_file_name(self._rank), job.own))
         metadata = None
-        if self._rank == 0:
-            everything = [one for rank in range(self._world) for one in _placed(shared, rank, notes)]
+        if planned.shared is not None:
+            shared, notes = planned.shared
+            everything = [one for note in notes for one in _placed(shared.pieces[note.rank], note)]
             made = write_kept(here, STAGED_METADATA, make_metadata(shared, everything))
             metadata = KeptFile(METADATA, made.size, made.sha256)
         fsync_folder(here)
-        identity = job.identity
         whole = SaveIdentity(
             identity.run, identity.epoch, identity.token, identity.name, identity.step, identity.world,
-            shared.layout,
+            decision.layout,
         )  # fmt: skip
-        host = os.uname().nodename
         receipt = Receipt(
-            whole, self._rank, host, notes[0].order, tuple(files), metadata, notes[0].metrics,
-            self._place.beside,
+            whole, self._rank, own.host, decision.order, tuple(files), metadata, decision.metrics,
+            self._place.beside, decision.keep if self._place.beside else None,
         )  # fmt: skip
         write_atomic(here / receipt_name(self._rank), receipt.encode())
 
-    def _planned_with_others(self, here: Path, job: Job) -> tuple[list[PlanNote], SharedPlan]:
-        """The notes of all ranks, once they are there, and what follows from them."""
-        layout = job.plan.layout
-        assert self._place is not None
-        last = () if self._shared is None else self._shared[0]  # others are of saves that were given up since
-        self._plans = {one: plan for one, plan in self._plans.items() if one in last}
-        self._plans.setdefault(layout, job.plan)
+    def _planned_with_others(self, here: Path, job: Job, own: PlanNote) -> _Planned:
+        """What this rank writes, once all have left their notes and rank 0 has decided."""
         self._board.describe(self._rank, job.plan)
-        own = PlanNote(
-            job.identity.token, self._rank, self._world, job.number, layout, os.uname().nodename,
-            _lengths(job.objects), job.order, job.metrics, self.retention,
-        )  # fmt: skip
         write_atomic(here / plan_note_name(self._rank), own.encode(), durable=False)
         parts = parts_name(job.save.name, job.save.step, own.token)
         self._board.tell(parts, own)
+        planned = self._learnt(parts, job) if self._rank else self._decided(here, parts, job, own)
+        self._board.all_told(job.number)
+        return planned
+
+    def _learnt(self, parts: str, job: Job) -> _Planned:
+        """What rank 0 has decided, on another rank."""
+        found: list[_Planned] = []
+
+        def look() -> list[int]:
+            decision = PlanDecision.decode(self._board.decision(parts))
+            if decision.token != job.identity.token:
+                raise RemoteProtocolError("a decision on another save")
+            if not decision.layout:
+                raise _GivenUpError(decision.problem)
+            found.append(_Planned(decision, [] if decision.problem else self._own_share(job.plan, decision)))
+            return []
+
+        self._await(look, [0], job)
+        return found[0]
+
+    def _own_share(self, plan: LocalPlan, decision: PlanDecision) -> list[ShardPiece]:
+        """What this rank writes in a save that rank 0 has decided on."""
+        if self._share is None or self._share[:2] != (plan.layout, decision.layout):
+            pieces = share_of(plan, self._rank, self._board.shares(decision.layout))
+            self._share = plan.layout, decision.layout, pieces
+        return self._share[2]
+
+    def _decided(self, here: Path, parts: str, job: Job, own: PlanNote) -> _Planned:
+        """What is decided on rank 0, and told the others."""
+        try:
+            notes = self._notes_of_all(parts, job, own)
+        except _GivenUpError as error:
+            with suppress(OSError):  # the others wait a little longer then
+                self._board.decide(parts, PlanDecision(own.token, "", str(error)[:MAX_PROBLEM]), job.number)
+            raise
+        shared = self._shared_plan(here, tuple(note.layout for note in notes))
+        decision = PlanDecision(
+            own.token, shared.layout, shared.problem[:MAX_PROBLEM], job.order, job.metrics, self.retention
+        )
+        if self._world > 1:
+            self._board.share_out(shared.layout, shared.shares)
+            self._board.decide(parts, decision, job.number)
+        return _Planned(decision, shared.pieces[0], (shared, notes))
+
+    def _shared_plan(self, here: Path, layouts: tuple[str, ...]) -> SharedPlan:
+        """Who writes what, by the layouts of all ranks."""
+        if self._shared is None or self._shared[0] != layouts:
+            assert self._place is not None
+            self._plans = {layout: self._plans[layout] for layout in layouts}
+            self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
+            try:
+                written = os.stat(here / plan_note_name(self._rank)).st_mtime
+                used = {*self._plans, self._shared[1].layout}
+                remove_unused_layouts(self._place.folder, used, written)
+            except OSError as error:
+                self._say_of_folder(error)
+        return self._shared[1]
+
+    def _notes_of_all(self, parts: str, job: Job, own: PlanNote) -> list[PlanNote]:
+        """By rank, once they are there; the plans that they name are known then."""
+        last = () if self._shared is None else self._shared[0]  # others are of saves that were given up since
+        self._plans = {one: plan for one, plan in self._plans.items() if one in last}
+        self._plans.setdefault(own.layout, job.plan)
         notes = {self._rank: own}
-        pause, due = FIRST_LOOK_S, time.monotonic() + LEFT_OUT_LOOK_S
-        while len(notes) < self._world:
+
+        def look() -> list[int]:
             absent = [rank for rank in range(self._world) if rank not in notes]
             try:  # one that is not there costs one look, however many ranks there are
                 for rank, data in zip(absent, self._board.notes(parts, absent), strict=False):
@@ -265,33 +359,47 @@ class ShardedWriter:
                 raise
             except UNREADABLE:
                 pass  # not there yet
-            absent = [rank for rank in absent if rank not in notes]
-            if absent:
-                look = time.monotonic() > due
-                self._check_worth(absent, job, look=look)
-                due = time.monotonic() + LEFT_OUT_LOOK_S if look else due
-                time.sleep(pause)
-                pause = min(LOOK_S, 2 * pause)
-        self._board.all_told(job.number)
-        found = [notes[rank] for rank in range(self._world)]
-        layouts = tuple(note.layout for note in found)
-        if self._shared is None or self._shared[0] != layouts:
-            self._plans = {layout: self._plans[layout] for layout in layouts}
-            self._shared = layouts, SharedPlan([self._plans[one] for one in layouts])
-            if self._leads:
-                try:
-                    written = os.stat(here / plan_note_name(self._rank)).st_mtime
-                    remove_unused_layouts(self._place.folder, self._plans, written)
-                except OSError as error:
-                    self._say_of_folder(error)
-        return found, self._shared[1]
+            return [rank for rank in absent if rank not in notes]
+
+        self._await(look, [rank for rank in range(self._world) if rank], job)
+        return [notes[rank] for rank in range(self._world)]
+
+    def _await(self, look: Callable[[], list[int]], absent: list[int], job: Job) -> None:
+        """Look again and again, until no rank is absent.
+
+        Args:
+            look: tells which are; what is not there yet may raise one of UNREADABLE.
+            absent: those before the first look.
+            job: the save.
+
+        Raises:
+            _GivenUpError: some will not come, or not soon.
+        """
+        pause, due = FIRST_LOOK_S, time.monotonic() + LEFT_OUT_LOOK_S
+        while True:
+            try:
+                absent = look()
+            except StoreGoneError:
+                raise
+            except UNREADABLE:
+                pass
+            if not absent:
+                return
+            asks = time.monotonic() > due
+            self._check_worth(absent, job, look=asks)
+            due = time.monotonic() + LEFT_OUT_LOOK_S if asks else due
+            time.sleep(pause)
+            pause = min(LOOK_S, 2 * pause)
 
     def _check_worth(self, absent: list[int], job: Job, *, look: bool) -> None:
         """Give a save up to which some ranks will not come, or not soon."""
-        waited_s = time.monotonic() - job.asked
-        if waited_s > (CLOSING_WAIT_S if self.closing else PEERS_WAIT_S):
+        waited_s, limit_s = time.monotonic() - job.asked, CLOSING_WAIT_S if self.closing else PEERS_WAIT_S
+        if waited_s > (limit_s * LONGER if self._rank else limit_s):
             named = ", ".join(map(str, self._still_absent(absent, job)[:MAX_NAMED]))
-            raise _GivenUpError(f"ranks {named} have not come to this save within {waited_s:.0f} s")
+            raise _GivenUpError(
+                f"ranks {named} have not come to this save within {waited_s:.0f} s" if named
+                else f"the ranks have not agreed on who writes what within {waited_s:.0f} s"
+            )  # fmt: skip
         first = self._looks * LOOKED_AT % len(absent)
         self._looks += look
         asked = (absent[first:] + absent[:first])[:LOOKED_AT]
@@ -376,10 +484,10 @@ def _lengths(objects: Mapping[PieceKey, bytes]) -> dict[str, int]:
     return {key.key: len(data) for key, data in objects.items()}
 
 
-def _placed(shared: SharedPlan, rank: int, notes: list[PlanNote]) -> list[Placed]:
+def _placed(pieces: Sequence[ShardPiece], note: PlanNote) -> list[Placed]:
     try:
-        return shared.placed(rank, notes[rank].lengths)
+        return placed(pieces, note.rank, note.lengths)
     except KeyError as error:
         raise _GivenUpError(
-            f"the state of another rank has changed, and rank {rank} did not tell the length of {error}"
+            f"the state of another rank has changed, and rank {note.rank} did not tell the length of {error}"
         ) from error

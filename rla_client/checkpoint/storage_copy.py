@@ -1,4 +1,4 @@
-"""Copies of storages into memory, those of a device included."""
+"""Copies of storages into memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -
 
 
 def pin_memory(arena: Arena) -> None:
-    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
+    """Let CUDA copy directly into an arena. Where it cannot, copies use the slower path by themselves."""
     if arena.on_close is not None:
         return
     torch = torch_module()
-    arena.on_close = lambda: None  # also where CUDA does not take it
+    arena.on_close = lambda: None  # also where CUDA refuses it
     if not torch.cuda.is_available():
         return
     runtime, address = torch.cuda.cudart(), arena.address

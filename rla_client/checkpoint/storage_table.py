@@ -1,7 +1,7 @@
-"""The storages that a skeleton refers to.
+"""Table of the storages of a skeleton.
 
-References are held, so that the bytes stay where they are, and no address is met twice, until they have
-been copied. Storages are told apart by address and length: what shared one before shares one after loading.
+It keeps references, so that the bytes stay in place, and no address is reused, until they have been copied.
+Storages are identified by address and length: tensors that share one also share it after loading.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Storage = tuple[int, int, Any]
 
 
 class StorageReference(NamedTuple):
-    """Stands for a storage inside reduce tuples; the pickler writes it as a persistent id."""
+    """Placeholder of a storage inside reduce tuples; the pickler writes it as a persistent id."""
 
     identity: tuple[str, Any, str, str, int]
 
 
 class StorageTable:
-    """The storages met so far, in the order of their keys. Both picklers fill one.
+    """The storages so far, in the order of their keys. Both picklers fill one.
 
     Attributes:
         storages: what to copy.
@@ -45,10 +45,10 @@ class StorageTable:
         self.kinds: list[Any] = []
 
     def refer(self, storage: torch.UntypedStorage, kind: type, itemsize: int) -> StorageReference:
-        """Note a storage and return what stands for it.
+        """Register a storage and return its placeholder.
 
         Raises:
-            ArgumentError: the same bytes are saved as two types, which `.pt` files cannot say.
+            ArgumentError: the same bytes are saved as two types, which `.pt` files cannot represent.
         """
         if storage.device.type == "meta":
             raise ArgumentError("a storage on the meta device has no bytes to save; save the tensor")
@@ -79,7 +79,7 @@ class StorageTable:
     def note_array(
         self, array: NDArray[Any]
     ) -> tuple[type, int, int, tuple[int, ...], tuple[int, ...]] | None:
-        """Note an array's bytes as a storage of their own; None when torch has no such dtype.
+        """Register an array's bytes as a storage of their own; None when torch has no such dtype.
 
         Returns:
             The storage's kind, key and number of elements; shape and strides of the array, in elements.
@@ -92,7 +92,7 @@ class StorageTable:
     def note_bytes(
         self, array: NDArray[Any], kind: type, item_bytes: int = 0
     ) -> tuple[type, int, int, tuple[int, ...], tuple[int, ...]]:
-        """The same as a storage of a given kind, whose items have so many bytes (0: as the array's)."""
+        """Register an array's bytes as a storage of a kind, with items of so many bytes (0: the array's)."""
         if not (array.flags.c_contiguous or array.flags.f_contiguous):
             array = array.copy(order="C")
         self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
@@ -121,6 +121,6 @@ class Captured:
 
 
 def is_foreign_error(error: Exception) -> bool:
-    """True for a RuntimeError that neither Python nor torch raises for a content: a signal handler's, say."""
+    """True for a RuntimeError that is not about the content, such as a signal handler's."""
     known = (RuntimeError, RecursionError, NotImplementedError)
     return isinstance(error, RuntimeError) and type(error) not in known

@@ -1,9 +1,8 @@
 """Atomic checkpoints of TensorFlow 2 under RLA's names.
 
-`tf.train.Checkpoint` writes `<prefix>.data-0000i-of-0000n` and `<prefix>.index`. It does so into a hidden
-folder; then the data files take their names and the index, without which no reader looks at them, takes its
-own last: `<name>-<time-step>.index`. TensorFlow serialises in the caller, so the step waits for it; nothing
-of it goes through the agent.
+`tf.train.Checkpoint` writes `<prefix>.data-0000i-of-0000n` and `<prefix>.index` into a hidden folder; then
+the data files get their names, and last the index `<name>-<time-step>.index`, without which readers ignore
+them. TensorFlow serialises in the caller, so the step waits for it; the agent is not involved.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def save_tensorflow(
 
     Raises:
         ArgumentError: the name cannot be a file name, or nothing trackable is left to save.
-        OSError: the disk did not take it; what was there before is untouched.
+        OSError: the disk refuses it; earlier checkpoints are unchanged.
     """
     tf = _tensorflow()
     final_name(name, time_step)
@@ -170,12 +169,12 @@ def _put_in_place(temp: Path, here: Path, stem: str, order: int) -> None:
 
 
 def _order_note(folder: Path, stem: str) -> Path:
-    """Where the order of a save is noted: these files take no stamp."""
+    """Path of the note with a save's order, since these files have no stamp."""
     return folder / RESUME_FOLDER / f"{stem}.saved.json"
 
 
 def _list_tensorflow(folder: Path, name: str) -> list[SaveTime]:
-    """Each whole checkpoint, in the order of their saves; the names are without an ending."""
+    """Each complete checkpoint, in the order of saves; the names are without an ending."""
     pattern = re.compile(rf"({re.escape(name)}[_-](-?[0-9]{{1,19}})){re.escape(_INDEX)}")
     try:
         matches = [pattern.fullmatch(entry) for entry in os.listdir(folder)]
@@ -209,7 +208,7 @@ def _is_part(entry: str, stem: str) -> bool:
 
 
 def _remove_tensorflow(folder: Path, stem: str) -> None:
-    """Index first: data without an index is nobody's checkpoint."""
+    """Remove a checkpoint, the index first, since data without an index are no checkpoint."""
     (folder / f"{stem}{_INDEX}").unlink(missing_ok=True)
     for entry in os.listdir(folder):
         if entry.startswith(f"{stem}.data-"):

@@ -1,4 +1,4 @@
-"""Torch's classes or dtypes by the names that a pickle has for them."""
+"""Torch's classes or dtypes by their names in pickles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMPY_STORAGE_CLASSES = {name: kind for name, kind in STORAGE_CLASSES.items() if
 
 
 def torch_module() -> ModuleType:
-    """The torch package, imported by whoever needs it first.
+    """The torch package, imported at first use.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -37,7 +37,7 @@ def torch_module() -> ModuleType:
 
 
 class TorchNames:
-    """What this torch calls the things that a `.pt` file is made of, looked up once."""
+    """The installed torch's names for the parts of a `.pt` file, looked up once."""
 
     def __init__(self) -> None:
         torch = torch_module()

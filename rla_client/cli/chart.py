@@ -1,4 +1,4 @@
-"""A curve for a terminal, in block characters.
+"""Text chart of a curve in block characters.
 
 It is drawn from points that are read without pandas or numpy.
 """

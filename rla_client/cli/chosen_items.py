@@ -1,4 +1,4 @@
-"""The items of chosen runs, listed before a command touches them."""
+"""Listing of the chosen runs' items."""
 
 from __future__ import annotations
 

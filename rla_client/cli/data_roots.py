@@ -1,4 +1,4 @@
-"""The option `--data-root` of a page, which takes several."""
+"""Repeatable option `--data-root` of a page."""
 
 from __future__ import annotations
 

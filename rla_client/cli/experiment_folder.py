@@ -1,4 +1,4 @@
-"""The folder of a run of `wrap_experiment`, as a command takes it.
+"""Folder argument of commands on `wrap_experiment` runs.
 
 Such a run is a folder (`data/local/experiment/...`, or an item's log folder), or a RUN of the database as the
 other commands take it.

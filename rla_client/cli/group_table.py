@@ -1,4 +1,4 @@
-"""The table of `rla ls --group`: a line for each group of runs."""
+"""Table of `rla ls --group`."""
 
 from __future__ import annotations
 

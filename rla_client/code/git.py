@@ -1,4 +1,4 @@
-"""Questions to git that change nothing.
+"""Read-only queries of git.
 
 `ask_git` runs no hook or file monitor that a repository's settings name. Content filters (`filter.*.clean`,
 as Git LFS has them) do run where git compares a file: without them it would report clean files as changed.

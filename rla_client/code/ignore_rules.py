@@ -1,4 +1,4 @@
-"""The ignore rules of a project, as git reads them.
+"""Ignore rules of a project in git's syntax.
 
 Each file of rules is anchored at its own folder.
 """

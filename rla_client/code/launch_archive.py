@@ -1,4 +1,4 @@
-"""The archive of a launching repository, restored by hash.
+"""Archive of a launching repository.
 
 `capture` writes `launch_archive.tar`, whole, before it returns, and `launch_manifest.json` with the SHA-256
 of each file. A process of its own, which outlives this one, then turns the tar into `launch_archive.tar.xz`

@@ -1,4 +1,4 @@
-"""The configuration of the machine, apart from those of its projects."""
+"""Configuration of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration file of a project, found from the working folder upwards."""
+"""Search for the configuration file of a project."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ LOCAL = ("folder",)
 """Those whose master is a path of this machine, `remote_data_root`."""
 BUCKETS = ("s3", "gcs", "azure")
 """Those whose master is a bucket."""
+PROTOCOLS = (*LOGINS, *LOCAL, *BUCKETS)
 BUCKET_VARIABLES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION",
     "AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
@@ -104,7 +105,7 @@ class RemoteSetting:
     password: str = _key("", Text(), shown=False)
     port: int | None = _key(None, Number(1, 65535, whole=True))
     remote_data_root: str = _key("", Text(), older="remote_log_root")
-    file_transfer_protocol: str = _key("sftp", Choice((*LOGINS, *LOCAL, *BUCKETS)))
+    file_transfer_protocol: str = _key("sftp", Choice(PROTOCOLS))
     bucket: str = _key("", Text())
     endpoint: str = _key("", Text())
     region: str = _key("", Text())

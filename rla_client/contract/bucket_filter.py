@@ -1,9 +1,10 @@
 """Filtered listing of a bucket on GCS or Azure.
 
-Where a page has such a key, the library gives nothing of it, and signs no list there that somebody else could
-ask for. So it is given a second address for the same bucket, on loopback and for one list: requests that come
-there go on to the store as they are, with the library's own credentials, and odd keys are taken out of the
-answer. Pages, repetitions and errors remain the library's. Neither provider's signature names the host.
+Where a page of a list has a key that the library `obstore` cannot name, the library returns nothing of that
+page, and it cannot sign a list request for other code. So it is given a second address for the same bucket, a
+proxy on loopback for one list: requests to it are forwarded to the store unchanged, with the library's own
+credentials, and the unnameable keys are removed from the answer. Paging, retries and errors remain the
+library's. Neither provider's signature covers the host.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ _NO_PROXIES: Final = ("no_proxy", "NO_PROXY")
 _GOOGLE: Final = "https://storage.googleapis.com"
 _ODD: Final = re.compile(r"(^|/)(\.{0,2})(/|$)|[\x00-\x1f\x7f]")
 _ENTRIES: Final = {"Contents": "Key", "CommonPrefixes": "Prefix", "Blob": "Name", "BlobPrefix": "Name"}
-_PRIVATE: Final = 0xF700  # a control character, which XML cannot have, stands here while it is read
+_PRIVATE: Final = 0xF700  # stands for a control character, which XML cannot have, while the list is parsed
 _REFERENCE: Final = re.compile(rb"&#(?:x0*([0-9a-fA-F]{1,2})|0*([0-9]{1,2}));")
 _CONTROLS: Final = frozenset(range(32)) - {9, 10, 13}
 _HOP: Final = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive"}
 
 
 class UnfilteredError(Exception):
-    """The list cannot be had in this way; the text says why."""
+    """The bucket cannot be listed in this way; the text says why."""
 
 
 def is_odd(key: str) -> bool:
-    """Whether a key, without the `/` that a folder's object ends with, is none that the library can name."""
+    """Whether the library cannot name a key, which is without the final `/` of a folder's object."""
     return _ODD.search(key) is not None
 
 
 @contextmanager
 def filtered(store: ObjectStore, odd: Callable[[str], None]) -> Iterator[ObjectStore]:
-    """The same bucket, for lists; it is gone afterwards.
+    """The same bucket, for lists, for the time of a block.
 
     Args:
         store: of GCS or Azure.
@@ -89,7 +90,7 @@ def _passes_a_proxy() -> bool:
 
 
 def _address_of(store: Any) -> str:  # noqa: ANN401 - its class is what is asked for
-    """Where the library sends the requests of a store, without the bucket."""
+    """Address to which the library sends the requests of a store, without the bucket."""
     from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - an extra, and only this needs it
 
     if not isinstance(store, (AzureStore, GCSStore)):
@@ -130,7 +131,7 @@ def _twin(store: Any, address: str) -> ObjectStore:  # noqa: ANN401 - a GCSStore
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Follows no redirection: credentials go nowhere else."""
+    """URL opener that follows no redirection, so that credentials are sent nowhere else."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler,
@@ -152,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
     def do_GET(self) -> None:
-        """Answer with what the store says, without odd keys."""
+        """Answer with the store's list, without unnameable keys."""
         status, headers, data = self._asked()
         if status == 200:  # noqa: PLR2004
             try:
@@ -184,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def without_odd(text: bytes, odd: Callable[[str], None]) -> bytes:
-    """A page of a list without the entries whose keys are odd.
+    """A page of a list without the entries of unnameable keys.
 
     Raises:
         xml.etree.ElementTree.ParseError: it is not XML.

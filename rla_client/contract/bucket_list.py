@@ -1,10 +1,11 @@
 """Listing of a bucket's objects.
 
 Anyone may put an object under a key with an empty component (`a//b`), with `.` or `..`, or with a control
-character. The library takes no such key, and gives none of the page (1,000 keys) that one is in. Then the
-list is asked for once more. Of S3 and what speaks it from here: the library signs the request, with whatever
-credentials it has found, and what comes is read without its rules. Of GCS and Azure by the library, with odd
-keys taken out on the way (`bucket_filter`). They are left out and named; nothing of ours is under one.
+character. The library `obstore` accepts no such key, and returns nothing of a page (1,000 keys) with one.
+Then the list is requested again. For S3 and compatible stores we send the request, which the library signs
+with its credentials, and parse the answer ourselves. For GCS and Azure the library sends it, and the
+unnameable keys are removed on the way (`bucket_filter`). They are left out and reported; none of our objects
+has such a key.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LATER: Final = {408, 429}
 
 
 class UnlistableError(RlaError):
-    """A bucket has a key that its list cannot be had with. `key` as the library shows it."""
+    """A bucket has a key that prevents its listing. `key` as the library prints it."""
 
     def __init__(self, key: str, why: str) -> None:
         self.key = key
@@ -100,7 +101,7 @@ def list_folder(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> 
 
 
 def _key_in(error: Exception) -> str:
-    """The key that the library refuses."""
+    """The refused key in an error of the library."""
     named = _NAMED.search(str(error))
     return named[1] if named else str(error).partition("\n")[0]
 
@@ -121,7 +122,7 @@ def _without_odd(store: ObjectStore, odd: Callable[[str], None], key: str) -> It
 def _pages(
     store: ObjectStore, prefix: str, odd: Callable[[str], None], key: str, after: str, *, deep: bool
 ) -> Iterator[tuple[list[ObjectMeta], list[str]]]:
-    """Objects and folders of each page, by requests of our own, of S3. `key`: what the library refuses."""
+    """Objects and folders of each page of S3, by requests of our own. `key`: the refused one."""
     base, above = _base_of(store, key)
     below = f"{above}{prefix}/" if prefix else above
     asked = {"prefix": below, "start-after": f"{above}{after}" if after else ""}
@@ -138,7 +139,7 @@ def _pages(
 
 
 def _base_of(store: Any, key: str) -> tuple[str, str]:  # noqa: ANN401 - an S3Store, whose types lack half of it
-    """Address of the bucket, and what the store puts before each key (with a `/` at its end)."""
+    """Address of the bucket, and the store's prefix of each key (ending with `/`)."""
     url = urlsplit(_sign(store, "x", key))
     above = str(store.prefix or "").strip("/")
     above = f"{above}/" if above else ""
@@ -180,7 +181,7 @@ def _sign(store: Any, path: str, key: str) -> str:  # noqa: ANN401
 
 
 def _answer(url: str) -> bytes:
-    """The answer's body; no address is shown in an error, for it has a signature."""
+    """The answer's body; errors name no address, since it has a signature."""
     for number in range(TRIES):
         if number:
             time.sleep(FIRST_PAUSE_S * 2 ** (number - 1))
@@ -226,7 +227,7 @@ def _meta(entry: ET.Element) -> ObjectMeta:
 def _named_only(
     metas: Iterator[ObjectMeta], above: str, prefix: str, odd: Callable[[str], None]
 ) -> Iterator[ObjectMeta]:
-    """The objects that the library can name, as it names them."""
+    """The objects that the library can name, in its spelling."""
     for meta in metas:
         path = meta["path"].removesuffix("/")
         if is_odd(path):

@@ -1,9 +1,8 @@
 """The error tree of both packages.
 
-Every error of ours derives from `RlaError`. Where a built-in says the same thing, ours is also
-that built-in, so that a caller's `except ValueError` keeps working. A message says what was
-wrong, in the user's words, and what to do. `extra` gives an import of what a plain install leaves
-out such an error.
+Every error of ours derives from `RlaError`. Where a built-in error has the same meaning, ours also derives
+from it, so that a caller's `except ValueError` keeps working. A message says what was wrong, in the user's
+words, and what to do. `extra` converts a failed import of an optional library into such an error.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ class RlaError(Exception):
 
 
 class ArgumentError(RlaError, ValueError):
-    """A call got an argument that cannot be meant. Nothing was done."""
+    """A call got an invalid argument. Nothing was done."""
 
 
 class ShardedContentError(ArgumentError):
-    """A checkpoint would hold, or holds, one rank's part of tensors that are distributed over several.
+    """A checkpoint has, or would have, only one rank's part of tensors that are distributed over several.
 
     Attributes:
         what: such a tensor, with its shape.
@@ -35,7 +34,7 @@ class ShardedContentError(ArgumentError):
 
 
 class UnknownNameError(ArgumentError):
-    """Nothing has this name, or several things end in it; the message has a line `hint: …`."""
+    """A name is unknown or ambiguous; the message has a line `hint: …`."""
 
 
 class UnknownParameterError(ArgumentError, KeyError):
@@ -151,7 +150,7 @@ class NoSuchRunError(DatabaseError, LookupError):
 
 
 class AmbiguousRunError(DatabaseError, LookupError):
-    """Several runs fit where one was asked for."""
+    """Several runs match where one is required."""
 
 
 class QueryCountError(DatabaseError, AssertionError):
@@ -167,22 +166,22 @@ class NoCheckpointError(RlaError, FileNotFoundError):
 
 
 class FetchError(RlaError, OSError):
-    """A file that is on the master alone could not be brought here; it is still there."""
+    """A file that is on the master alone could not be fetched; it is still there."""
 
 
 class StillWrittenError(FetchError):
-    """The run that should be gone on with is being written on another machine."""
+    """The run to be continued is being written on another machine."""
 
 
 class NotBroughtError(FetchError):
-    """The run that should be gone on with is on the master, and cannot be brought here as it is."""
+    """The run to be continued is on the master, and cannot be fetched as it is."""
 
 
 class NotOnMasterError(FetchError):
-    """What another machine has is not on the master, or not all of it yet."""
+    """Files of another machine are not, or not completely, on the master yet."""
 
 
-# how the answer to a question of a fetch names them
+# their names in the answer to a fetch request
 FETCH_KINDS = {
     "still_written": StillWrittenError,
     "not_there": NotOnMasterError,
@@ -191,16 +190,16 @@ FETCH_KINDS = {
 
 
 class UntrustedCheckpointError(RlaError, ValueError):
-    """A checkpoint holds objects that only running code from the file could rebuild."""
+    """A checkpoint has objects that only running code from the file could rebuild."""
 
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Goes around imports of what an extra installs.
+    """Context around imports of an extra's libraries.
 
     Args:
         name: of the extra in pyproject.toml.
-        what: needs it, as the user calls it: "rla export".
+        what: the feature that needs it, in the user's words: "rla export".
 
     Raises:
         MissingExtraError: a module is not installed; the message names it and the command that installs it.

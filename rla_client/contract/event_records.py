@@ -31,7 +31,7 @@ def whole_records_of(chunks: Iterable[bytes]) -> int:
 
 
 def _whole_parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The whole, valid records at the beginning of such a content, some at a time."""
+    """The complete, valid records at the beginning of such a content, some at a time."""
     rest = b""
     for chunk in chunks:
         rest += chunk
@@ -46,7 +46,7 @@ def _whole_parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def whole_records(data: bytes) -> int:
-    """Bytes of `data` that are whole, valid records."""
+    """Number of bytes of `data` that are complete, valid records."""
     at = 0
     while at + 12 <= len(data):
         length = _U64.unpack_from(data, at)[0]
@@ -81,7 +81,7 @@ def records_until(chunks: Iterable[bytes], time_step: float, moment: float = -ma
 
 
 def _placed(data: bytes, at: int, end: int) -> tuple[float, int]:
-    """Wall time and step of an Event; without a time it is as of now, and without a step behind that at 0."""
+    """Wall time and step of an Event; by default now and 0."""
     wall_time = math.inf
     if data[at : at + 1] == b"\x09" and at + 9 <= end:
         wall_time = _DOUBLE.unpack_from(data, at + 1)[0]

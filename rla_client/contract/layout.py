@@ -68,7 +68,7 @@ def is_samples_file(name: str) -> bool:
 
 PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
-FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
+FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched in order to be resumed
 # In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
 FOREIGN_MARK: Final = ".rla-foreign"
 PARTS_FOLDER: Final = ".rla-parts"  # in the checkpoint item: sharded checkpoints that are not whole yet

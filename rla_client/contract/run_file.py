@@ -1,6 +1,6 @@
 """The file run.json of a run.
 
-The agent makes it of the opening frames and of the run's end; everybody reads it, by `run_file`.
+The agent writes it from the opening frames and the run's end; all readers use `run_file`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rla_client.contract.text.number_parsing import INT64
 
 RUN_FILE = "run.json"
 MAX_RUN_FILE_BYTES = 1 << 20
-LIVE_STATES = ("running", "stalled")  # no set: what a file has for a state may be a list
-CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end the program itself told
+LIVE_STATES = ("running", "stalled")  # no set: an invalid state in a file may be an unhashable list
+CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # states that the program itself recorded
 
 
 def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
@@ -31,14 +31,14 @@ def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[
 
 
 def seconds(value: object) -> float | None:
-    """A number of a record as it is; None for what is not a number, or one that is out of any range."""
+    """A number of a record; None for other values, or numbers out of range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if -INT64 < value < INT64 else None
 
 
 def run_duration_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
-    """How long a run ran, in seconds; None while nothing tells.
+    """Duration of a run in seconds; None while it is unknown.
 
     Args:
         run: content of run.json, with `opened`.

@@ -1,4 +1,4 @@
-"""The index of a run, which is the path of its item inside the task table.
+"""Index of a run, the path of its item inside the task table.
 
 It is `YYYY/MM/DD/<HH-MM-SS-ffffff>_<ip>_<info>` (formats of polixir/RLAssistant). Databases written before
 its index format `v1` separate the three parts by spaces; `RunIndex.parse` reads both, `RunIndex.name`

@@ -1,8 +1,8 @@
-"""The parts of a run that other machines write beside the one that opened it.
+"""Parts of a run from other machines.
 
-A part is the run's index below the data root of its machine, or the same folder where they share one. Its
-agent writes `run.part.<machine>.json` there: what run.json has, and `ranks`, how each process of the part
-stands.
+A part is the item of the run's index below the data root of its machine, or the same folder where they share
+one. Its agent writes `run.part.<machine>.json` there: the fields of run.json, and `ranks`, the state of each
+process of the part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PART_FILE: Final = re.compile(rf"run\.part\.({MACHINE.pattern})\.json")
 
 
 def run_file_name(machine: str) -> str:
-    """Name of the file that says how a run stands; of a part, where there is a machine."""
+    """Name of the status file of a run, or of a part where there is a machine."""
     return f"run.part.{machine}.json" if machine else RUN_FILE
 
 
 def system_file_name(machine: str) -> str:
-    """Name of the file with what a run's processes use; of a part, where there is a machine."""
+    """Name of the file of system metrics of a run, or of a part where there is a machine."""
     return f"system.{machine}.csv" if machine else "system.csv"
 
 
@@ -57,7 +57,7 @@ def run_parts(log_folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def newest_part(log_folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What tells of a run whose run.json is not here: the file of the part that was heard of last."""
+    """The last updated file of a part, for a run whose run.json is not here."""
     return max(
         run_parts(log_folder).values(), key=lambda part: seconds(part.get("updated")) or 0.0, default={}
     )

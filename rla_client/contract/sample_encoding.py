@@ -136,12 +136,16 @@ def _flat(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _last_text(messages: list[Any]) -> str | None:
-    """The text of the last of some messages; None where they are none."""
+    """The text of the last of some messages, of a call of a tool alone its name; None where they are none."""
     last = messages[-1]
     content = last.get("content") if isinstance(last, dict) else None
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = " ".join(text for text in texts if isinstance(text, str))
+    if not content and isinstance(last, dict) and isinstance(calls := last.get("tool_calls"), list):
+        functions = [call.get("function", call) for call in calls if isinstance(call, dict)]
+        names = [str(one.get("name")) for one in functions if isinstance(one, dict)]
+        content = f"calls {', '.join(names)}" if names else content
     return content if isinstance(content, str) else None
 
 

@@ -1,4 +1,4 @@
-"""The repairs of faults that `fsck` finds.
+"""Repairs of faults found by `fsck`.
 
 What is taken away goes to the trash. Repairing needs the lock of `changing`; killed in between, the fault is
 there still, or the repair is done.

@@ -1,4 +1,4 @@
-"""Small JSON files of a run, opened safely."""
+"""Safe reader of a run's small JSON files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a run: its changed hyper-parameters, its last traceback.
+"""History of a run.
 
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
 (`rla_client.run.state.archive`). The traceback of what ended a run is the last one of its warnings.

@@ -1,4 +1,4 @@
-"""The parts of a run as readers show them.
+"""Display data of a run's parts.
 
 A record keeps what their files say (`parts_told`); how they stand by now, `parts_text` makes of it for every
 reader: one line with the count, then a line for each part that is not well.

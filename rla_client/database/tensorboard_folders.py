@@ -1,4 +1,4 @@
-"""Folders that TensorBoard can be pointed to."""
+"""Log folders for TensorBoard."""
 
 from __future__ import annotations
 

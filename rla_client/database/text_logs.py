@@ -1,4 +1,4 @@
-"""The text logs of a run, read from their end."""
+"""Reader of a run's text logs from their end."""
 
 from __future__ import annotations
 

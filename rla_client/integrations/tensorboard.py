@@ -6,8 +6,9 @@
     writer.add_scalar("charts/return", episode_return, global_step)
 
 Everything reaches TensorBoard through the agent, and consecutive scalars of one step make a row of
-progress.csv. With an open run (`rla_client.init`, `exp_manager.log_files_gen`) the writer writes into that;
-otherwise it opens one. `logger.get_tbx_writer()` is the same writer for a run that is open.
+progress.csv; pictures, films and sounds are files of the results, too. With an open run (`rla_client.init`,
+`exp_manager.log_files_gen`) the writer writes into that; otherwise it opens one. `logger.get_tbx_writer()` is
+the same writer for a run that is open, without these files.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rla_client.run.close import end_run
 from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.parameters.hyper_params import parameters_of_table
 from rla_client.run.parameters.telling_names import overrides
+from rla_client.run.record.event_media import keep_event_media
 from rla_client.run.record.run_logger import Logger
 from rla_client.run.record.summary_writer import AgentSummaryWriter, writer_arguments
 from rla_client.run.resume.resume_in_place import go_on
@@ -106,7 +108,11 @@ class SummaryWriter(AgentSummaryWriter):
             os.makedirs(folder, exist_ok=True)
         current, prefix = _join(folder, comment, parameters)
         self._hides = current.shown
-        super().__init__(**writer_arguments(current), prefix=prefix)
+        super().__init__(
+            **writer_arguments(current),
+            prefix=prefix,
+            seen=lambda event: keep_event_media(current, event),
+        )
         self._run = _own.get(current)
         if self._run is not None:
             self._run.writers.add(self)

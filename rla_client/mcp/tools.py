@@ -361,8 +361,8 @@ class Tools:
         runs(run, table, index, host, state, opened, took, step, metric, value, tags, note, name, kinds,
             parent);
         params(run, name, value, number); last(run, metric, value, text);
-        rows(run, time_step, metric, value, text); system(run, time, metric, value);
-        files(run, kind, path, bytes, changed); samples(run, time_step, logged, name, role, "group", id,
+        rows(run, step, metric, value, text); system(run, time, metric, value);
+        files(run, kind, path, bytes, changed); samples(run, step, logged, name, role, "group", id,
             reward, prompt, completion, numbers, texts), of language models. `run` joins them.
 
         Args:

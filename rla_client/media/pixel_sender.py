@@ -1,4 +1,4 @@
-"""Raw pixels, sent by shared memory."""
+"""Sender of raw pixels through shared memory."""
 
 from __future__ import annotations
 

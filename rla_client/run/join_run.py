@@ -46,7 +46,7 @@ def living_run(address: str) -> Opening:
     """The opening of a live run by its main process.
 
     Raises:
-       ArgumentError: this is no address.
+        ArgumentError: this is no address.
         NoSuchRunError: no such run lives on this machine.
     """
     place = address.rpartition(TOKEN_MARK)[0] if TOKEN_MARK in address else address
@@ -115,7 +115,7 @@ def check_role(role: str) -> str:
     """Check that a role can be part of names.
 
     Raises:
-       ArgumentError: it cannot.
+        ArgumentError: it cannot.
     """
     if not isinstance(role, str) or not ROLE.fullmatch(role):
         raise ArgumentError(

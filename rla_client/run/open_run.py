@@ -4,9 +4,9 @@ By `resume`, that is:
 
 * `never`: a new item.
 * `allow`, `must`: the newest run of the run_id, where a newer one of another machine does not replace
-it; that one's checkpoint is put into a new item, chained to it. A finished run continues at its last
-checkpoint; without one it is left unchanged. A failure of disk, agent or master is a warning and a new
-item with `allow`, an error with `must`.
+  it; that one's checkpoint is put into a new item, chained to it. A finished run continues at its last
+  checkpoint; without one it is left unchanged. A failure of disk, agent or master is a warning and a new
+  item with `allow`, an error with `must`.
 """
 
 from __future__ import annotations

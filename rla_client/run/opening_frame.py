@@ -96,7 +96,7 @@ def told_by(address: str) -> tuple[Opening, str] | None:
     """The run's description and machine in an address; None where it has neither.
 
     Raises:
-       ArgumentError: it is incomplete, or no address.
+        ArgumentError: it is incomplete, or no address.
     """
     import base64  # noqa: PLC0415 - not at import of the package
     import zlib  # noqa: PLC0415

@@ -1,13 +1,14 @@
-"""The meeting place of the ranks of a distributed job.
+"""Meeting place of the ranks of a distributed job.
 
-Ranks above 0 are dropped by default, or joined to rank 0's run. Rank 0 publishes its run's description in the
-store of torch's process group, and in its data root, of which the master gets a copy, under a name that all
-ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the others pick it up
-from where they see it first. On another machine they write a part of the run (`run_part`). They do not wait:
-until it is there, their records wait in memory in order. Only where the run may be resumed does a rank wait,
-RESUMED_WAIT_S at most, for rank 0 to say from which point it continues: a look of its own would come too
-early or too late. A rank that can tell that nothing will come (`why_apart`) says so at once. What waits in
-memory when the rank ends waits `exit_wait_s` more: rank 0 may still be opening its run.
+By default ranks above 0 store nothing, or they join rank 0's run. Rank 0 publishes its run's description in
+the store of torch's process group, and in its data root, of which the master gets a copy, under a name that
+all ranks of the job share (torchrun's run id and master port, or the Slurm job and step); the others read it
+from the first place where it appears. On another machine they write a part of the run (`run_part`). They do
+not block: until the description is there, their records are buffered in memory in order. Only where the run
+may be resumed does a rank wait, RESUMED_WAIT_S at most, for rank 0 to publish the point from which it
+continues, since a rank's own look at the files would be too early or too late. A rank that can know that
+nothing will come (`why_apart`) warns at once. Records that are buffered when the rank ends wait `exit_wait_s`
+more: rank 0 may still be opening its run.
 """
 
 from __future__ import annotations
@@ -69,25 +70,25 @@ _NO_JOB = (
 )
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 RESUMED_WAIT_S = 120.0  # rank 0 may have to wait for an agent, or to fetch from the master
-APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk should not show its run
-SILENT_S = 10.0  # after which a rank says that it still waits for a run to join
-BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank came this far
+APART_WAIT_S = 2.0  # where rank 0 is on another machine, and this one's disk is not expected to have its run
+SILENT_S = 10.0  # after which a rank warns that it still waits for a run to join
+BEFORE_S = 60.0  # rank 0 may have opened its run so long before another rank does
 POLL_S = 0.02
 _opened: dict[tuple[str, str], int] = {}  # how many runs this process opened: all ranks open as many
 
 
 def tell_rank(what: str) -> None:
-    """Say something about this rank on stderr: its outputs are rank 0's, or none."""
+    """Print a message about this rank on stderr, since its outputs are rank 0's, or none."""
     import logging  # noqa: PLC0415 - not at import of the package
 
     logging.getLogger("rla_client").warning("rank %d %s", rank(), what)
 
 
 def check_job() -> None:
-    """Be sure that this rank could meet rank 0: else what it records would be lost when it ends.
+    """Check that this rank can meet rank 0: else its records would be lost when it ends.
 
     Raises:
-        ArgumentError: nothing tells which job it belongs to.
+        ArgumentError: its job cannot be identified.
     """
     if not any(name in os.environ for name in JOB_VARIABLES) and not torch_store.has_store():
         raise ArgumentError(
@@ -98,12 +99,12 @@ def check_job() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where rank 0 tells of a run.
+    """Where rank 0 publishes a run.
 
     Attributes:
         key: in the store of torch's process group.
-        path: in the data root; None where nothing tells which job it is.
-        master: where rank 0's machine may share that alone.
+        path: in the data root; None where the job cannot be identified.
+        master: the search on the master, which may be all that rank 0's machine shares.
     """
 
     key: str
@@ -111,12 +112,12 @@ class Meeting:
     master: MasterMeeting | None = None
 
     def read(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
-        """What rank 0 told; None where it has not (yet). See `read_published`."""
+        """Rank 0's description; None where there is none (yet). See `read_published`."""
         found = self.seen(since, before_s)
         return self.master.look() if found is None and self.master is not None else found
 
     def seen(self, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
-        """As `read`, without asking the master."""
+        """As `read`, without a request to the master."""
         text = torch_store.look(self.key)
         if text:
             with suppress(ValueError):
@@ -158,7 +159,7 @@ class Meeting:
 
 
 def meeting_of(root: str, table: str, number: int, config: Config | None = None) -> Meeting | None:
-    """Where the ranks of this job meet for their run `number` in a table; None outside of a job.
+    """The meeting of this job's ranks for their run `number` in a table; None outside of a job.
 
     Args:
         root: data root.
@@ -182,30 +183,30 @@ def _key(table: str, number: int) -> str:
 
 
 def _is_old(found: dict[str, Any]) -> bool:
-    """Whether it is of a former job of the same name, as far as clocks of two machines tell."""
+    """Whether it is of a former job of the same name, as far as the clocks of two machines agree."""
     return bool(found.get("time", 0.0) < process_began - 2 * BEFORE_S)
 
 
 def has_ended(published: dict[str, Any], root: Path) -> bool:
-    """Whether the run that is told of was a former job's of the same name, and over when this process began.
+    """Whether the published run is of a former job of the same name, and ended before this process began.
 
-    Where all ranks share a launcher, each job has a name of its own (`_launcher`). Else a rank may come late,
-    so that a run of long ago counts as long as it lives. Where nobody can say so (yet), it does not (yet).
+    Where all ranks share a launcher, each job has a name of its own (`_launcher`). Else a rank may be late,
+    so that an old run counts as long as it lives. While its state is unknown, it does not count as ended.
 
     Args:
-        published: what rank 0 told in the data root.
+        published: rank 0's description in the data root.
         root: the data root, which has the run's own file.
     """
     told, opened = _opening_in(published), float(published.get("time", 0.0))
     if told is None or opened >= process_began or _launcher():
         return False
-    late = opened < process_began - BEFORE_S  # else both may have come at the same time
+    late = opened < process_began - BEFORE_S  # else both may have begun at the same time
     gone = _is_gone(told, published)
     run = run_file(root, told.table, told.index)
     epoch = run.get("epoch")
     if run.get("run_id") != told.run or not isinstance(epoch, int) or epoch < told.epoch:
         return gone or late
-    if epoch > told.epoch:  # rank 0 has opened it once more, or another job has
+    if epoch > told.epoch:  # rank 0, or another job, has opened it again
         return True
     if run.get("state") in LIVE_STATES:
         return gone or (late and (seconds(run.get("updated")) or 0.0) < process_began)
@@ -213,7 +214,7 @@ def has_ended(published: dict[str, Any], root: Path) -> bool:
 
 
 def _is_gone(told: Opening, published: Mapping[str, Any]) -> bool:
-    """Whether the process that opened the run ran on this machine, and does no more."""
+    """Whether the process that opened the run was on this machine, and has ended."""
     if told.host != os.uname().nodename or os.path.exists(f"/proc/{told.pid}"):
         return False
     machine = machine_name(find_places())
@@ -233,7 +234,7 @@ def _rank_zero_elsewhere() -> str:
 
 
 def _is_here(address: str) -> bool:
-    """Whether a host's name or address is this machine's: nobody else's can be bound."""
+    """Whether a host's name or address is this machine's, so that it can be bound."""
     name = os.uname().nodename
     if address in {"localhost", name, name.partition(".")[0]}:
         return True
@@ -251,12 +252,12 @@ def _is_here(address: str) -> bool:
 
 
 def join_rank_zero(setup: RunSetup, meeting: Meeting, end_wait_s: float, clock: TimeStepHolder) -> Run:
-    """A run of this rank whose records join rank 0's run as soon as that is told.
+    """A run of this rank whose records join rank 0's run as soon as that is published.
 
     Args:
         setup: of the run.
-        meeting: where rank 0 tells of it.
-        end_wait_s: how long what was recorded waits for that when this rank ends.
+        meeting: where rank 0 publishes it.
+        end_wait_s: how long records wait for that when this rank ends.
         clock: of the run.
     """
     began, owner, config = time.time(), os.getpid(), setup.configured()[1]
@@ -311,7 +312,7 @@ def publish(
     sinks: tuple[str, ...],
     resumed: tuple[str, int | None, float | None] | None = None,
 ) -> None:
-    """Let other ranks of this job join the run. Does nothing outside of a job.
+    """Publish the run for other ranks of this job. Does nothing outside of a job.
 
     Args:
         root: data root.
@@ -351,7 +352,7 @@ def publish(
 
 
 def next_number(root: str, table: str) -> int:
-    """How many runs of this table this process opens, with this one."""
+    """Number of this run among those of its table that this process opens."""
     place = os.path.abspath(root), table
     _opened[place] = _opened.get(place, 0) + 1
     return _opened[place]
@@ -369,7 +370,7 @@ def job_file(root: str, table: str, number: int) -> Path | None:
 
 
 def _launcher() -> str:
-    """What tells this job from another one of the same name, where all ranks share one parent."""
+    """Identity of this job among those of the same name, where all ranks share one parent."""
     if os.environ.get("LOCAL_WORLD_SIZE", "") != os.environ.get("WORLD_SIZE", "-"):
         return ""
     parent = os.getppid()
@@ -381,7 +382,7 @@ def _launcher() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Drop descriptions of jobs that nobody can join any more."""
+    """Delete descriptions of jobs that nobody can join any more."""
     for old in folder.glob("*.json"):
         with suppress(OSError):
             if time.time() - old.stat().st_mtime > FRESH_S:
@@ -389,7 +390,7 @@ def _sweep(folder: Path) -> None:
 
 
 def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
-    """What rank 0 put at `path` after `since`, or at most `before_s` before; None when there is none yet."""
+    """Rank 0's description at `path`, written after `since` or up to `before_s` before; None without one."""
     if path is None:
         return None
     try:
@@ -400,7 +401,7 @@ def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -
 
 
 def checkpoints_of_rank_zero(meeting: Meeting | None) -> RankZeroFolder | None:
-    """Where rank 0's checkpoints lie; None where this process does not see them."""
+    """Folder of rank 0's checkpoints; None where this process does not see it."""
     found = None if meeting is None else meeting.seen(process_began, BEFORE_S)
     opening = None if found is None else _opening_in(found)
     if found is None or opening is None or CHECKPOINT not in opening.folders or _is_gone(opening, found):
@@ -425,10 +426,10 @@ class Resumed:
 
 
 def await_resumed(meeting: Meeting, root: str, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
-    """Where rank 0's run continues, once it has said so; None when it did not in time.
+    """Where rank 0's run continues, once that is published; None where it was not in time.
 
     Args:
-        meeting: where rank 0 tells of it.
+        meeting: where rank 0 publishes it.
         root: data root of this process, for a run of another machine.
         wait_s: how long to wait for that.
     """

@@ -1,7 +1,7 @@
-"""An open run in the training process.
+"""Open run in the training process.
 
 A run is closed by `close`, by a later run of the same owner, or when the process ends (`process_end`).
-`failure` says in which state a run ends that an exception ended.
+`failure` decides the state of a run that an exception ended.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 ASK_AGAIN_S = 0.1
-ANSWER_S = 2.0  # for one question; then it is asked again
-REASON_CHARS = 2000  # of what run.json says
+ANSWER_S = 2.0  # for one request; then it is repeated
+REASON_CHARS = 2000  # of the reason in run.json
 
 
 class Run:
@@ -52,17 +52,17 @@ class Run:
         return self.logger.outbox
 
     def mark(self, name: str, data: object) -> None:
-        """Tell the agent something about the run (plain data)."""
+        """Send the agent a fact about the run (plain data)."""
         if self.outbox is not None:
             self.outbox.put(FrameKind.MARK, pack([name, data]), time.time())
 
     def file(self, kind: str, path: str, content: bytes) -> None:
-        """Have the agent keep `content` durably as `path` in the item folder of `kind`."""
+        """Have the agent store `content` durably as `path` in the item folder of `kind`."""
         if self.outbox is not None:
             self.outbox.file(kind, path, content)
 
     def go_on(self, **continues: Any) -> bool:  # noqa: ANN401 - plain data
-        """Go on in a new stream, for which something other than the next record is due (see `Outbox.go_on`).
+        """Continue in a new stream at once instead of at the next record (see `Outbox.go_on`).
 
         Args:
             **continues: of the new opening's `Continuation`.
@@ -77,19 +77,20 @@ class Run:
         return self.outbox.go_on(lambda old: Continuation(**continues, after=(old,), earlier=earlier))
 
     def replicate_now(self, *, wait: bool, timeout: float) -> bool:
-        """Have it replicated at once, instead of at the agent's next look, which comes without a call.
+        """Have the run replicated at once, instead of at the agent's next scan.
 
-        A mark in the stream says so, which the agent passes on with the next commit. Never raises because
-        of the agent or the network.
+        The request is a mark in the stream, which the agent passes on with the next commit. Never raises
+        because of the agent or the network.
 
         Args:
-            wait: return when everything recorded or written so far is on the master. The agent is asked
-                whether all of the item is there, as its files lie here.
+            wait: return when everything recorded or written so far is on the master. The agent checks
+                that the whole item is there as it is here.
             timeout: seconds to wait at most.
 
         Returns:
-            Without `wait` True: it was asked for. With it, whether all of the run's files are on the
-            master; False at once where the run has no item or is not replicated.
+            Without `wait` True. With it, whether all of the run's files are on the master; False at once
+            where
+                the run has no item or is not replicated.
         """
         outbox, opening = self.outbox, self.opening
         if outbox is None or opening is None or not opening.table or opening.master or opening.offline:
@@ -120,8 +121,8 @@ class Run:
 
         Args:
             state: finished, interrupted or failed.
-            reason: a line that says why; cut to REASON_CHARS.
-            details: for its log; of a failed run, the traceback of what is being handled now.
+            reason: a line; cut to REASON_CHARS.
+            details: for its log; default for a failed run: the traceback of the current exception.
         """
         if self._closed:
             return

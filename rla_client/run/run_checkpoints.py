@@ -1,6 +1,6 @@
 """The checkpoints of the open run.
 
-Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
+Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` stores the model as
 `<name>_<time-step>.pt` and the related variables with the time-step as custom data. The step waits for
 one copy of the tensors; the agent writes the file.
 """
@@ -50,16 +50,16 @@ class RunCheckpoints:
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
 
     def take_rules(self, other: RunCheckpoints) -> None:
-        """Keep what `other` would keep."""
+        """Take over the retention rules of `other`."""
         self.max_to_keep, self._var_prefix = other.max_to_keep, other._var_prefix
         self._keeps = list(other._keeps)
 
     def forget(self) -> None:
-        """Forget what is known of the checkpoints of the run that has been open until now."""
+        """Forget the checkpoints of the run that was open until now."""
         self.resume_state, self._saved_before = {}, 0
 
     def close(self) -> None:
-        """The run has ended; its rules stay for the next one."""
+        """Release the savers of an ended run; its rules stay for the next one."""
         self._close_saver()
         if self._sharded is not None:  # with its run, and not before: all ranks open it together
             self._sharded.saver.close()
@@ -99,7 +99,7 @@ class RunCheckpoints:
             getattr(self._saver, rule)(*arguments)
 
     def save_after(self, order: int) -> None:
-        """Checkpoints from now on are newer than that of this order, wherever the clock was set to."""
+        """Make checkpoints from now on newer than that of this order, whatever the clock says."""
         self._saved_before = max(self._saved_before, order)
         if self._saver is not None:
             self._saver.come_after(order)
@@ -227,7 +227,7 @@ class RunCheckpoints:
         return save
 
     def next_sharded(self) -> tuple[int, Retention]:
-        """The order of a sharded save that comes now, and which checkpoints stay after it."""
+        """The order of the next sharded save, with the rules by which checkpoints stay after it."""
         saver = self._open_saver()
         if saver is None:
             from rla_client.contract.checkpoint.checkpoint_retention import Retention  # noqa: PLC0415
@@ -262,13 +262,13 @@ class RunCheckpoints:
         return None if self._data.item is None else Path(self._data.item.folder(CHECKPOINT))
 
     def _open_sharded(self) -> ShardedRun:
-        """All ranks come here together, the first time."""
+        """Open the sharded checkpoints, which all ranks do together, the first time."""
         if self._sharded is None:
             self._sharded = self._make_sharded()
         return self._sharded
 
     def find_sharded(self, name: str, step: int | None) -> tuple[int, Path]:
-        """Time-step and folder of a whole checkpoint of rank 0's run; all ranks come here together.
+        """Time-step and folder of a complete checkpoint of rank 0's run; all ranks call it together.
 
         Raises:
             NoCheckpointError, FetchError: see `ExpManager.load_sharded`.
@@ -277,7 +277,7 @@ class RunCheckpoints:
         return found.step, path
 
     def _make_sharded(self) -> ShardedRun:
-        """The sharded checkpoints of rank 0's open run; all ranks come here together."""
+        """The sharded checkpoints of rank 0's open run; all ranks call it together."""
         from rla_client.run.sharded_run import ShardedRun  # noqa: PLC0415 - not at import of the package
 
         run = self._data.run
@@ -297,7 +297,7 @@ class RunCheckpoints:
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numbers of a row; an integer that no float holds is none."""
+    """The numbers of a row, without integers that are too large for a float."""
     for key, value in row.items():
         if isinstance(value, int | float):
             with suppress(OverflowError):

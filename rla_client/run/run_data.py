@@ -1,6 +1,6 @@
-"""The run that is open or was loaded.
+"""State of the open or loaded run.
 
-What it keeps has modules of its own: `run_checkpoints`, `custom_values`, `run_parameters`, `run_archive`.
+Its parts have modules of their own: `run_checkpoints`, `custom_values`, `run_parameters`, `run_archive`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class RunData:
     """The open (or loaded) run.
 
     Args:
-        setup: what the run was opened with.
-        own: a scope that it has for itself; without one, it takes the room that there is where it is opened.
+        setup: the setup that the run was opened with.
+        own: a scope of its own; without one, it takes the free scope where it is opened.
     """
 
     def __init__(self, setup: RunSetup, own: Scope | None = None) -> None:
         self.setup = setup
-        self.next_setup: RunSetup | None = None  # what the next run is to be, where it is not the setup
+        self.next_setup: RunSetup | None = None  # setup of the next run, where it is not this one's
         self._own = self._scope = own
-        self.is_held = False  # somebody has the handle of the run, and may write to it
-        self.of_adapter = False  # nobody but an adapter asked for the run
-        self.gave_way = 0  # when another run took its place; it ends when nobody has the handle
+        self.is_held = False  # a handle of the run exists, which may write to it
+        self.of_adapter = False  # an adapter alone opened the run
+        self.gave_way = 0  # when another run replaced it; it ends when its handle is dropped
         self.item: ItemFolders | None = None
         self.run: Run | None = None
-        self.ended: tuple[Logger, int] | None = None  # logger and process of the last one that was open
+        self.ended: tuple[Logger, int] | None = None  # logger and process of the last open run
         self.disabled: TemporaryItem | None = None  # where files go while a run stores nothing
         self.run_file: dict[str, Any] = {}  # run.json of a loaded run
         self.custom = CustomValues()
@@ -70,22 +70,22 @@ class RunData:
         return clock.of(self.scope)
 
     def enter(self) -> None:
-        """What this thread logs without naming a run belongs to this one from here on."""
+        """Make this run the current one of this thread."""
         if self._own is None:
             self._scope = scopes.room()
         scopes.take(self.scope)
 
     def setup_of_next(self) -> RunSetup:
-        """What is said of the next run: the setup, or a copy of it where somebody holds the open run."""
+        """Setup of the next run: this one, or a copy of it where the open run has a handle."""
         if self.next_setup is None and self.is_held and self.run is not None:
             self.next_setup = _copied(self.setup)
         return self.next_setup or self.setup
 
     def successor(self) -> RunData:
-        """For a run beside this one or in its place, with a scope of its own.
+        """Data of a run beside this one or in its place, with a scope of its own.
 
-        What was chosen for the next run holds for that one; and while none is open here, the clock and what
-        else was said already.
+        It gets the settings for the next run and, while no run is open here, the clock and other present
+        state.
         """
         following = RunData(_copied(self.next_setup or self.setup), Scope())
         following.checkpoints.take_rules(self.checkpoints)
@@ -95,7 +95,7 @@ class RunData:
         return following
 
     def let_go(self) -> Run | None:
-        """Forget what was the open run's own; returns the run, which is still to be closed."""
+        """Detach the open run; returns it, still to be closed."""
         run, self.run = self.run, None
         self.resumed, self.resumed_from = False, None
         self.checkpoints.forget()

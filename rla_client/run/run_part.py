@@ -1,8 +1,8 @@
 """Part of a run that this machine writes.
 
-What that process says of the run holds here, too, but for where: the item has the same index below this
-machine's own data root. Where both share the root, it is the same folder, and the machine of the main process
-sends all of it.
+Another machine has the run's main process, whose description applies here except for the folders: the item
+has the same index below this machine's own data root. Where both share the root, it is the same folder, and
+the machine of the main process sends all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def opening_here(
     told: Opening, machine: str, root: str, config: Config, *, master: bool, cut: Continuation | None = None
 ) -> Opening:
-    """A run's description as it holds on this machine; makes its folders here.
+    """The run's description for this machine; makes its folders here.
 
     Args:
         told: by the main process, on another machine.
@@ -37,7 +37,7 @@ def opening_here(
         root: data root of this process.
         config: likewise.
         master: this machine is the master.
-        cut: of a run that is resumed: where rows, events and samples of this machine alone are cut.
+        cut: of a resumed run: where rows, events and samples of this machine alone are truncated.
 
     Raises:
         NoSuchRunError: the folder cannot be made, or a copy of the run lies in its place.
@@ -50,7 +50,7 @@ def opening_here(
         found = os.stat(real)
         log = os.path.join(real, told.folders[LOG])
         copied = os.path.lexists(os.path.join(log, FOREIGN_MARK))
-        # the main process makes all folders of an item, a part only some: then this is its own disk
+        # a part makes only some folders of an item, so all of them mean that the root is shared
         shared = os.path.isdir(os.path.join(real, told.folders.get(HYPARAMETER, LOG)))
         if not copied:
             for kind in (LOG, OTHER_RESULTS):  # media need theirs
@@ -77,7 +77,7 @@ def opening_here(
 
 
 def part_of_told(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Opening:
-    """What rank 0 told of its run, as it holds on this machine.
+    """Rank 0's description of its run, for this machine.
 
     Raises:
         NoSuchRunError: there can be no part of the run here.
@@ -96,5 +96,5 @@ def part_of_told(told: Opening, found: Mapping[str, Any], setup: RunSetup) -> Op
 
 
 def _continues(told: Continuation, cut: Continuation | None) -> Continuation:
-    """The main process's continuation has the rows of its own table; of these here, `cut` says where."""
+    """The continuation of this machine's outputs: the main process's counts rows of its own table only."""
     return (cut or Continuation())._replace(abandoned=told.abandoned, earlier=told.earlier)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SavedRun(Protocol):
-    """What savers of checkpoints and of the archive need of `RunData`."""
+    """The interface of `RunData` for savers of checkpoints and of the archive."""
 
     setup: RunSetup
     item: ItemFolders | None

@@ -1,9 +1,9 @@
 """Folder of a rank's sharded saves.
 
-Rank 0's process has the run; the others learn where it lies, and which opening it is. From then on its older
-saves are fenced off (`fence`). A rank that does not see rank 0's checkpoint folder saves into that of
-the part which its machine has of the run (`run_part`); the master gets both. Whether two ranks have one
-folder shows by a file with a random name: paths, devices and inodes are the same on clones of one machine.
+Rank 0's process has the run; the others learn its folder and opening. From then on saves of earlier openings
+are fenced off (`fence`). A rank that does not see rank 0's checkpoint folder saves into that of its machine's
+part of the run (`run_part`); the master gets both. Two ranks recognize a shared folder by a file with a
+random name, since paths, devices and inodes are the same on clones of one machine.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from rla_client.run.configure import RunSetup
 
 WORD_PREFIX: Final = "here-"  # of a file of PARTS_FOLDER, while the ranks meet
-SEEN_S: Final = 60.0  # NFS may say so long that a file is not there
+SEEN_S: Final = 60.0  # NFS may hide a new file for so long
 LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What rank 0 tells the others: its run, its machine, the word in its folder."""
+    """Rank 0's message to the others: its run, its machine, the random name in its folder."""
 
     place: CheckpointPlace
     opening: Opening
@@ -52,9 +52,9 @@ class _Answer:
     """Where a rank's saves go.
 
     Attributes:
-        word: of the folder; rank 0's where it sees that.
+        word: random name in the folder; rank 0's where it sees that.
         problem: why it has none.
-        unsent: why the master does not get what lies there; it has to, where there are several folders.
+        unsent: why the master does not get the folder, as it must where there are several.
     """
 
     word: str
@@ -90,9 +90,9 @@ class PlaceMeeting:
             self.place = self._meet(told)
 
     def _begin(self, folder: Path, opening: Opening) -> Told | None:
-        """Fence off earlier openings, on rank 0; None where nothing can be kept."""
+        """Fence off earlier openings, on rank 0; None where nothing can be stored."""
         if not _is_resumed(opening):
-            # this process may have saved just now, in an earlier opening
+            # this process may have saved a moment ago, in an earlier opening
             _settle(folder, SETTLE_S, autostart=self._autostart)
         try:
             raise_fence(folder, opening.run, opening.epoch)
@@ -104,7 +104,7 @@ class PlaceMeeting:
         return Told(place, opening, machine_name(find_places()), word)
 
     def _meet(self, told: Told) -> CheckpointPlace:
-        """Where this rank's saves go, and which ranks' go there, too."""
+        """The folder of this rank's saves, with the ranks that share it."""
         folder, answer = (
             self._look(told)
             if self.ranks.rank
@@ -121,7 +121,7 @@ class PlaceMeeting:
             mine = answer.unsent
             if not mine and self.ranks.rank == beside[0]:
                 mine = self._fence_off(place)
-            self.problem = listed(self.ranks.gather(mine))  # no word goes before all have looked
+            self.problem = listed(self.ranks.gather(mine))  # no file is removed before all ranks have looked
             return place
         finally:
             if self.ranks.rank == 0 or answer.word != told.word:
@@ -155,7 +155,7 @@ class PlaceMeeting:
             return shared, _Answer("", f"{where} cannot keep its part of the run: {error}")
 
     def _fence_off(self, place: CheckpointPlace) -> str:
-        """As `_begin`, in the folder of another machine; why that cannot be."""
+        """As `_begin`, in the folder of another machine; returns the failure."""
         if self.ranks.rank == 0:
             return ""
         _settle(place.folder, autostart=self._autostart)
@@ -173,7 +173,7 @@ def _is_resumed(opening: Opening) -> bool:
 
 
 def _settle(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
-    """Let saves of several machines become whole on the master; the rest is about to be abandoned."""
+    """Wait for saves of several machines on the master; the others are about to be abandoned."""
     try:
         settle_parts(folder, wait_s, autostart=autostart)
     except FetchError as error:
@@ -181,7 +181,7 @@ def _settle(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
 
 
 def _leave_word(folder: Path) -> str:
-    """Leave a file in a checkpoint folder by whose name others know it; the name.
+    """Leave a file in a checkpoint folder by whose name others recognize it; returns the name.
 
     Raises:
         OSError: it cannot be written.
@@ -193,12 +193,12 @@ def _leave_word(folder: Path) -> str:
 
 
 def _sees(folder: Path, word: str, wait_s: float = 0.0) -> bool:
-    """Whether a word lies in a checkpoint folder, or does so within `wait_s`."""
+    """Whether a random name is in a checkpoint folder, or appears within `wait_s`."""
     until = time.monotonic() + wait_s
     while not os.path.lexists(folder / PARTS_FOLDER / word):
         if time.monotonic() >= until:
             return False
-        for path in (folder, folder / PARTS_FOLDER):  # who opens a folder of NFS asks the server again
+        for path in (folder, folder / PARTS_FOLDER):  # opening a folder on NFS revalidates its cache
             with suppress(OSError):
                 os.listdir(path)
         time.sleep(LOOK_S)
@@ -206,7 +206,7 @@ def _sees(folder: Path, word: str, wait_s: float = 0.0) -> bool:
 
 
 def _unsent(opening: Opening) -> str:
-    """Why the master does not get what lies in this machine's folders of a run; empty where it does."""
+    """Why the master does not get this machine's folders of a run; empty where it does."""
     if opening.master or (opening.replicate and not opening.offline):
         return ""
     return (
@@ -216,5 +216,5 @@ def _unsent(opening: Opening) -> str:
 
 
 def listed(problems: list[str]) -> str:
-    """What went wrong on the ranks, once."""
+    """Failures of the ranks, without repeats."""
     return "; ".join(dict.fromkeys(problem for problem in problems if problem))

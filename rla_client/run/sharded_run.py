@@ -1,6 +1,6 @@
 """Sharded checkpoints of the open run, on all ranks of its job.
 
-Rank 0's process has the run; the others learn at the first call where their saves go (`sharded_place`).
+Rank 0's process has the run; the others learn the folder of their saves at the first call (`sharded_place`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ShardedRun:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank does what has to be done once in the folder of its saves."""
+        """Whether this rank does the work that is done once for the folder of its saves."""
         return self.ranks.rank == min(() if self.place is None else self.place.beside, default=0)
 
     def load(
@@ -64,7 +64,7 @@ class ShardedRun:
         return found.step, load_whole(into, path, self.ranks, run=run, trust=trust)
 
     def find(self, folder: Path | None, name: str, step: int | None) -> tuple[ChosenCheckpoint, Path]:
-        """A whole checkpoint, and its folder here, where all of it is on return; all ranks call it.
+        """A checkpoint, complete on return, and its folder here; all ranks call it.
 
         Args:
             folder: of rank 0's run.
@@ -88,12 +88,12 @@ class ShardedRun:
         if self.place is not None and self.ranks.rank:
             path = self.place.folder / path.name
         problem = listed(self.ranks.gather_late(lambda: self._bring(found, path) if self.leads else ""))
-        if problem:  # on all ranks; a program that begins anew where there is no checkpoint is not to
+        if problem:  # on all ranks; not NoCheckpointError, after which programs begin anew
             raise FetchError(problem)
         return found, path
 
     def _bring(self, found: ChosenCheckpoint, path: Path) -> str:
-        """Have all of a checkpoint in the folder of this rank's saves; why that cannot be."""
+        """Complete a checkpoint in the folder of this rank's saves; returns the failure."""
         try:
             if self.place is None or not self.place.beside:
                 problem = bring_here(found, autostart=self._autostart)

@@ -1,13 +1,13 @@
-"""The temporary item of a run that stores nothing.
+"""Temporary item of a run that stores nothing.
 
 Scripts put files of their own below `exp_manager.log_dir` and its siblings: these are folders of a private
-temporary item, made when somebody first asks for one, removed when the process ends (a killed one leaves it
-to the system's sweep of temporary files). `save_checkpoint` keeps the newest content of each name in a
-temporary file without a name, so that a `load_checkpoint()` after it works as ever, and so that it goes with
-the process, also with one that torchrun kills. Beyond MAX_KEPT_BYTES, and where the disk has no room, nothing
-is kept, which is said at the save. No copy is made of what rank 0 saves under the same name where this
-process sees its checkpoints: those are what it loads. A rank above 0 of a resumed run also reads the
-checkpoint that rank 0 continued from; it never writes there.
+temporary item, made at first use and removed when the process ends (a killed process leaves it to the
+system's cleanup of temporary files). `save_checkpoint` stores the newest content of each name in an unlinked
+temporary file, so that a later `load_checkpoint()` works as usual, and so that it is freed with the process,
+also with one that torchrun kills. Beyond MAX_KEPT_BYTES, and where the disk has no room, nothing is stored,
+with a warning at the save. No copy is made of checkpoints that rank 0 saves under the same name where this
+process sees them: it loads those. A rank above 0 of a resumed run also reads the checkpoint that rank 0
+continued from; it never writes there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rla_client.run.item import ItemFolders, create_item
 
 DISABLED_PREFIX = "rla-disabled-"
 MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
-RANK_ZERO_WAIT_S = 60.0  # for rank 0, or its agent, to write what this rank wants to load
+RANK_ZERO_WAIT_S = 60.0  # for rank 0, or its agent, to write a checkpoint that this rank loads
 LOOK_S = 0.05
 
 
@@ -44,20 +44,20 @@ class SeenCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RankZeroFolder:
-    """Where rank 0's checkpoints lie, and its run."""
+    """Folder of rank 0's checkpoints, with its run."""
 
     folder: Path
     run: str
 
 
 class TemporaryItem:
-    """The temporary item of one run, and what `load_checkpoint` finds in it.
+    """The temporary item of one run, with its stored checkpoints.
 
     Args:
         table: of the run.
         info: of its index.
         address: of its index.
-        why: what stores nothing, for messages.
+        why: the reason for storing nothing, for messages.
         rank_zero: gives the folder of rank 0's checkpoints, where this process sees it; else None.
         autostart: start an agent where one has to fetch such a checkpoint and none runs.
     """
@@ -78,8 +78,8 @@ class TemporaryItem:
         self._rank_zero, self._autostart = rank_zero, autostart
         self._made: tuple[int, ItemFolders] | None = None
         self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
-        self._warned: set[str] = set()  # names of which something was not kept
-        self._left: dict[str, int] = {}  # name → time-step of the last save, which was left to rank 0
+        self._warned: set[str] = set()  # names with a checkpoint that was not stored
+        self._left: dict[str, int] = {}  # name → time-step of the last save that was left to rank 0
 
     def __del__(self) -> None:
         for _step, kept in self._kept.values():
@@ -110,7 +110,7 @@ class TemporaryItem:
         return self.item().folder(LOG)
 
     def save_checkpoint(self, content: object, name: str, time_step: int) -> None:
-        """Keep the content instead of the former one of this name.
+        """Store the content, replacing the former one of this name.
 
         Raises:
             ArgumentError: it cannot be pickled.
@@ -161,7 +161,7 @@ class TemporaryItem:
             )
 
     def _load_rank_zeros(self, name: str, index: int, *, trust: bool) -> tuple[int, Any] | None:
-        """A checkpoint that rank 0 has saved, or is about to; None where it does not come."""
+        """A checkpoint that rank 0 has saved, or is about to save; None where it does not appear."""
         from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed
         from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - rarely needed
 
@@ -178,7 +178,7 @@ class TemporaryItem:
         return None
 
     def load_checkpoint(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
-        """What was kept last under a name, else the checkpoint that was seen at the start.
+        """The last stored checkpoint of a name, else the one that the run continued from.
 
         Args:
             name: the series.
@@ -186,7 +186,7 @@ class TemporaryItem:
             trust: see `ExpManager.load_checkpoint`.
 
         Raises:
-            NoCheckpointError: neither is the one that is asked for.
+            NoCheckpointError: neither is the requested one.
             UntrustedCheckpointError: see there.
         """
         from rla_client.checkpoint.listing import find_checkpoint  # noqa: PLC0415 - rarely needed

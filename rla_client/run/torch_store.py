@@ -1,8 +1,8 @@
 """Text exchange between ranks by torch's default store.
 
-All ranks reach it, on whatever machine they are, once `init_process_group` has returned. Nothing here waits
-for a key: who asks gets what is there. torch is not imported; where the program has not done so, there is no
-store. What is put before the process group is there, a thread puts when it is.
+The default store of the process group is reachable by all ranks on all machines once `init_process_group` has
+returned. Reads never wait for a key. torch is not imported; where the program has not imported it, there is
+no store. A text that is put before the process group exists is put later by a thread.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 import time
 from typing import Any
 
-LOOK_S = 0.5  # between two looks for a process group
-COMES_S = 3600.0  # after that a program makes none
-_untold: dict[str, str] = {}  # by key: what waits for the process group
+LOOK_S = 0.5  # between two checks for a process group
+COMES_S = 3600.0  # after so long no process group is expected
+_untold: dict[str, str] = {}  # key → text that waits for the process group
 _teller: threading.Thread | None = None
 
 
 def has_store() -> bool:
-    """Whether the process group is there."""
+    """Whether the process group exists."""
     return _store() is not None
 
 
@@ -36,10 +36,10 @@ def default_store() -> Any:  # noqa: ANN401 - torch's
 
 
 def put(key: str, text: str) -> None:
-    """Leave a text for the other ranks: now, or once the process group is there, if it may come."""
+    """Put a text for the other ranks: now, or once the process group exists, if it may still be made."""
     store = _store()
     if store is None:
-        if may_come() or "MASTER_ADDR" in os.environ:  # which tells torch where
+        if may_come() or "MASTER_ADDR" in os.environ:  # it has torch's rendezvous address
             _put_later(key, text)
         return
     try:

@@ -169,8 +169,9 @@ def _load_state_of_rank_zero(data: RunData, item: ItemFolders, name: str, step: 
     folder = Path(item.folder(CHECKPOINT))
     if step is not None and not folder.is_dir():
         tell_rank(
-            f"continues at time-step {step} without the state of {name}_{step}, which lies on the machine of "
-            "rank 0: have rank 0 load it and broadcast it (docs/how-to/clusters.md, Ranks)"
+            f"continues at time-step {step} without the custom data of {name}_{step}, which lie on rank 0's "
+            "machine: load_sharded brings a sharded checkpoint; all else rank 0 has to load and broadcast "
+            "(docs/how-to/clusters.md, Ranks)"
         )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     own = {key: value for key, value in state.items() if key not in {"random", "logger"}}

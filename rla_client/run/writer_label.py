@@ -1,6 +1,7 @@
 """Unique label of a further writer of a run.
 
-Labels are part of file names, and the files of all machines lie in one item on the master.
+Labels are part of file names, and the files of all machines are in one item on the master, so no two machines
+may use the same label.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ def with_machine(label: str, machine: str) -> str:
 
 
 def label_of_rank(opening: Opening, label: str, machine: str) -> str:
-    """Label of a rank in a run that is resumed: it goes on in files that are this machine's.
+    """Label of a rank in a resumed run, which continues files of this machine.
 
-    Another machine that had the rank may still be sending its files, so nobody else may use their names.
+    Another machine that had the rank may still be sending its files, so their names are not reused.
 
     Args:
-        opening: of the run, as it holds on this machine.
+        opening: of the run, for this machine.
         label: that of a new run.
         machine: this one's name.
     """

@@ -1,6 +1,6 @@
 """Writing rank of a job.
 
-What the others log goes nowhere, unless they join its run (`rank_meeting`, `all_ranks`).
+It is rank 0. Records of the others are discarded, unless they join its run (`rank_meeting`, `all_ranks`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from rla_client.run.run_mode import disabled
 
 
 def writes_runs() -> bool:
-    """Whether this process writes what it opens: rank 0, where recording is not disabled.
+    """Whether this process writes the runs that it opens: rank 0, where recording is not disabled.
 
     Raises:
         ArgumentError: RLA_MODE is none of disabled, offline, online.

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from itertools import islice
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -119,13 +120,16 @@ class _Tree:
             found: dict[str, Any] = {}
             size = 2
             for key, one in value.items():
+                if self._left < 0:
+                    found["..."] = "..."
+                    break
                 name = text_of(key)
                 found[name], more = self.plain(one, below)
                 size += len(name) + more + 4
             return found, size
         if isinstance(value, list | tuple):
             below = (*path, id(value))
-            pairs = [self.plain(one, below) for one in value]
+            pairs = [self.plain(one, below) for one in islice(value, max(self._left, 0) + 1)]
             return [one for one, _ in pairs], sum(size for _, size in pairs) + 2 * len(pairs)
         return self._leaf(value)
 

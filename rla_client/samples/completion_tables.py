@@ -16,16 +16,20 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError, extra
 
 STEP_IN_NAME = re.compile(  # completions_00042.parquet, 7.jsonl; 5-samples.csv; samples_7_0a1b.table.json
-    r"(?P<last>\d+)(?=\.\w+$)|^(?P<first>\d+)(?=-.*\.csv$)|(?<=_)(?P<table>\d+)(?=_[0-9a-f]+\.table\.json$)"
+    r"(?:^|[_.-]|step)(?P<last>\d+)(?=\.\w+$)"  # and none: math500.jsonl
+    r"|^(?P<first>\d+)(?=-.*\.csv$)|(?<=_)(?P<table>\d+)(?=_[0-9a-f]+\.table\.json$)"
 )
-_NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
+_NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF, SkyRL
     "input": "prompt",
+    "input_prompt": "prompt",
     "inputs": "prompt",
     "query": "prompt",
     "question": "prompt",
     "output": "completion",
     "outputs": "completion",
+    "output_response": "completion",
     "response": "completion",
+    "trajectory": "completion",
     "completions": "completion",
     "score": "reward",
     "scores": "reward",
@@ -34,6 +38,7 @@ _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF
     "answer": "truth",
     "advantages": "advantage",
     "finish_reason": "finish",
+    "stop_reason": "finish",
     "prompt_id": "group",
     "uid": "group",
     "text": "completion",

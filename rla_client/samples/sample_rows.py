@@ -11,6 +11,7 @@ from rla_client.stream.column_cells import column_cells
 
 FORMS = "a list of dicts, a dict of lists, or a DataFrame"
 MAX_ROWS = 1_000_000  # of an iterator, which may have no end
+MAX_COLUMNS = 10_000  # of a mapping that is no dict, which may have no end either
 
 
 def rows_of(samples: object) -> list[Mapping[Any, Any]]:
@@ -25,7 +26,7 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
         ArgumentError: it is none of these.
     """
     if isinstance(samples, Mapping):
-        return _of_columns(samples)
+        return _of_columns(_ending(samples))
     if (columns := _columns_of_frame(samples)) is not None:
         return _of_columns(columns)
     if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
@@ -36,7 +37,22 @@ def rows_of(samples: object) -> list[Mapping[Any, Any]]:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise ArgumentError(f"log_samples takes {FORMS}; row {number} is of type {type(row).__name__}")
+        if type(row) is not dict:
+            rows[number] = _ending(row)
     return rows
+
+
+def _ending(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A mapping as a dict.
+
+    Raises:
+        ArgumentError: it is none and has more than MAX_COLUMNS items.
+    """
+    found = given if type(given) is dict else dict(islice(given.items(), MAX_COLUMNS + 1))
+    if found is not given and len(found) > MAX_COLUMNS:
+        told = f"this {type(given).__name__} has more than {MAX_COLUMNS} columns"
+        raise ArgumentError(f"log_samples takes {FORMS}; {told}")
+    return found
 
 
 def _of_columns(columns: Mapping[Any, Any]) -> list[Mapping[Any, Any]]:

@@ -1,15 +1,15 @@
 """Arena of reused shared memory.
 
-An `Arena` is one file in /dev/shm (layout: contract/job/arena_layout.py), mapped by mmap(2) (mapping.py)
-so that copying needs an address and nothing else. Invariants:
+An `Arena` is one file in /dev/shm (layout: contract/job/arena_layout.py), mapped by mmap(2) (mapping.py),
+so that copying needs only an address. Invariants:
 
-- posix_fallocate takes the space before the first touch: a short /dev/shm says so there, never by SIGBUS.
+- posix_fallocate takes the space before the first touch: a full /dev/shm is an error there, never a SIGBUS.
 - A daemon thread faults pages in, PREFAULT_BYTES at a time: fresh shared memory costs 35 times a warm copy.
 - The file is flock'ed while it is mapped; sweepers remove only arenas whose lock is free.
 - A child of fork has neither mapping (MADV_DONTFORK) nor lock, and forgets the pool.
 - A signal handler's exception may come between any two lines of a pool's methods: nothing reads a closed
-  arena's memory, and a change that was half made is completed by the next call.
-- An arena that a larger one replaces goes once all its slots are FREE; what is left the agent sweeps.
+  arena's memory, and the next call completes an interrupted change.
+- An arena that a larger one replaces is removed once all its slots are FREE; the agent sweeps the rest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their las
 SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
-PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
+PREFAULT_BYTES = 4 << 20  # holds the address space's lock for about a millisecond
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
 
 
@@ -63,30 +63,30 @@ class Arena:
         self.slot_bytes = slot_bytes
         self.total = mapping.size
         self.closed = False
-        self.short = False  # memory did not suffice for as many slots as were wanted
+        self.short = False  # memory sufficed for fewer slots than requested
         self.on_close: Callable[[], None] | None = None
         self._pid = os.getpid()
         self._mapping = mapping
         self.address = mapping.address
 
     def slot_address(self, slot: int) -> int:
-        """Where a slot's bytes begin in this process's memory."""
+        """Address of a slot's bytes in this process's memory."""
         return self.address + ARENA_DATA_OFFSET + slot * self.slot_bytes
 
     def header(self, slot: int) -> tuple[int, int]:
-        """State and number of a slot, as they are now."""
+        """Current state and number of a slot."""
         raw = ctypes.string_at(self.address + slot_header_offset(slot), SLOT_HEADER.size)
         state, number = SLOT_HEADER.unpack(raw)
         return state, number
 
     def write_head(self, owner: bytes) -> None:
-        """Say what the file is and whose: without that, sweepers and the agent pass it over."""
+        """Write the file's header: without it, sweepers and the agent skip the file."""
         ctypes.memmove(self.address + ARENA_OWNER_OFFSET, owner, len(owner))
         head = ARENA_HEADER.pack(ARENA_MAGIC, ARENA_VERSION, self.slots, self.slot_bytes, len(owner))
         ctypes.memmove(self.address, head, len(head))
 
     def mark(self, slot: int, state: int, number: int) -> None:
-        """Set a slot's header; nothing once the mapping is gone."""
+        """Set a slot's header, unless the mapping is closed."""
         if self.closed:
             return
         raw = SLOT_HEADER.pack(state, number)
@@ -115,7 +115,7 @@ class Arena:
                 self._mapping.view()[pages.start : pages.stop : PAGE] = bytes(len(pages))
 
     def close(self, *, unlink: bool) -> None:
-        """Unmap it, let go of the lock, and remove the file if `unlink`."""
+        """Unmap it, release the lock, and remove the file if `unlink`."""
         if os.getpid() != self._pid or self.closed:
             return
         if unlink:
@@ -145,9 +145,9 @@ def create_arena(
     Args:
         stream_folder: spool folder of the stream that will name this arena in its jobs.
         slot_bytes: what one job takes.
-        least_slots: wanted, if there is room for as many; more of small ones.
+        least_slots: number of slots to make if there is room; more of small ones.
         already: bytes of other arenas of this process, which count against the same share.
-        stop: once set, the arena is given up.
+        stop: once set, the arena is discarded.
     """
     slot_bytes = align(max(slot_bytes, PAGE), PAGE)
     room = memory_room() // MEMORY_SHARE - already - ARENA_DATA_OFFSET
@@ -199,14 +199,14 @@ class ArenaPool:
         return self.current is not None
 
     def await_larger(self, nbytes: int, timeout: float) -> None:
-        """Wait for an arena whose slots hold `nbytes`, if one is being made and none is there."""
+        """Wait for an arena with slots of `nbytes`, if one is being made and none exists."""
         self._adopt()
         fits = self.current is not None and self.current.slot_bytes >= nbytes
         if not fits and self.preparing and self._making_bytes >= nbytes:
             self.wait_prepared(timeout)
 
     def prepare(self, nbytes: int) -> None:
-        """Have an arena made whose slots hold `nbytes`, in the background, if there is none yet."""
+        """Make an arena with slots of `nbytes` in the background, if there is none yet."""
         self._adopt()
         arena = self.current
         if arena is not None and arena.slot_bytes >= nbytes and (arena.slots >= SLOTS or arena.short):
@@ -214,7 +214,7 @@ class ArenaPool:
         self._start([int(nbytes * GROWTH), nbytes], SLOTS)
 
     def prepare_one(self, sizes: Sequence[int]) -> None:
-        """Have one slot made, as large as there is room for, before it is known what will be needed."""
+        """Make one slot, as large as there is room for, before the needed size is known."""
         self._adopt()
         if self.current is None:
             self._start(sizes, 1)
@@ -235,7 +235,7 @@ class ArenaPool:
                 self._thread = None
 
     def claim(self, nbytes: int, number: int, patience_s: float = 0.0) -> tuple[Arena, int] | None:
-        """Make a FREE slot BUSY under `number`; None when there is none of that size in time."""
+        """Claim a FREE slot as BUSY under `number`; None when there is none of that size in time."""
         deadline = time.monotonic() + min(patience_s, SLOT_WAIT_MAX_S)
         while True:
             self._adopt()
@@ -267,7 +267,7 @@ class ArenaPool:
             self.current = None
 
     def close(self) -> None:
-        """Remove what no job needs; the agent sweeps the rest once its checkpoints are durable."""
+        """Remove arenas that no job needs; the agent sweeps the others once their checkpoints are durable."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()  # it looks at `_stop` every few milliseconds of work

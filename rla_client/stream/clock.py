@@ -11,8 +11,8 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeAlias
 from rla_client.contract.errors import ArgumentError
 from rla_client.stream import run_scope
 
-MAX_TIME = 1 << 1000  # what a float can hold, with room for sums
-MAX_LEADERS = 100  # names that a clock knows; scripts that put a number into each name have no end of them
+MAX_TIME = 1 << 1000  # within a float's range, with room for sums
+MAX_LEADERS = 100  # names that a clock remembers; scripts with a number in each name have endless ones
 MAX_LEADER_NAME = 1000  # characters of those that are part of a checkpoint's state
 TimeStep: TypeAlias = SupportsFloat | SupportsIndex  # numbers of numpy and torch, too
 
@@ -26,17 +26,17 @@ class TimeStepHolder:
 
     def __init__(self) -> None:
         self._time: int | float = 0
-        self.was_set = False  # by anybody since the run was opened
-        self._led = False  # by the script: then nobody else moves it
-        self._leaders: dict[str, float] = {}  # names that moved it on: their last step
-        self._fallen: dict[str, float] = {}  # of these, those whose next step was far below it: that step
+        self.was_set = False  # whether it was set since the run was opened
+        self._led = False  # whether the script sets it: then nothing else moves it
+        self._leaders: dict[str, float] = {}  # names that advanced it → their last step
+        self._fallen: dict[str, float] = {}  # names whose next step was far below that → that step
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        # a function that is sent to another process finds that one's own there
+        # in a function sent to another process it is that one's own
         return "time_step_holder" if self is time_step_holder else super().__reduce_ex__(protocol)
 
     def clear(self) -> None:
-        """Back to 0, as before the first `set_time`."""
+        """Reset to 0, as before the first `set_time`."""
         self._time, self.was_set, self._led = 0, False, False
         self._leaders.clear()
         self._fallen.clear()
@@ -56,17 +56,17 @@ class TimeStepHolder:
             ArgumentError: not a number, NaN or infinite, or an integer that no file can hold.
         """
         now = time if type(time) is int and -MAX_TIME < time < MAX_TIME else _number(time)
-        if now and now != self._time:  # to begin at 0, or where the clock is anyway, leads nowhere
+        if now and now != self._time:  # setting it to 0 or to its present value does not count
             self._led = True
         self._time = now
         self.was_set = True
 
     def put(self, time: TimeStep, leaders: object = None) -> None:
-        """Set it to what another than the script says: a checkpoint, a library's training loop.
+        """Set it from another source than the script: a checkpoint, a library's training loop.
 
         Args:
             time: as for `set_time`.
-            leaders: those of the clock that the checkpoint was made by, as plain data that was read.
+            leaders: those of the checkpoint's clock, as plain data.
         """
         self._time = time if type(time) is int and -MAX_TIME < time < MAX_TIME else _number(time)
         self.was_set = True
@@ -79,15 +79,16 @@ class TimeStepHolder:
             }
 
     def follow(self, step: float, name: str = "") -> None:
-        """Go on to the step of something that was logged, unless the script sets the clock itself.
+        """Advance to the step of a logged value, unless the script sets the clock itself.
 
-        Where the steps of a name that moved the clock on begin anew (the next stage of a curriculum), the
-        clock does, too: at the second step in turn of less than half of the name's last one. A value that is
-        late is nearer, and a name that is logged on two scales (steps, and epochs) comes back up in between.
+        Where the steps of a name that advanced the clock restart (the next stage of a curriculum), the clock
+        does, too: at the second consecutive step below half of the name's last one. A late value is nearer
+        than that, and a name that is logged on two scales (steps, and epochs) returns to the higher one in
+        between.
 
         Args:
-            step: what the clock follows.
-            name: of what was logged; without one the clock goes forward only.
+            step: of the value.
+            name: of the value; without one the clock only goes forward.
         """
         if self._led:
             return
@@ -113,7 +114,7 @@ class TimeStepHolder:
 
     @property
     def leaders(self) -> dict[str, float]:
-        """Names that moved the clock on, with their last steps; `put` takes them."""
+        """Names that advanced the clock, with their last steps; `put` takes them."""
         return {
             name.encode("utf-8", "backslashreplace").decode(): step
             for name, step in self._leaders.items()
@@ -121,7 +122,7 @@ class TimeStepHolder:
         }
 
     def take_over(self, other: TimeStepHolder) -> None:
-        """Show what another one shows."""
+        """Take over the state of another clock."""
         self._time, self.was_set, self._led = other._time, other.was_set, other._led
         self._leaders, self._fallen = other._leaders.copy(), other._fallen.copy()
 
@@ -158,7 +159,7 @@ class CurrentClock(TimeStepHolder):
 
     @property
     def was_set(self) -> bool:  # type: ignore[override]
-        """Whether anybody set it since the run was opened."""
+        """Whether it was set since the run was opened."""
         return (self._one or clock()).was_set
 
     def clear(self) -> None:

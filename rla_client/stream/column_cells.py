@@ -6,11 +6,11 @@ from typing import Any
 
 
 def column_cells(column: Any, *, keeps_nan: bool) -> list[Any]:  # noqa: ANN401 - of numpy, pandas or polars
-    """The cells as Python's own values; None for what lacks.
+    """The cells as Python's own values; None for missing ones.
 
     Args:
         column: has `tolist` or `to_list`.
-        keeps_nan: in a column of floats NaN stays; elsewhere it is how pandas says that a cell lacks.
+        keeps_nan: NaN stays in a column of floats; elsewhere it is pandas' mark of a missing cell.
     """
     to_list = getattr(column, "tolist", None) or column.to_list
     cells = list(to_list())

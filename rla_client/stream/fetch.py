@@ -1,7 +1,7 @@
-"""Files of the master, fetched by way of the agent.
+"""Fetching of files from the master through the agent.
 
-Pruned checkpoints, and runs begun on another machine, come from the master. The client never speaks SSH; it
-asks the agent on its control socket again and again until the answer is there or the deadline has passed.
+Pruned checkpoints, and runs begun on another machine, are fetched from the master. The client never speaks
+SSH; it polls the agent on its control socket until the answer is there or the deadline has passed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fetch_timeout_s() -> float:
     """Seconds that a fetch may take: `RLA_FETCH_TIMEOUT_S`, else ten minutes.
 
     Raises:
-        ArgumentError: the variable holds no number of seconds.
+        ArgumentError: the variable is no number of seconds.
     """
     text = os.environ.get(TIMEOUT_VARIABLE, "")
     try:
@@ -48,7 +48,7 @@ def fetch_timeout_s() -> float:
 
 
 def bring_back(path: Path, *, autostart: bool) -> None:
-    """Fetch a pruned file; on return it is here, whole.
+    """Fetch a pruned file; on return it is complete here.
 
     Args:
         path: where it was.
@@ -64,7 +64,7 @@ def bring_back(path: Path, *, autostart: bool) -> None:
 
 
 def bring_sharded_back(path: Path, *, autostart: bool) -> None:
-    """Fetch what is pruned of a sharded checkpoint; on return it is here, whole.
+    """Fetch the pruned files of a sharded checkpoint; on return it is complete here.
 
     Args:
         path: its folder.
@@ -79,17 +79,17 @@ def bring_sharded_back(path: Path, *, autostart: bool) -> None:
 
 
 def bring_sharded(path: Path, order: int, root: str, config: Path | None, *, autostart: bool) -> None:
-    """Fetch what this machine lacks of a sharded checkpoint that is whole on the master.
+    """Fetch the files that this machine lacks of a sharded checkpoint that is complete on the master.
 
     Args:
         path: its folder, which need not be here.
-        order: of its save; another one of that name makes way.
+        order: of its save; another save of that name is replaced.
         root: data root.
         config: names the master.
         autostart: start an agent where none runs.
 
     Raises:
-        NotOnMasterError: that has not all of it.
+        NotOnMasterError: the master does not have all of it.
         FetchError: see `bring_back`.
     """
     question = {
@@ -103,15 +103,15 @@ def bring_sharded(path: Path, order: int, root: str, config: Path | None, *, aut
 
 
 def settle_parts(folder: Path, wait_s: float = 0.0, *, autostart: bool) -> None:
-    """Have the agent look whether saves of which this machine has its part are whole on the master by now.
+    """Have the agent check whether saves of which this machine has a part are complete on the master.
 
     Args:
         folder: of the checkpoints.
-        wait_s: look again so long while one is not: another machine may be sending its part.
+        wait_s: repeat so long while one is incomplete: another machine may be sending its part.
         autostart: start an agent where none runs.
 
     Raises:
-        FetchError: see `bring_back`; nothing is known about them then.
+        FetchError: see `bring_back`; their state is unknown then.
     """
     until = time.monotonic() + wait_s
     while waiting_parts(folder):
@@ -134,7 +134,7 @@ def ask_for_fetch(
 
     Args:
         question: for the agent's fetching process.
-        what: the beginning of an error's message.
+        what: begins an error's message.
         timeout_s: deadline.
         start: starts an agent where none runs; None: the configuration lets none be started.
 
@@ -142,9 +142,9 @@ def ask_for_fetch(
         The process's answer.
 
     Raises:
-        StillWrittenError: the run that was asked for is being written elsewhere.
-        NotBroughtError: it is on the master, and stays there.
-        NotOnMasterError: another machine has it, which has not sent all of it.
+        StillWrittenError: the run is being written elsewhere.
+        NotBroughtError: it is on the master, and cannot be fetched.
+        NotOnMasterError: another machine has it and has not sent all of it.
         FetchError: see `bring_back`.
     """
     places = find_places()

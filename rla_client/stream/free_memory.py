@@ -1,4 +1,4 @@
-"""Memory that this process may still take.
+"""Estimate of memory that this process may still allocate.
 
 All arenas of a process stay below a quarter of what the machine and its control group have free.
 """
@@ -12,17 +12,17 @@ from pathlib import Path
 from rla_client.contract.job.arena_layout import ARENA_FOLDER
 from rla_client.stream.mapping import read_briefly
 
-UNKNOWN_MEMORY_BYTES = 8 << 30  # where no system tells
+UNKNOWN_MEMORY_BYTES = 8 << 30  # where the system reports none
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 
 
 def memory_room() -> int:
-    """Bytes that could be taken: the least of free /dev/shm, memory and the control group's room."""
+    """Bytes that can be allocated: the least of free /dev/shm, memory and the control group's room."""
     return min(room for room in (_shm_free(), memory_free()) if room is not None)
 
 
 def memory_free() -> int:
-    """Bytes of memory that this process could take: what is free, within the control group's room."""
+    """Free bytes of memory within the control group's room."""
     rooms = (_memory_available(), _cgroup_room())
     return min((room for room in rooms if room is not None), default=UNKNOWN_MEMORY_BYTES)
 
@@ -46,7 +46,7 @@ def _memory_available() -> int | None:
 
 
 def _cgroup_room() -> int | None:
-    """What the tightest control group above this process has left; None without a limit."""
+    """Room of the tightest control group above this process; None without a limit."""
     try:
         lines = os.fsdecode(read_briefly("/proc/self/cgroup")).splitlines()
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""Files mapped into memory, without a descriptor.
+"""Memory-mapped files without a descriptor.
 
 `mmap.mmap` keeps a descriptor of its own under the lowest free number, and at its end closes that number,
-whose ever it is by then. Here the mapping alone keeps the file open: a flock on it holds, and it counts as
-open for writing, until the mapping is closed, the process ends, or it executes another program. A child of
-fork has no part in that.
+which may belong to another file by then. Here the mapping alone keeps the file open: a flock on it lasts, and
+the file counts as open for writing, until the mapping is closed, the process ends, or it executes another
+program. A child of fork does not inherit the mapping.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Mapping:
-    """The first `size` bytes of a file, shared, to be read and written; closed at the latest when it goes.
+    """A shared, writable mapping of a file's first `size` bytes; closed at the latest when it is collected.
 
     Args:
         descriptor: open for reading and writing; not needed any more afterwards.
@@ -57,7 +57,7 @@ class Mapping:
         self.address = int(address)
         self.size = size
         self.close = weakref.finalize(self, _unmap, self.address, size, os.getpid())
-        self.close.atexit = False  # threads may still write to it then; the kernel takes it away
+        self.close.atexit = False  # threads may still write to it then; the kernel unmaps it
 
     def view(self) -> memoryview:
         """The bytes; not to be used once the mapping is closed."""
@@ -76,9 +76,9 @@ def _unmap(address: int, size: int, pid: int) -> None:
 def _open_high(path: str, flags: int) -> int:
     """Open a file under a high number, from a thread beside training code that may close descriptors.
 
-    The low number that a file gets first is ours for an instant. Python's own calls let other threads run
-    right then: one of them may close that number and open a file of its own under it, which we would take
-    for ours. These calls keep the interpreter's lock.
+    The file has a low number for an instant. Python's own calls let other threads run right then: one of them
+    may close that number and open a file of its own under it, which we would mistake for ours. These calls
+    keep the interpreter's lock.
 
     Raises:
         OSError: it cannot be opened.
@@ -112,12 +112,12 @@ def read_briefly(path: str) -> bytes:
 
 
 def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> Mapping:
-    """Make a file of zeros, take all its space before anybody touches it, flock and map it.
+    """Make a file of zeros, allocate all its space, flock and map it.
 
     Args:
-        path: where nothing is yet.
+        path: must not exist.
         size: bytes.
-        stop: once set, the file is given up.
+        stop: once set, the file is discarded.
 
     Raises:
         OSError: there is no room for it, or somebody closed its descriptor meanwhile; nothing is left.
@@ -125,14 +125,14 @@ def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> 
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with OwnFile(_open_high(path, flags)) as file:
         try:
-            if not try_lock(file.number):  # a sweeper came between
+            if not try_lock(file.number):  # removed by a sweeper
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
             offset = 0
             while offset < size:
                 if stop is not None and stop.is_set():
                     raise OSError(errno.ECANCELED, "no longer wanted")  # noqa: TRY301 - one way out
                 piece = min(ALLOCATE_BYTES, size - offset)
-                with suppress(InterruptedError):  # a signal: the same piece again
+                with suppress(InterruptedError):  # a signal: repeat the piece
                     os.posix_fallocate(file.number, offset, piece)
                     offset += piece
             return Mapping(file.number, size)

@@ -1,8 +1,8 @@
-"""Copies of memory at the speed of its bus.
+"""Parallel copies of memory.
 
-One memmove each. Above PARALLEL_MIN_BYTES a few short-lived threads share the work (memmove runs without
-the GIL), because one core does not fill the bus. When the call returns, none of them is at work any more,
-also when an exception (Ctrl-C) passes through: nobody writes to the destination afterwards.
+Above PARALLEL_MIN_BYTES a few short-lived threads share the work (memmove runs without the GIL), because one
+core does not fill the memory bus. When the call returns, all of them have ended, also when an exception
+(Ctrl-C) passes through: nobody writes to the destination afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
-CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a piece is cut in two
+CUT_SLACK_BYTES = 1 << 20  # excess of a share before a piece is split
 POLL_S = 0.0001  # a copy takes milliseconds
 MAX_COPY_THREADS = 4  # two already fill the memory bus of a laptop
 Copy: TypeAlias = tuple[int, int, int]  # destination, source, bytes
@@ -23,7 +23,7 @@ Copy: TypeAlias = tuple[int, int, int]  # destination, source, bytes
 
 def copy_memory(jobs: Sequence[Copy]) -> None:
     """Copy each (destination, source, bytes) of this process's memory; large amounts by several threads."""
-    wait_for_copies()  # of a call that was interrupted
+    wait_for_copies()  # copies of an interrupted call
     total = sum(nbytes for _, _, nbytes in jobs)
     threads = 1 if total < PARALLEL_MIN_BYTES else min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
     if threads == 1:
@@ -41,7 +41,7 @@ def _copy_all(jobs: Sequence[Copy]) -> None:
 class _Share:
     """A part of the work that one thread does: the helper, or the caller when it comes first.
 
-    `owner` may be asked again and again, so an interrupted caller can always find out who has it.
+    `owner` may be called repeatedly, so an interrupted caller can always find out who has it.
     """
 
     def __init__(self, jobs: Sequence[Copy]) -> None:
@@ -54,7 +54,7 @@ class _Share:
         return self._box.setdefault("owner", who)
 
     def wait(self) -> None:
-        """Until the helper is done: polled, because an interrupted Event or lock is left in any state."""
+        """Wait for the helper, by polling, because an interrupted Event or lock is left in any state."""
         while not self.finished:
             time.sleep(POLL_S)
 
@@ -69,13 +69,13 @@ class _Share:
 
 
 _running: set[_Share] = set()
-os.register_at_fork(after_in_child=_running.clear)  # whose helpers are the parent's
+os.register_at_fork(after_in_child=_running.clear)  # helpers of the parent process
 
 
 def wait_for_copies() -> None:
-    """Return when no helper writes, or ever will: then memory that copies go to may be used anew.
+    """Return when no helper writes, or ever will, so that the copies' destinations may be reused.
 
-    What a caller began and was thrown out of is found in `_running`, begun or not.
+    Copies of an interrupted caller are in `_running`, begun or not.
     """
     for share in list(_running):
         if share.owner("caller") != "caller":
@@ -101,7 +101,7 @@ def _copy_in_parallel(jobs: Sequence[Copy], total: int, threads: int) -> None:
 
 
 def _settle() -> None:
-    """`wait_for_copies`, once more when a signal handler throws us out of it."""
+    """`wait_for_copies`, repeated when a signal handler's exception interrupts it."""
     try:
         wait_for_copies()
     except BaseException:

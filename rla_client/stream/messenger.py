@@ -26,9 +26,9 @@ from rla_client.contract.text.number_parsing import parse_uint
 from rla_client.stream.rare_warnings import warn_rarely
 
 START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
-START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
+START_WAIT_S = 10.0  # that an agent may take to serve; afterwards it is not awaited
 FLUSH_ASK_AGAIN_S = 0.25
-LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
+LOOK_INTERVAL_S = 1.0  # between checks of the agent's address while sends are refused
 CONNECT_INTERVAL_S = 0.05  # between attempts
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
 
@@ -38,9 +38,9 @@ class Flushed(NamedTuple):
 
     Attributes:
         done: everything before the position is durable.
-        since: of the answering agent, whose count begins anew with each of its lives.
-        media: figures and videos of the stream that it could not make, so far.
-        others: likewise files and checkpoints that it could not keep.
+        since: start of the answering agent, whose counts begin at 0 with each start.
+        media: number of figures and videos of the stream that it could not make.
+        others: number of files and checkpoints that it could not store.
     """
 
     done: bool
@@ -50,7 +50,7 @@ class Flushed(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Flushed:
-        """Read an answer.
+        """Parse an answer.
 
         Raises:
             TypeError, ValueError, OverflowError: it is none.
@@ -63,13 +63,13 @@ NOT_FLUSHED = Flushed(done=False)
 
 
 class Messenger:
-    """The agent of this machine, seen from one outbox.
+    """An outbox's connection to the agent of this machine.
 
     Args:
         places: where its sockets are.
         autostart: whether one may be started from here.
         config_path: handed to it then.
-        secrets: gives the environment variables that it needs for this configuration.
+        secrets: returns the environment variables that it needs for this configuration.
     """
 
     def __init__(
@@ -88,23 +88,23 @@ class Messenger:
         self._start_refused = False
         self._warned: dict[str, float] = {}
         self._next_look = self._next_connect = 0.0
-        self._path: Path | None = None  # that the dealer is connected to
+        self._path: Path | None = None  # path to which the dealer is connected
         self._dealer: Dealer | None = None
 
     def hint(self, stream: str, number: int, size: int) -> bool:
-        """Say without waiting that a stream goes up to byte `size` of segment `number`; False if refused."""
+        """Send, without waiting, that a stream has `size` bytes in segment `number`; False if refused."""
         try:
             dealer = self._dealer or self._connect()
             header = {"s": stream, "n": number, "o": size}
             if dealer is not None and dealer.send(encode_message(MessageKind.HINT, header)):
                 return True
-        except OSError:  # nobody serves there any more, or somebody closed our descriptor
+        except OSError:  # no agent serves there any more, or our descriptor was closed
             self.close()
         self._follow_agent()
         return False
 
     def _follow_agent(self) -> None:
-        """Let go of a connection when the next agent serves under another path."""
+        """Close the connection when the next agent serves under another path."""
         now = time.monotonic()
         if self._dealer is None or now < self._next_look:
             return
@@ -123,7 +123,7 @@ class Messenger:
         return self._dealer
 
     def _warn_of_older_agent(self) -> None:
-        """Say once that an agent serves which cannot read this release's records."""
+        """Warn once of an older agent that cannot read this release's records."""
         record = agent_record(self._places)
         reads = record.get("protocol", 1)
         if record and isinstance(reads, int) and reads < PROTOCOL_VERSION and agent_alive(self._places):
@@ -136,21 +136,21 @@ class Messenger:
             )
 
     def close(self) -> None:
-        """Let go of the connection; what was not sent stays in the spool. In a forked child: of its copy."""
+        """Close the connection, in a forked child its copy; unsent records stay in the spool."""
         dealer, self._dealer = self._dealer, None
         if dealer is not None:
             dealer.close()
 
     def start_agent_if_none(self, *, at_once: bool = False) -> bool:
-        """Start an agent when none serves, at most once a minute; else say once how to.
+        """Start an agent when none serves, at most once a minute; where that is not allowed, warn once.
 
         A thread does it: a shell takes milliseconds, a service manager that hangs takes seconds.
 
         Args:
-            at_once: look now, however short ago the last look was.
+            at_once: check now, regardless of the last check.
 
         Returns:
-            False when it was found that none serves and none is about to.
+            False when none serves and none is about to.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < START_INTERVAL_S:
@@ -170,7 +170,7 @@ class Messenger:
         thread = threading.Thread(target=self._start_agent, name="rla-start", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no thread available
             self._start_refused = True
             self._advise()
         return not self._start_refused
@@ -193,14 +193,14 @@ class Messenger:
         warn_rarely(self._warned, "agent", advice, self._places.spool)
 
     def await_flushed(self, header: dict[str, Any], deadline: float | None) -> Flushed:
-        """Ask until everything before a position is durable.
+        """Poll the agent until everything before a position is durable.
 
         Args:
-            header: names stream and position.
+            header: of stream and position.
             deadline: monotonic; None waits for ever.
 
         Returns:
-            Not done when that did not happen in time, or no agent runs and none may be started.
+            Not `done` after the deadline, or when no agent runs and none may be started.
         """
         wait_s = FLUSH_ASK_AGAIN_S
         while wait_s > 0:
@@ -210,7 +210,7 @@ class Messenger:
                     done = self._ask_until(dealer, path, header, deadline)
                 if done is not None:
                     return done
-            except OSError:  # nobody serves there (yet), or there are too few descriptors
+            except OSError:  # no agent serves there (yet), or there are too few descriptors
                 if not self.start_agent_if_none(at_once=True):
                     return NOT_FLUSHED
                 wait_s = _wait_s(deadline)
@@ -243,15 +243,15 @@ class Messenger:
 
 
 def _wait_s(deadline: float | None) -> float:
-    """Seconds until it is time to ask again, 0 when the deadline has passed."""
+    """Seconds until the next request, 0 when the deadline has passed."""
     left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
     return max(0.0, left)
 
 
 def _load_imports() -> None:
-    """Import what starting an agent needs, so that a fork never meets a thread in the middle of that.
+    """Import the modules for starting an agent now, so that no fork happens in the middle of an import.
 
-    The child would wait for ever for a module that only a thread of the parent is loading.
+    The child would wait forever for a module that only a thread of the parent is loading.
     """
     import logging  # noqa: F401, PLC0415 - not at import of the package
     import shutil  # noqa: F401, PLC0415

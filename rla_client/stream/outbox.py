@@ -1,21 +1,20 @@
 """Outbox of a training process.
 
 `put` appends one frame to the segment of its stream (rla_client/stream/segment_writer.py) and returns: from
-then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream
-four times a second; a message, which says no more than where the stream ends, keeps it awake
-(SEND_INTERVAL_S), wakes it after a pause, and comes at once for an opening, a job, a flush and the end. No
-message is waited for.
+then on the record survives this process. The agent reads the segment. It checks the size of an awake stream
+four times a second; a hint, which has only the end of the stream, keeps it awake (SEND_INTERVAL_S), wakes it
+after a pause, and is sent at once for an opening, a job, a flush and the end. Hints are not acknowledged.
 
-Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
-order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share
-of the spool (`Quota`), records are counted as lost with one warning a minute. Media are refused first, then
-texts, rows last.
+A failure of disk, agent or network raises nothing. When the spool cannot be written, frames wait in order in
+memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share of the
+spool (`Quota`), records are counted as lost with one warning a minute. Media are refused first, then texts,
+rows last.
 
 Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
 calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
 
-Signal handlers may log too, and may raise (see segment_writer.py). A waiting record is tied to the number of
-frames before it when it is first tried, so that a retry writes it only if that was not done.
+Signal handlers may log too, and may raise (see segment_writer.py). A waiting record stores the number of
+frames before it at its first attempt, so that a retry does not write it twice.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.segment_writer import OpeningFrame, SegmentWriter
 
 SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
-WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
+WAITING_MAX_BYTES = 16 << 20  # in memory while the spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
 SMALL_FILE_BYTES = 64 << 10  # a whole file in a frame: up to here as dear as a row, beyond as a picture
-SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
+SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and those before the next check
 SHARES: dict[int, int] = {
     FrameKind.TEXT: SHARE_TEXT,
     FrameKind.EVENT: SHARE_MEDIA,
     FrameKind.SAMPLES: SHARE_MEDIA,
 }
-WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those: the rest is for rows
+WAITING_SAMPLES_BYTES = WAITING_MAX_BYTES // 4  # of those for other records; the rest is for rows
 
 
 class _Failures(NamedTuple):
@@ -72,7 +71,7 @@ class _Failures(NamedTuple):
 
 
 class OutboxSettings(Protocol):
-    """What an outbox needs of the `AGENT` section."""
+    """Settings of an outbox from the `AGENT` section."""
 
     @property
     def autostart(self) -> bool:
@@ -95,14 +94,14 @@ class Outbox:
 
     Args:
         places: state and runtime folders.
-        opening: what the stream is of; None: `as_worker` will say so.
+        opening: of the stream; None: `as_worker` will return it.
         settings: of the AGENT section.
-        as_worker: called in a forked child; gives the opening of its own stream, None when
-            its records are to be dropped.
+        as_worker: called in a forked child; returns the opening of its own stream, None when its records
+            are to be dropped.
         config_path: handed to an agent that is started from here.
         lock: shared with the logger, so that order in the file is order of the calls.
-        opening_wait_s: while `as_worker` gives None, records wait instead of being dropped, and so long
-            still at the end; None: they are dropped.
+        opening_wait_s: while `as_worker` returns None, records wait instead of being dropped, and at
+            the end for so long; None: they are dropped.
 
     Attributes:
         autostart: whether an agent may be started from here.
@@ -142,7 +141,7 @@ class Outbox:
     def _forget_losses(self) -> None:
         self.lost = self.lost_others = 0  # rows; other things
         self.losses: tuple[Loss, ...] = ()
-        self._untold: tuple[Loss, ...] = ()  # those that the agent was not told of
+        self._untold: tuple[Loss, ...] = ()  # losses that were not reported to the agent
         self._told_before = self._reported = (0, 0)  # by earlier streams; by this one, too
         self._told_lost = 0  # by `flush_kept`
 
@@ -184,7 +183,7 @@ class Outbox:
         self._blocked = self._writer is None or not free
 
     def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
-        """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
+        """Append one frame. On return it is in the page cache, waits in memory, or is counted as lost.
 
         Args:
             kind: a FrameKind.
@@ -223,10 +222,10 @@ class Outbox:
         return True
 
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
-        """Ask for work: `fields` (plain data) reach the agent's job of that name, once.
+        """Request a job of the agent: it gets `fields` (plain data) once.
 
         Returns:
-            As for `put`: False when nobody will do it, also where the blob that it names is too much.
+            As for `put`: False when it will not be done, also where its blob exceeds the share.
         """
         with self.lock:
             if (blob := fields.get("blob")) is not None and not self._takes_blob(blob):
@@ -240,19 +239,19 @@ class Outbox:
         return self.put(FrameKind.FILE, pack([kind, path, content]), time.time())
 
     def lose(self, kind: str, name: str, reason: str) -> None:
-        """Count something that is no row and could not be kept, and tell the agent."""
+        """Count the loss of something other than a row, and report it to the agent."""
         with self.lock:
             self._lose([Loss(kind, name, reason)])
             self._report_lost()
 
     def push(self) -> None:
-        """Send what is pending now instead of within SEND_INTERVAL_S."""
+        """Send the pending hint now instead of within SEND_INTERVAL_S."""
         with self.lock:
             if not self._blocked:
                 self._send(time.time())
 
     def close(self, state: str, reason: str) -> None:
-        """Say that the run ended in `state` and let go of the stream. Further records are dropped."""
+        """Record the run's end `state` and close the stream. Further records are dropped."""
         with self.lock:
             if self._closed:
                 return
@@ -275,7 +274,7 @@ class Outbox:
         )
 
     def release(self) -> None:
-        """Let go of the stream without a closing record."""
+        """Close the stream without a closing record."""
         with self.lock:
             if not self._closed:
                 self._write_or_lose()
@@ -295,7 +294,7 @@ class Outbox:
 
     @property
     def blob_room(self) -> int:
-        """How many bytes one more payload may have; 0 where the spool takes none."""
+        """Maximum size of one more payload; 0 where the spool takes none."""
         with self.lock:
             if self.stream_folder is None:
                 return 0
@@ -304,7 +303,7 @@ class Outbox:
 
     @property
     def blobs_folder(self) -> Path | None:
-        """Where payloads that JOB frames name are put, created at first use; None where there is no room."""
+        """Folder of the payloads of JOB frames, created at first use; None where there is no room."""
         folder = self.stream_folder
         if folder is None or not self.blob_room:
             return None
@@ -319,7 +318,7 @@ class Outbox:
         return "the run has ended" if self._closed or self._dropping else "the spool is full"
 
     def agent_alive(self, *, memory: bool = False) -> bool:
-        """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
+        """Whether an agent serves this machine now; with `memory`, one that shares our /dev/shm."""
         return agent_alive(self._places) and not (memory and memory_apart(self._places))
 
     def _put_slowly(self, kind: int, frame: bytes, is_row: int) -> bool:
@@ -351,7 +350,7 @@ class Outbox:
         return True
 
     def _refuses(self, kind: int, frame: bytes) -> bool:
-        """Whether what is not a row is too much for its share of the spool; it is counted as lost then."""
+        """Whether a record other than a row exceeds its share of the spool; it is counted as lost then."""
         size, share = len(frame), SHARES.get(kind, SHARE_ROWS)
         if kind == FrameKind.FILE and size > SMALL_FILE_BYTES:
             share = SHARE_MEDIA
@@ -364,9 +363,9 @@ class Outbox:
         return why is not None
 
     def _takes_blob(self, name: str) -> bool:
-        """Whether a payload that was written stays; its bytes count from now on.
+        """Whether a written payload stays; its bytes count from now on.
 
-        It does not where it lies in an earlier stream: another thread has gone on in a new one meanwhile.
+        It does not where it is in an earlier stream, after another thread has begun a new one.
         """
         if self._writer is None:
             return True
@@ -431,12 +430,12 @@ class Outbox:
         self._send(time.time())
 
     def _write_or_lose(self) -> None:
-        """Before the end: write what waits and how much was lost; what cannot be written now is lost."""
+        """Write, before the end, waiting records and loss counts; records that cannot be written are lost."""
         self._next_try = 0.0
         if self._waiting and self._writer is None:
             self._open_at_end()
         if self._waiting:
-            self._write_waiting()  # and look at the limits again
+            self._write_waiting()  # with the limits checked again
         if self._writer is not None:
             self._full = None  # the last words fit into what the limits leave free
             self._unsure = False  # and nobody can try later
@@ -453,7 +452,7 @@ class Outbox:
         self._report_lost()
 
     def _open_at_end(self) -> None:
-        """Open a stream for what waits; a run to join has some more time to appear."""
+        """Open a stream for waiting records; a run to join has some more time to appear."""
         deadline = time.monotonic() + (self._opening_wait_s or 0.0)
         while self._open_writer() and self._opening is None and time.monotonic() < deadline:
             time.sleep(RETRY_S)
@@ -488,21 +487,21 @@ class Outbox:
         return True
 
     def _opening_frames(self, opening: Opening, before: tuple[int, int]) -> OpeningFrame:
-        """What begins each segment of a stream; losses told `before` it are an earlier one's."""
+        """Frames that begin each segment of a stream; losses `before` it belong to an earlier one."""
         told = opening.of_spool(self._places.spool)
         return lambda number, rows: told.frame(number, rows, self.lost - before[0])
 
     def go_on(self, continues: Callable[[str], Continuation]) -> bool:
-        """Go on in a new stream of the run: the new one is there first, then the old one ends.
+        """Continue in a new stream of the run, which exists before the old one ends.
 
-        Whoever writes meanwhile does so in one of the two, and the old one comes first. Blobs and shared
-        memory stay where they are, with the records that name them.
+        Concurrent records go to one of the two, and the old one comes first. Blobs and shared memory stay
+        with the records that name them.
 
         Args:
-            continues: what the new opening `continues`, from the old stream's name.
+            continues: the new opening's `continues`, by the old stream's name.
 
         Returns:
-            False when the spool takes no new stream; then all is as before.
+            False when the spool takes no new stream; then nothing has changed.
         """
         with self.lock:
             if self._waiting:
@@ -541,12 +540,12 @@ class Outbox:
         self._update_blocked()
         if self._full is not None:
             self._next_try = time.monotonic() + FULL_RECHECK_S
-            self._report_lost()  # the reserve has room for it, a disk that is full to the end has not
+            self._report_lost()  # it fits into the reserve, but not on a completely full disk
         elif self._writer is not None:
             self._report_lost()
 
     def _lose_refused(self, kind: int, frame: bytes, why: str) -> None:
-        """Count a frame that is not taken; what a job was to do, the caller does himself."""
+        """Count a refused frame as lost, except a job, which the caller does itself."""
         if kind == FrameKind.ROW:
             self._lose([Loss(ROW, "", why)])
         elif kind not in {FrameKind.JOB, FrameKind.CLOSE}:
@@ -567,7 +566,7 @@ class Outbox:
             warn_rarely(self._warned, "others", what, self.lost_others, self.losses[-1])
 
     def _report_lost(self) -> None:
-        """Tell the agent of what is lost so far; behind what waits, whose place in the stream is noted."""
+        """Report losses to the agent, behind the waiting records, whose place in the stream is noted."""
         lost = (self.lost, self.lost_others)
         if lost != self._reported and self._writer is not None and not (self._closed or self._waiting):
             rows, others = (now - before for now, before in zip(lost, self._told_before, strict=True))
@@ -608,7 +607,7 @@ class Outbox:
             warn_rarely(self._warned, "anew", why, writer.folder)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
-        """Wait until everything put before is durable in its final files.
+        """Wait until all earlier records are durable in their final files.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -620,7 +619,7 @@ class Outbox:
         return self._flush(timeout, media=media)[1].done
 
     def flush_kept(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
-        """As `flush`; once also False when something of what was put before was lost or could not be kept."""
+        """As `flush`; also False, once, when an earlier record was lost or could not be stored."""
         stream, flushed = self._flush(timeout, media=media)
         if not flushed.done:
             return False
@@ -650,7 +649,7 @@ class Outbox:
             self.push()
             if (writer := self._writer) is None or self._waiting:
                 return "", NOT_FLUSHED
-            if not self._closed:  # else it would be opened, and locked, again
+            if not self._closed:  # so that it is not opened and locked again
                 with suppress(SpoolError):
                     writer.verify()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
@@ -658,7 +657,7 @@ class Outbox:
         return writer.name, NOT_FLUSHED if self._spool_gone(writer) else flushed
 
     def _lacks_run(self) -> bool:
-        """Whether records wait for a run to join, which may still come; tries once more."""
+        """Whether records wait for a run to join, which may still appear; tries once more."""
         with self.lock:
             if self._writer is None and self._waiting and not self._closed:
                 self._next_try = 0.0
@@ -666,10 +665,10 @@ class Outbox:
             return self._writer is None and bool(self._waiting and self._opening_wait_s)
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
-        """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""
+        """Whether somebody removed our stream's folder; no agent does while we hold its lock."""
         gone = False
         if not self._closed and writer is self._writer:
-            with suppress(OSError):  # not to be looked at any more, as after setuid: that says nothing
+            with suppress(OSError):  # not accessible any more, as after setuid: unknown
                 gone = not is_there(writer.folder)
         if gone:
             warn_rarely(

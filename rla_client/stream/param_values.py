@@ -1,6 +1,6 @@
-"""Hyper-parameters as plain data.
+"""Conversion of hyper-parameters into plain data.
 
-As with the values of rows, no library is imported, and nothing is raised.
+As for the values of rows, no library is imported, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from rla_client.stream.values import MAX_DEPTH, element_count, number_or_text, o
 StandIn: TypeAlias = Callable[[Any, int], Any]
 PlainParam: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 MAX_PARAM_ITEMS = 65536  # of an array among the hyper-parameters; a larger one is shown as its repr
+_DEVICE = ("torch", "device")  # as the command line had it: cuda:0
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainParam:
-    """Turn hyper-parameters, nested in any way, into plain data that YAML and JSON can hold.
+    """Convert hyper-parameters, nested in any way, into plain data for YAML and JSON.
 
     Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
     text keys (`key_names`), lists, tuples, deques and sets lists (sets sorted), numpy and torch values
     numbers or lists, paths text, enums their number or text if they are one and else their name,
-    functions their name, other objects their repr without addresses, as runs are grouped by it. An object
-    that contains itself is shown as `<cycle>`.
+    functions their name, devices of torch theirs (`cuda:0`), other objects their repr without addresses, as
+    runs are grouped by it. An object that contains itself is shown as `<cycle>`.
 
     Args:
         value: a parameter, or a mapping of them.
-        stand_in: called with each value and how deep it lies; gives what is turned into plain data instead.
+        stand_in: called with each value and its depth; returns the value to convert instead.
     """
     try:
         return _param(value, (), stand_in)
@@ -62,7 +63,7 @@ def full_name(value: object, name: str) -> str:
 
 
 def key_names(keys: Iterable[object]) -> list[str]:
-    """The texts that stand for the keys of a dict: names of enum members, else `name_of`; all different."""
+    """Unique texts for the keys of a dict: names of enum members, else `name_of`."""
     counts: dict[str, int] = {}
     for key in keys:
         stem = name = text_of(key.name) if isinstance(key, enum.Enum) else name_of(key)
@@ -115,7 +116,7 @@ def _param_leaf(value: object) -> PlainParam:
         return plain_of(value, ())
     if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
         return number_or_text(value)
-    return name_of(value, repr)
+    return name_of(value, str if (type(value).__module__, type(value).__name__) == _DEVICE else repr)
 
 
 def _sort_key(pair: tuple[object, PlainParam]) -> tuple[str, float, str]:
@@ -126,7 +127,7 @@ def _sort_key(pair: tuple[object, PlainParam]) -> tuple[str, float, str]:
 
 
 def _pairs_of(value: object) -> list[tuple[object, object]] | None:  # noqa: PLR0911 - one line a kind
-    """Name and value of whatever holds parameters by name; None for anything else."""
+    """Names and values of any container of named parameters; None for anything else."""
     config = _omegaconf(value)
     if config is not None:
         return list(config.items()) if isinstance(config, dict) else None
@@ -155,7 +156,7 @@ def _omegaconf(value: object) -> object:
 
 
 def resolved(config: Any) -> Any:  # noqa: ANN401 - an OmegaConf, of a package that need not be installed
-    """The content of an OmegaConf as plain containers; what cannot be resolved stays as its text says it."""
+    """The content of an OmegaConf as plain containers; unresolvable values stay as their text."""
     conf = sys.modules["omegaconf"].OmegaConf
     try:
         return conf.to_container(config, resolve=True)

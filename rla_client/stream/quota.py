@@ -1,14 +1,13 @@
-"""A run's share of the spool.
+"""Quota of a run in the spool.
 
-`free` is what is left below `spool_max_bytes`, or above the disk's reserve where that is less. A run may
-hold at most a multiple of it: SHARE_ROWS times for rows, less for texts, once for media; what it holds of
-media and texts does not count against its rows. No sum over all runs reaches the limit, and nobody has to
-be asked.
+`free` is the room below `spool_max_bytes`, or above the disk's reserve where that is less. A run may have at
+most a multiple of it: SHARE_ROWS times for rows, less for texts, once for media; its media and texts do not
+count against its rows. No sum over all runs reaches the limit, without any communication between them.
 
-All files of all streams count: segments, blobs, and what dead writers left. A count is a walk over the
+All files of all streams count: segments, blobs, and leftovers of dead writers. A count is a walk over the
 streams, COUNT_TURN_S a call. A process counts again once it has written half the free bytes, divided by the
-streams that are being written; and RECOUNT_S after it was refused something. All streams of one run share,
-which their opening frames name; a process reads that of each stream once.
+number of active streams; and RECOUNT_S after a refusal. All streams of one run, by their opening frames,
+share its quota; a process reads each opening frame once.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from pathlib import Path
 from rla_client.contract.spool.opening import stream_opening
 from rla_client.contract.spool.segments import stream_names, stream_size
 
-SHARE_MEDIA = 1  # of what is free; one run alone then holds 1/2 of the limit
+SHARE_MEDIA = 1  # of the free bytes; one run alone then gets 1/2 of the limit
 SHARE_TEXT = 3  # 3/4
 SHARE_ROWS = 16  # 16/17
 CHECK_BYTES = 4 << 20  # a process writes at most so much before it counts again
 TURN_BYTES = 64 << 10  # and so much between the turns of a count
-COUNT_TURN_S = 0.0005  # of a training call, some dozen streams
+COUNT_TURN_S = 0.0005  # taken from a training call, for some dozen streams
 RECOUNT_S = 1.0
-FRESH_S = 0.01  # what is written in between is no more than memory can copy
-WRITTEN_S = 60.0  # a stream that nobody wrote to for so long takes no part in what may be written next
+FRESH_S = 0.01  # bytes in between are bounded by the speed of memory
+WRITTEN_S = 60.0  # a stream without writes for so long does not count as active
 _runs: dict[Path, dict[str, object]] = {}  # by spool: run of each stream that this process counted
 
 
 class Quota:
-    """What one process may put into the spool.
+    """One process's view of the quota.
 
     Args:
         spool: folder of all streams of the machine.
@@ -50,26 +49,26 @@ class Quota:
         self.begin("", None)
 
     def begin(self, stream: str, run: object) -> None:
-        """Say which stream this process writes, and of which run it is."""
+        """Set this process's stream and its run."""
         self._stream, self._run = stream, run
         self._rest: Iterator[str] | None = None  # streams that the count under way has still to visit
         self._used = self._own = self._blobs = 0  # of all streams, of our run's, of their blobs, as counted
         self._counted, self._written = [0, 0, 0], 0  # the same, by the count under way; streams written to
         self._disk_left = self._max_bytes
-        self._spent = self._frames = 0  # of this process: since the last count; ever, but for its rows
-        self._part = 0  # what it may spend before the next one
+        self._spent = self._frames = 0  # of this process: since the last count; in all, without its rows
+        self._part = 0  # bytes that it may spend before the next count
         self._refused = False
         self._last_count = float("-inf")  # monotonic
         self._unseen: str | None = None
 
     @property
     def look_after(self) -> int:
-        """How many more bytes may be written before the next look."""
+        """Bytes that may be written before the next check."""
         until_count = TURN_BYTES if self._rest is not None else self._part - self._spent
         return max(min(self.room(SHARE_ROWS), until_count), 0)
 
     def spend(self, size: int, no_rows: int = 0) -> None:
-        """Note bytes that this process wrote (negative: took back), `no_rows` of them in other frames."""
+        """Count bytes of this process (negative: removed), `no_rows` of them in frames other than rows."""
         self._spent += size
         self._frames += no_rows
 
@@ -80,13 +79,13 @@ class Quota:
 
     @property
     def stale(self) -> bool:
-        """Whether it is time to count before much is written at once."""
+        """Whether a count is due before a large write."""
         return self.overspent or time.monotonic() > self._last_count + FRESH_S
 
     def room(self, share: int) -> int:
-        """How many bytes our run may still add, as records of this share; negative where it holds more.
+        """Bytes that our run may still add as records of this share; negative where it is exceeded.
 
-        Where the spool cannot be looked at (it was renamed, say), what was counted last holds for rows.
+        Where the spool cannot be read (it was renamed, say), the last count applies to rows.
         """
         if self._unseen is not None and share != SHARE_ROWS:
             return -1
@@ -97,7 +96,7 @@ class Quota:
         return (share * free - own) // (share + 1)
 
     def why_full(self, share: int, size: int = 0) -> str | None:
-        """Say why `size` more bytes of this share may not be spooled, or None."""
+        """Reason why `size` more bytes of this share may not be spooled, or None."""
         if size <= self.room(share):
             return None
         self._refused = True
@@ -110,7 +109,7 @@ class Quota:
         return f"{whole}, of which {self._own + self._spent >> 20} MiB are this run's"
 
     def look(self, *, count: bool = False) -> None:
-        """Look at the disk; continue a count, or begin one when it is time; with `count`, count all now."""
+        """Check the disk; continue a count, or begin a due one; with `count`, count all now."""
         until = float("inf") if count else time.monotonic() + COUNT_TURN_S
         if count:
             self._rest = None
@@ -143,7 +142,7 @@ class Quota:
             if time.monotonic() > until:
                 return
         if self._stream:
-            self._visit(self._stream)  # last: what we wrote during the count is in it
+            self._visit(self._stream)  # last: it includes our writes during the count
         self._rest = None
         self._disk_left -= self._spent
         self._used, self._own, self._blobs = self._counted

@@ -8,10 +8,10 @@ WARN_INTERVAL_S = 60.0
 
 
 def warn_rarely(said: dict[str, float], what: str, message: str, *arguments: object) -> None:
-    """Warn unless the same was said within WARN_INTERVAL_S.
+    """Warn unless the same kind was warned of within WARN_INTERVAL_S.
 
     Args:
-        said: when each kind of warning was given last, monotonic; updated here.
+        said: kind of warning → its last time, monotonic; updated here.
         what: the kind.
         message: with the placeholders of `logging`.
         arguments: for it.
@@ -20,7 +20,7 @@ def warn_rarely(said: dict[str, float], what: str, message: str, *arguments: obj
     if now - said.get(what, float("-inf")) >= WARN_INTERVAL_S:
         try:
             import logging  # noqa: PLC0415 - not at import of the package
-        except (ImportError, OSError):  # no descriptors left to read it by
+        except (ImportError, OSError):  # no descriptor free to read it
             return
         said[what] = now
         logging.getLogger("rla_client").warning(message, *arguments)

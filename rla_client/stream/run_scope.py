@@ -1,17 +1,17 @@
 """Current run of each thread.
 
-A `Scope` is the place of one run at a time. It holds what belongs to that run and is asked for without a
-name: its clock, its logger, where its pictures go (each a `PerScope`). A thread's scope is
+A `Scope` has one run at a time, with everything of that run that functions without a run argument use: its
+clock, its logger, the target of its pictures (each a `PerScope`). A thread's scope is
 
 1. that of the block of `inside` which it is in;
 2. its own: where it opened a run that is still open, the last one of several;
-3. that of the process: where the main thread opened a run, else whoever opened one while none was open.
+3. that of the process: where the main thread opened a run, else the thread that opened one while none was
+   open.
 
-A thread that opened runs of its own, which are closed, falls back to the main thread's alone: another
-thread's run is none of its business.
+A thread whose own runs are closed falls back to the main thread's run, and never to another thread's.
 
-While all threads have the same scope, which is so in nearly every program, nobody pays for this: `changes`
-tell who keeps a copy. A thread's end needs no call; a forked child keeps the scope of the thread that forked.
+While all threads have the same scope, as in nearly every program, this costs nothing: `changes` notify the
+holders of copies. A thread's end needs no call; a forked child keeps the scope of the thread that forked.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class Scope:
-    """The place of one run at a time.
+    """Scope of one run at a time.
 
     Attributes:
         used: a run is open here, or about to be.
         thread: identity of the thread that opened it; 0 where none of this process did.
-        before: the scope whose run is open all the while, and current again after this one's.
+        before: the scope that is current again after this one's run.
         opened, ended: moments at which its run was opened and ended last; 0 before the first.
     """
 
@@ -51,7 +51,7 @@ class Scope:
         self.before: Scope | None = None
 
     def standing(self) -> Scope:
-        """This one or, where its run has ended, the last before it whose run is open."""
+        """This one or, where its run has ended, the last scope before it with an open run."""
         found: Scope | None = self
         while found is not None and not found.used:
             found = found.before
@@ -64,41 +64,41 @@ class Scope:
         return self.is_left()
 
     def open(self) -> None:
-        """This thread opens a run here."""
+        """Note that this thread opens a run here."""
         self.used, self.thread, self.opened = True, threading.get_ident(), moment()
         self._opener = weakref.ref(threading.current_thread())
         task = _task()
         self._task = None if task is None else weakref.ref(task)
 
     def is_of_another_task(self) -> bool:
-        """Whether a task of asyncio opened the run here, it is open, and another one runs now."""
+        """Whether another task of asyncio than the current one opened the open run here."""
         opener = None if self._task is None else self._task()
         return self.used and opener is not None and not opener.done() and opener is not _task()
 
     def is_left(self) -> bool:
-        """Whether a run is open here whose thread has ended; another one may have its identity by now."""
+        """Whether a run is open here whose thread has ended; another thread may have its identity by now."""
         if not self.used or self._opener is None:
             return False
         opener = self._opener()
         return opener is None or not opener.is_alive()
 
     def is_anothers(self) -> bool:
-        """Whether another thread than the main one opened the run here, and lives."""
+        """Whether a live thread other than the main one opened the run here."""
         return not self.is_free() and self.thread != threading.main_thread().ident
 
 
 class PerScope(Generic[T]):
-    """Something that each scope has one of, made when it is first asked for."""
+    """An object of which each scope has one, made at first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
 
     def __call__(self) -> T:
-        """That of the current scope."""
+        """The object of the current scope."""
         return self.of(current())
 
     def of(self, scope: Scope) -> T:
-        """That of a scope."""
+        """The object of a scope."""
         found: T
         try:
             found = scope.parts[self]
@@ -107,13 +107,13 @@ class PerScope(Generic[T]):
         return found
 
     def put(self, value: T, scope: Scope) -> None:
-        """Replace that of a scope; who keeps a copy is told."""
+        """Replace the object of a scope, and notify holders of copies."""
         scope.parts[self] = value
         tell()
 
 
 class _Thread:
-    """Where a thread is that has opened a run, or is inside of a block."""
+    """State of a thread that has opened a run, or is inside of a block."""
 
     def __init__(self) -> None:
         self.ident = threading.get_ident()
@@ -132,7 +132,7 @@ class _Thread:
 
 
 changes: list[Callable[[Scope | None], None]] = []  # get the scope of all threads; None: each has its own
-guesses: list[Callable[[], None]] = []  # called, once, where a thread without a run has that of another one
+guesses: list[Callable[[], None]] = []  # called once, where a thread without a run uses that of another one
 _moments = itertools.count(1)
 _local = threading.local()
 _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
@@ -155,7 +155,7 @@ def _task() -> asyncio.Task[Any] | None:
 
 
 def moment() -> int:
-    """A number that is above all those before."""
+    """A number above all earlier ones."""
     return next(_moments)
 
 
@@ -165,13 +165,13 @@ def current() -> Scope:
 
 
 def room() -> Scope:
-    """Where this thread may open a run: its scope, or a new one if another thread's run is open there."""
+    """A scope for a run of this thread: its own, or a new one if another thread's run is open there."""
     here = current()
     return here if here.is_free() else Scope()
 
 
 def process() -> Scope:
-    """That of all threads which have none of their own."""
+    """The scope of all threads without their own."""
     return _process
 
 
@@ -186,7 +186,7 @@ def _of_thread() -> Scope:
 
 
 def _guess() -> None:
-    """Tell, where several runs are open."""
+    """Warn of an ambiguous current run, where several are open."""
     with _lock:
         if len({one.own for one in list(_threads) if one.own is not None and one.own.used}) < 2:  # noqa: PLR2004
             return
@@ -207,18 +207,18 @@ def _me() -> _Thread:
 
 
 def _end_of_thread() -> None:
-    if os.getpid() == _pid:  # not in a child being forked, where nobody would let go of the lock
+    if os.getpid() == _pid:  # not while forking a child, in which nobody would release the lock
         tell()
 
 
 def take(scope: Scope) -> None:
-    """A run is opened in `scope`, which becomes this thread's, and the process's unless another's is open."""
+    """Make `scope`, with a new run, this thread's, and the process's unless another run is open there."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
         former = current().standing()
         if former is not scope and former.used and former.thread == threading.get_ident():
             before = None if former.before is None else former.before.standing()
-            former.before = before if before is not None and before.used else None  # no chain of ended ones
+            former.before = before if before is not None and before.used else None  # no chain of ended scopes
             _take_out(scope, former)
             scope.before = former
         scope.open()
@@ -229,7 +229,7 @@ def take(scope: Scope) -> None:
 
 
 def _take_out(scope: Scope, chain: Scope) -> None:
-    """Where `scope`, whose run had ended, is one of those before `chain`, it is so no longer."""
+    """Remove `scope`, whose run has ended, from the scopes before `chain`."""
     one: Scope | None = chain
     while one is not None:
         if one.before is scope:
@@ -238,7 +238,7 @@ def _take_out(scope: Scope, chain: Scope) -> None:
 
 
 def return_to(scope: Scope) -> None:
-    """This thread's scope, which another run has taken the place of, is its own again."""
+    """Make a scope that another run has replaced this thread's own again."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
         if _process is _me().own:
@@ -248,7 +248,7 @@ def return_to(scope: Scope) -> None:
 
 
 def retire(scope: Scope) -> None:
-    """The run of `scope` has ended: what was current before it is so again."""
+    """Restore the former scopes after the run of `scope` has ended."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
         scope.used, scope.ended = False, moment()
@@ -262,14 +262,14 @@ def retire(scope: Scope) -> None:
 
 
 def forget_own() -> None:
-    """This thread's scope is that of the process again."""
+    """Return this thread to the process's scope."""
     with _lock:
         _me().own = None
         tell()
 
 
 def reset() -> None:
-    """A new scope for all threads, as after import; what is open stays so."""
+    """Begin a new scope for all threads, as after import; open runs stay open."""
     global _process  # noqa: PLW0603 - there is one
     with _lock:
         _threads.clear()
@@ -280,13 +280,13 @@ def reset() -> None:
 
 @contextmanager
 def inside(scope: Scope) -> Iterator[None]:
-    """For the length of a block, `scope` is this thread's."""
+    """Context in which `scope` is this thread's."""
     if current() is scope:
         yield
         return
     me = _me()
     former = me.inside
-    try:  # a signal's handler may raise anywhere
+    try:  # a signal handler may raise anywhere
         me.inside = scope
         tell()
         yield
@@ -297,7 +297,7 @@ def inside(scope: Scope) -> Iterator[None]:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """For the length of a block, this thread opens a run, or joins one: that it has none yet is no guess."""
+    """Context in which this thread opens or joins a run, without a warning that it has none yet."""
     former = getattr(_local, "opens", False)
     _local.opens = True
     try:
@@ -307,7 +307,7 @@ def opening() -> Iterator[None]:
 
 
 def tell() -> None:
-    """Tell who keeps a copy."""
+    """Notify holders of copies."""
     global _several  # noqa: PLW0603 - of the process
     with _lock:
         _several = any(one.current() is not _process for one in list(_threads))

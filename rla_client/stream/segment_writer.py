@@ -1,11 +1,11 @@
-"""The writer of a stream's segments.
+"""Writer of a stream's segments.
 
-Whatever runs in the process may close our descriptors, and open its own files under their numbers. So
-whoever writes calls `verify` first: the descriptor must be where the last write left it; and `check`, some
-times a second, asks which file it leads to. Without `verify` only TRUST_S after the last write.
+Any code in the process may close our descriptors, and open its own files under their numbers. So callers
+call `verify` before a write: the descriptor's offset must be that of the last write; and `check`, several
+times a second, compares the file it leads to. `verify` may be skipped only for TRUST_S after the last write.
 
-Signal handlers run after calls and at loop ends, and may raise, or call us again. So what must not be
-parted from a system call is straight-line code without calls: the bookkeeping after write(2), the check
+Signal handlers run after calls and at loop ends, and may raise, or call us again. So code that must not be
+separated from a system call is straight-line code without calls: the bookkeeping after write(2), the check
 before it, the step to the next segment after its rename. `unsettled` stays set where the bookkeeping was
 not reached; the next append then measures the file, and finishes a step to the next segment.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from rla_client.stream.mapping import Mapping
 
 
-TRUST_S = 0.0002  # that our descriptor stays ours without being asked; a training step takes longer
+TRUST_S = 0.0002  # during which our descriptor is trusted without a check; a training step takes longer
 _NEW_SEGMENT = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) → OPEN frame
 
 
 def _remove_begun(folder: Path) -> None:
-    """Remove a stream that was hardly begun, also where there are no descriptors left to list it by."""
+    """Remove a stream that was hardly begun, also where no descriptor is free to list it."""
     names = {LOCK_NAME, segment_path(folder, 1).name}
     with suppress(OSError):
         names.update(os.listdir(folder))
@@ -51,7 +51,7 @@ def _remove_begun(folder: Path) -> None:
 
 
 class _NextSegment(NamedTuple):
-    """A segment that is written under a hidden name and about to be begun."""
+    """The next segment, written under a hidden name."""
 
     descriptor: int
     identity: Identity
@@ -65,12 +65,12 @@ class SegmentWriter:
     """Appends frames to the segments of one stream. Not thread-safe: the outbox holds the lock.
 
     Attributes:
-        name: of the stream; `folder`, where it lies, likewise.
+        name: of the stream; `folder`: its folder.
         number: current segment, from 1.
-        size: bytes of the current segment that are whole frames.
+        size: bytes of complete frames in the current segment.
         rows: ROW frames in all segments so far.
         frames: frames that were appended, opening frames aside.
-        unsettled: these numbers may lag behind the file, until `verify`.
+        unsettled: these numbers may lag behind the file until `verify`.
         trust_s: seconds after a write within which the descriptor needs no `verify`.
     """
 
@@ -98,7 +98,7 @@ class SegmentWriter:
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
         except BaseException as error:
-            self.abandon()  # refused or interrupted: nobody will ever write to this stream
+            self.abandon()  # refused or interrupted: the stream is unused
             for folder in (hidden, self.folder):
                 _remove_begun(folder)
             if isinstance(error, OSError):
@@ -106,7 +106,7 @@ class SegmentWriter:
             raise
 
     def append(self, frame: bytes, is_row: int, after: int = -1) -> None:
-        """Append one frame; when it returns, the frame is in the page cache, whole.
+        """Append one frame; on return it is completely in the page cache.
 
         Args:
             frame: from `protocol.encode_frame`.
@@ -114,7 +114,7 @@ class SegmentWriter:
             after: append only if exactly so many frames were appended before; -1: in any case.
 
         Raises:
-            SpoolError: nothing of the frame counts; the caller keeps it.
+            SpoolError: no byte of the frame counts; the caller keeps it.
         """
         length = len(frame)
         if self.unsettled:
@@ -136,7 +136,7 @@ class SegmentWriter:
             self.frames += 1
             self.unsettled = False
             return
-        self.unsettled = True  # a handler's records came between: measure before the next append
+        self.unsettled = True  # a signal handler has appended meanwhile: measure before the next append
         if written != length:
             self._settle()
             self._next_or_raise(frame, is_row, after, OSError(errno.EFBIG, "a record was taken in part"))
@@ -146,7 +146,7 @@ class SegmentWriter:
         return _over_file_limit(self._opening_bytes + length)
 
     def _next_or_raise(self, frame: bytes, is_row: int, after: int, error: OSError) -> None:
-        """Append to the next segment where the limit of a file's size keeps a frame out of this one.
+        """Append to the next segment where a frame exceeds the limit of a file's size in this one.
 
         Raises:
             SpoolError: `error` has another cause.
@@ -161,16 +161,16 @@ class SegmentWriter:
         return SpoolError(f"cannot {what} {self.folder}: {error.strerror or error}")
 
     def rows_in_segment(self) -> bool:
-        """Whether the current segment holds more than its opening frame."""
+        """Whether the current segment has more than its opening frame."""
         return self.size > self._opening_bytes
 
     def verify(self) -> None:
-        """See before a write that the descriptor is where the last one left it: one system call.
+        """Check before a write that the descriptor's offset is that of the last write: one system call.
 
-        After an interrupted append it first makes `size`, `rows` and `frames` true again.
+        After an interrupted append it first corrects `size`, `rows` and `frames`.
 
         Raises:
-            SpoolError: it was closed, or is somebody else's, and the segment cannot be opened any more.
+            SpoolError: it was closed or replaced, and the segment cannot be reopened.
         """
         if self.unsettled:
             self._settle()
@@ -181,13 +181,13 @@ class SegmentWriter:
             self._regain()
 
     def check(self) -> bool:
-        """Take back what was closed under us: the segment's descriptor, and the lock.
+        """Reopen descriptors that were closed under us: the segment's, and the lock's.
 
         Returns:
             False when somebody deleted the segment: call `write_anew` before anything closes it.
 
         Raises:
-            SpoolError: the segment cannot be opened any more.
+            SpoolError: the segment cannot be reopened.
         """
         if not leads_to(self._descriptor, self._identity):
             self._regain()
@@ -197,7 +197,7 @@ class SegmentWriter:
         with suppress(OSError):
             if not os.fstat(self._descriptor).st_nlink:
                 return False
-            path = base_path(self.folder, self.number)  # the agent's, for `write_anew`
+            path = base_path(self.folder, self.number)  # the agent's base, for `write_anew`
             found = os.stat(path)
             seen = (self.number, found.st_ino, found.st_mtime_ns)
             if seen != self._base_seen and found.st_size <= MAX_SMALL_BYTES:
@@ -205,14 +205,14 @@ class SegmentWriter:
         return True
 
     def write_anew(self) -> None:
-        """Put the current segment back into the spool, after somebody deleted it; the spool's folder exists.
+        """Restore the current segment in the spool, after somebody deleted it; the spool's folder exists.
 
         It keeps its name and its bytes, and gets the agent's base again: so the agent continues where it was,
-        also where agent.db went with the spool. Lost are payloads, and earlier segments that the agent had
-        not taken in.
+        also where agent.db was deleted with the spool. Payloads, and earlier segments that the agent had not
+        ingested, are lost.
 
         Raises:
-            SpoolError: that could not be done now; it is still open, and can be tried again.
+            SpoolError: it failed for now; the segment is still open, and this can be retried.
         """
         hidden = self.folder.with_name(f"{TEMP_PREFIX}{self.name}")
         try:
@@ -230,7 +230,7 @@ class SegmentWriter:
             raise self._cannot("write to the spool", error) from error
 
     def _copy_segment(self, folder: Path) -> None:
-        """Go on in a copy of the current segment; a handler's records may come at any moment until then."""
+        """Continue in a copy of the current segment; a signal handler may append at any moment until then."""
         number, size = self.number, 0
         hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
         copy = open_high(hidden, _NEW_SEGMENT)
@@ -261,17 +261,17 @@ class SegmentWriter:
                     break
         finally:
             if copy != self._descriptor:
-                with suppress(OSError):  # it has its own name already, or went with the folder
+                with suppress(OSError):  # renamed already, or removed with the folder
                     os.unlink(hidden)
                 close_own(copy, copied)
                 if kept is not None:
                     kept.close()
 
     def _regain(self) -> None:
-        """See that the descriptor leads to the end of the current segment."""
+        """Check that the descriptor leads to the end of the current segment."""
         try:
             if not leads_to(self._descriptor, self._identity):
-                self._descriptor = -1  # not closed: the number is nobody's, or somebody else's
+                self._descriptor = -1  # not closed: the number is unused, or belongs to another file
                 path = segment_path(self.folder, self.number)
                 found = open_high(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
                 if identity(found) != self._identity:
@@ -289,7 +289,7 @@ class SegmentWriter:
         self._lock_identity = identity(self._lock)
         lock_record_of_process(self._lock)
         if previous[0] != self._lock and previous[1] != self._lock_identity:
-            close_own(*previous)  # of the same file, it would let go of the lock
+            close_own(*previous)  # closing another descriptor of the file would release the lock
 
     def _make_folder(self, folder: Path) -> None:
         """A stream's folder with its lock."""
@@ -306,7 +306,7 @@ class SegmentWriter:
             before = (self.number, self.frames)
             tail, end, frames, rows = self._measure()
             if self.number != before[0] or self.frames != before[1]:
-                continue  # a handler's records came between, and counted what was measured
+                continue  # a signal handler has appended meanwhile, and counted the measured bytes
             self.size += end
             self.rows += rows
             self.frames += frames
@@ -314,14 +314,14 @@ class SegmentWriter:
             if tail > end:
                 try:
                     os.ftruncate(self._descriptor, self.size)
-                except OSError:  # the torn tail stays behind in its segment
+                except OSError:  # the torn tail stays in its segment
                     self._next_segment()
                 else:
                     self.unsettled = False
                 return
 
     def _measure(self) -> tuple[int, int, int, int]:
-        """Bytes beyond `size`; of these in whole frames, their number, and how many are rows."""
+        """Bytes beyond `size`; those of complete frames, the number of these, and how many are rows."""
         end = frames = rows = 0
         try:
             real = os.fstat(self._descriptor).st_size
@@ -341,14 +341,14 @@ class SegmentWriter:
             raise self._cannot("begin a spool segment in", error) from error
 
     def _begin_segment(self, folder: Path) -> None:
-        """Go on in a new segment: write it under a hidden name, give it its own, step over.
+        """Continue in a new segment: write it under a hidden name, rename it, and switch to it.
 
-        A handler may come anywhere: it finds `_next` and finishes the step, or is finished here.
+        A signal handler may run anywhere: it sees `_next` and finishes the step, or this call does.
         """
         begun = self._next
         if begun is None:
             begun = self._write_opening(folder)
-        if begun.number <= self.number:  # a handler's records took the step meanwhile
+        if begun.number <= self.number:  # a signal handler's append took the step meanwhile
             close_own(begun.descriptor, begun.identity)
             os.unlink(begun.hidden)
             return
@@ -394,7 +394,7 @@ class SegmentWriter:
         )
 
     def close(self) -> None:
-        """Let go of the stream: the agent may then finish it."""
+        """Release the stream, so that the agent may finish it."""
         with suppress(OSError):
             if leads_to(self._lock, self._lock_identity):
                 os.ftruncate(self._lock, 0)
@@ -403,7 +403,7 @@ class SegmentWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the descriptors and leave the stream as it is: in a forked child it is the parent's."""
+        """Close the descriptors and leave the stream unchanged: in a forked child it is the parent's."""
         descriptors = ((self._descriptor, self._identity), (self._lock, self._lock_identity))
         self._descriptor = self._lock = -1
         kept, self._kept = self._kept, None
@@ -419,8 +419,8 @@ def _over_file_limit(size: int) -> bool:
 
 
 def _keep_open(descriptor: int) -> Mapping | None:
-    """Have a segment count as open for writing whoever closes its descriptor; None where that is refused."""
-    with suppress(OSError, ImportError):  # no memory, or no descriptors to import by
+    """Keep a segment open for writing even if its descriptor is closed; None where that is refused."""
+    with suppress(OSError, ImportError):  # no memory, or no descriptor for an import
         from rla_client.stream.mapping import Mapping  # noqa: PLC0415 - not at import of the package
 
         return Mapping(descriptor, 1)

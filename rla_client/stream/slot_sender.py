@@ -3,7 +3,7 @@
 A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written. One that a
 `SlotSender` claimed ends in one of three ways: a frame in the stream names it (the agent frees it), it is
 given back (no frame was written), or the whole pool is retired (an exception came so close to the frame
-that nobody knows). Arenas of a forked child's parent are forgotten, never touched.
+that its fate is unknown). A forked child forgets the parent's arenas and never touches them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _savers: weakref.WeakSet[SlotSender] = weakref.WeakSet()  # to be closed at exit
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A slot that holds the bytes of job `number`."""
+    """A slot with the bytes of job `number`."""
 
     arena: Arena
     index: int
@@ -36,26 +36,26 @@ class Slot:
 
     @property
     def address(self) -> int:
-        """Where its bytes begin, in this process."""
+        """Address of its bytes in this process."""
         return self.arena.slot_address(self.index)
 
     def memory(self, nbytes: int) -> memoryview:
-        """Its first bytes; not to be kept longer than the saver's lock is held."""
+        """Its first bytes; only to be used while the saver's lock is held."""
         return memoryview((ctypes.c_ubyte * nbytes).from_address(self.address)).cast("B")
 
     @property
     def ref(self) -> SlotRef:
-        """What a job says of it."""
+        """Its reference in a job."""
         return SlotRef(self.arena.name, self.index, self.number)
 
     @property
     def arrived(self) -> bool:
-        """True once the agent has done with the job."""
+        """True once the agent has finished the job."""
         return self.arena.closed or self.arena.header(self.index) != (SLOT_BUSY, self.number)
 
 
 class HasStream(Protocol):
-    """What is needed of an outbox."""
+    """The interface of an outbox."""
 
     @property
     def stream_folder(self) -> Path | None:
@@ -63,10 +63,10 @@ class HasStream(Protocol):
 
 
 class SlotSender:
-    """Base of what copies into shared memory. Its lock is held around each save.
+    """Base of senders that copy into shared memory. Its lock is held around each save.
 
     Args:
-        outbox: where jobs go; its lock is not held while bytes are copied.
+        outbox: takes the jobs; its lock is not held while bytes are copied.
     """
 
     def __init__(self, outbox: HasStream) -> None:
@@ -78,13 +78,13 @@ class SlotSender:
         _savers.add(self)
 
     def _reset(self) -> None:
-        """As new, in a process that has no save under way: at the beginning, and in a forked child."""
+        """Initialize, in a process without a save under way: at the beginning, and in a forked child."""
         self._lock = threading.RLock()
-        self._inside: int | None = None  # the thread that saves now: a signal handler may save, too
+        self._inside: int | None = None  # the thread that is saving: a signal handler may save, too
         self._pool: ArenaPool | None = None
 
     def close(self) -> None:
-        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
+        """Release shared memory. The agent reads and then removes unread slots."""
         with self._lock:
             if self._pool is not None:
                 self._pool.close()
@@ -107,14 +107,13 @@ class SlotSender:
         """Copy into a slot and name it in the stream.
 
         Args:
-            nbytes: what the slot must hold.
-            fill: copies, and says what the job shall name.
+            nbytes: required size of the slot.
+            fill: copies, and returns the content for the job.
             send: puts the job into the stream; False when the spool is full.
             patience_s: to wait for an arena that is being made.
 
         Returns:
-            The slot and what was named; None when no slot is large enough and free, or the stream
-            took no job.
+            The slot and the content; None when no slot is large enough and free, or the stream took no job.
         """
         pool = self._current_pool()
         if pool is None:
@@ -137,7 +136,7 @@ class SlotSender:
         try:
             taken = send(source)
         except BaseException:
-            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
+            pool.retire()  # Ctrl-C in the middle: the frame may exist, so the slot is not ours
             raise
         if not taken:
             pool.give_back(number)
@@ -155,7 +154,7 @@ class SlotSender:
         return self._pool
 
     def _prepare(self, nbytes: int) -> None:
-        """Have an arena made, beside the training, whose slots hold `nbytes`."""
+        """Make an arena with slots of `nbytes` in the background."""
         with self._lock:
             pool = self._current_pool()
             if pool is not None:

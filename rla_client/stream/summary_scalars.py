@@ -1,4 +1,4 @@
-"""The numbers in a Summary of TensorBoard's."""
+"""Scalars in a Summary of TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def summary_scalars(summary: Summary, plugins: dict[str, str] | None = None) -> 
 
 
 def _tensor_number(tensor: TensorProto) -> float | None:
-    """The number in a tensor of one element; None for what is not a scalar."""
+    """The number in a tensor of one element; None for other tensors."""
     formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
     if tensor.tensor_content:
         form = formats.get(tensor.dtype)

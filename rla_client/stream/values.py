@@ -1,9 +1,9 @@
-"""Values that users log, as plain data.
+"""Conversion of logged values into plain data.
 
-Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their methods
-(`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an array that
-changes later does not change what was logged. A value that cannot be read becomes text that says so; only
-an array that no row has room for is refused, before it is copied.
+It does not import numpy, torch, jax or tensorflow: their scalars and arrays are recognized by their methods
+(`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so a later change of an
+array does not change the logged value. An unreadable value becomes text that says so; only an array that is
+too large for a row is refused, before it is copied.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.spool.protocol import MAX_FRAME_BYTES
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
-MAX_DEPTH = 32  # of nested lists and dicts; deeper is shown as text (msgpack stops at 512)
-MAX_INT_BITS = 8192  # decimal text of longer ones is refused by Python (4300 digits): shown as hex
+MAX_DEPTH = 32  # of nested lists and dicts; deeper ones become text (msgpack stops at 512)
+MAX_INT_BITS = 8192  # Python refuses decimal text of longer ones (4300 digits): these become hex
 _WORD = 1 << 63
 _EXACT = frozenset({float, bool, NoneType})
 _NUMPY_NUMBERS = (
     "bool bool_ float16 float32 float64 int8 int16 int32 int64 longlong uint8 uint16 uint32 uint64 ulonglong"
 )
 _ITEM_NAMES = frozenset({("torch", "Tensor"), *(("numpy", name) for name in _NUMPY_NUMBERS.split())})
-_ITEM_KINDS: set[type] = set()  # classes named above that were met: for them `item()` is the short way
+_ITEM_KINDS: set[type] = set()  # classes of the names above: for them `item()` is the fast path
 
 
 def to_plain(value: object) -> PlainValue:
-    r"""Turn one logged value into plain data, a copy of it as it is at the call.
+    r"""Convert one logged value into plain data, a copy at the time of the call.
 
     Scalars of numpy, torch, jax and tensorflow and arrays with one element become Python numbers
     (bool, int and float stay apart; NaN and infinities survive), larger arrays nested lists.
@@ -63,10 +63,10 @@ def to_plain(value: object) -> PlainValue:
 
 
 def whole_number(value: object, name: str, least: int = 1) -> int:
-    """The int that an argument is, which may be numpy's or torch's too.
+    """An argument as an int; it may be numpy's or torch's too.
 
     Raises:
-        ArgumentError: it is none, or below `least`.
+        ArgumentError: it is no integer, or below `least`.
     """
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def clean_text(text: str) -> str:
 
 
 def text_of(value: object, show: Callable[[Any], str] = str) -> str:
-    """What `str` makes of anything, in text that UTF-8 can encode; never raises."""
+    """`str` of anything, as text that UTF-8 can encode; never raises."""
     if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
         return hex(value)
     try:
@@ -100,7 +100,7 @@ def text_of(value: object, show: Callable[[Any], str] = str) -> str:
 
 
 def plain_of(value: object, path: tuple[int, ...]) -> PlainValue:  # noqa: PLR0911 - one line a kind
-    """A value as plain data; `path` has the ids of the containers that it is in."""
+    """A value as plain data; `path` has the ids of the containers around it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -159,11 +159,11 @@ def _from_array(value: object, path: tuple[int, ...]) -> object:
         )
     if count != 1:
         return _list(array.tolist(), path)
-    if hasattr(array, "mask"):  # item() of a masked value is what lies below the mask
+    if hasattr(array, "mask"):  # item() of a masked value is the value below the mask
         return plain_of(array.ravel().tolist()[0], (*path, id(value)))
     item = array.item()
     if kind and kind in "fc" and not isinstance(item, float | complex):
-        return float(item) if kind == "f" else str(item)  # longdouble gives itself
+        return float(item) if kind == "f" else str(item)  # longdouble returns itself
     return plain_of(item, (*path, id(value))) if len(path) < MAX_DEPTH else text_of(item)
 
 
@@ -188,7 +188,7 @@ def element_count(array: Any) -> int:  # noqa: ANN401 - an array of any library
 
 
 def number_or_text(value: object) -> PlainValue:
-    """Whatever says that it is a number (Decimal, Fraction, …); else text."""
+    """A value of a number type (Decimal, Fraction, …) as a number; else its text."""
     try:
         if hasattr(value, "__index__"):
             return _int(operator.index(value))

@@ -385,4 +385,4 @@ def key_of(parameters: Mapping[str, Any]) -> str:
 
 
 class SweepError(RlaError):
-    """A sweep cannot be started, found or gone on with; the message says why and what to do."""
+    """A sweep cannot be started, opened or continued; the message says why and what to do."""

@@ -1,4 +1,4 @@
-"""The page's modules as one script.
+"""Bundle of the page's modules as one script.
 
 Each module is a function that gives what it exports, and what it imports is taken from those before it. This
 knows the few forms that the page's modules use (a test builds all of them), and is not a general tool.

@@ -1,4 +1,4 @@
-"""A file as a browser loads it.
+"""Download of a file by a browser.
 
 What a browser gets of a run is a picture, a film, a sound, plain text, or something to save.
 """

@@ -1,4 +1,4 @@
-"""The cache of columns of tables that grow.
+"""Column cache of growing tables.
 
 A settled table comes from the column cache on disk. One that was written to in the last two seconds is not
 cached there and would be parsed as a whole each time; here its columns stay in memory, with the byte behind

@@ -1,4 +1,4 @@
-"""Histograms of a run over time-steps, as pictures of heat.
+"""Heat maps of a run's histograms over time-steps.
 
 Those of one name (`<time-step>-NAME.histogram.json`) stand beside each other over common bins. A bin's count
 is spread evenly over its width, so that histograms with other edges fit.

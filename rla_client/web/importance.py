@@ -165,7 +165,7 @@ def parallel(site: Site, asked: dict[str, Any]) -> Response:
     axes = [*map(_Axis, _values(entries, names)), _Axis(ys.tolist())]
     columns = np.array([axis.scaled() for axis in axes]).reshape(len(axes), len(entries))
     options = {
-        "xTicks": [[at, name] for at, name in enumerate([*names, metric])],
+        "xTicks": [[at, name] for at, name in enumerate([*names, metric.rpartition("/")[2] or metric])],
         "rulers": [axis.ruler() for axis in axes],
     }
     head = _head(site, entries, metric, total) | {"options": options}

@@ -1,4 +1,4 @@
-"""Values as JSON can carry them to a browser."""
+"""JSON encoding of values for a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of all databases of a page, by number.
+"""Numbered registry of a page's runs.
 
 A run gets a number when it is first seen and keeps it while the server runs; the page speaks of runs by
 number. Each change of what the list shows of a run gives it the next *version*, so that a page asks for what

@@ -1,4 +1,4 @@
-"""The server of `rla web`, from its start to Ctrl-C."""
+"""Server of `rla web`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small curves of the likely metric of runs, for the list."""
+"""Sparklines of runs' likely metric for the list."""
 
 from __future__ import annotations
 

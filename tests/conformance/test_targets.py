@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support.bucket_lab import KEYS, BucketPath, S3Server, opened
@@ -33,9 +34,29 @@ from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithP
 from rla_agent.replicate.backend.session import SmallFile, TargetSession, Upload
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
+from rla_agent.replicate.target_config import backend_of
 from rla_agent.replicate.worker.sharded_master import NO_RENAME
+from rla_client.config.schema import PROTOCOLS, RemoteSetting
 
 Opened = tuple[TargetSession, Path]
+
+
+class Traits(NamedTuple):
+    """What the suite expects of a target."""
+
+    protocol: str  # in the configuration; one of those that share a session
+    syncs: bool  # what it acknowledged as synced is on its disk
+    links: bool  # a twin costs no content
+    tells_modes: bool = True
+
+
+TARGETS = {
+    "sftp": Traits("sftp", syncs=True, links=True),
+    "sftp-plain": Traits("sftp", syncs=False, links=False),
+    "folder": Traits("folder", syncs=True, links=True),
+    "ftp": Traits("ftp", syncs=False, links=False, tells_modes=False),
+    "bucket": Traits("s3", syncs=False, links=False),
+}
 COME_AND_GO = """
 import pathlib, sys
 while True:
@@ -91,7 +112,17 @@ def open_bucket_target(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     return opened(server, bucket), BucketPath(server, bucket)  # type: ignore[return-value]
 
 
-@pytest.fixture(params=["sftp", "sftp-plain", "folder", "ftp", "bucket"])
+def test_each_backend_is_tested() -> None:
+    tested = {backend_of(RemoteSetting(file_transfer_protocol=one.protocol)) for one in TARGETS.values()}
+    assert {backend_of(RemoteSetting(file_transfer_protocol=name)) for name in PROTOCOLS} == tested
+
+
+@pytest.fixture
+def traits(request: pytest.FixtureRequest) -> Traits:
+    return TARGETS[request.node.callspec.params["target"]]
+
+
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """A session and its root."""
     session: TargetSession
@@ -265,9 +296,9 @@ def test_a_temp_file_that_is_gone_is_begun_anew(target: Opened) -> None:
 
 
 @pytest.mark.slow
-def test_it_says_what_is_on_its_disk(target: Opened, request: pytest.FixtureRequest) -> None:
+def test_it_says_what_is_on_its_disk(target: Opened, traits: Traits) -> None:
     session, _ = target
-    syncs = request.node.callspec.params["target"] in {"sftp", "folder"}
+    syncs = traits.syncs
     assert session.syncs is syncs
     session.make_folders([b"a/b"])
     results = session.put_many([small(b"a/b/%d" % n, random_bytes(n * 517, n)) for n in range(40)])
@@ -484,10 +515,7 @@ def test_a_save_of_several_machines_becomes_whole(target: Opened, tmp_path: Path
         assert all(machine.has_named(made) for machine in machines)
 
 
-LINKS = {"sftp", "folder"}  # the others write the content
-
-
-def test_a_twin_is_linked_where_the_target_can(target: Opened, request: pytest.FixtureRequest) -> None:
+def test_a_twin_is_linked_where_the_target_can(target: Opened, traits: Traits) -> None:
     session, root = target
     session.make_folders([b"one", b"two"])
     data = random_bytes(30_000)
@@ -502,7 +530,7 @@ def test_a_twin_is_linked_where_the_target_can(target: Opened, request: pytest.F
     assert session.stat(b"two/code.py") == results[0]
     assert (root / "two" / "code.py").read_bytes() == data
     linked = session.written_bytes - before < len(data)
-    assert linked == (request.node.callspec.params["target"] in LINKS)
+    assert linked == traits.links
     if not in_bucket(root):
         inodes = {(root / name / "code.py").stat().st_ino for name in ("one", "two")}
         assert (len(inodes) == 1) == linked
@@ -605,7 +633,7 @@ def test_folders_have_the_modes_that_they_are_made_with(target: Opened) -> None:
 
 
 @pytest.mark.of_file_systems
-def test_folders_that_are_there_only_lose(target: Opened, request: pytest.FixtureRequest) -> None:
+def test_folders_that_are_there_only_lose(target: Opened, traits: Traits) -> None:
     session, root = target
     before = {"open": 0o755, "closed": 0o700, "lab": 0o2775, "writable": 0o775}
     for name, mode in before.items():
@@ -613,7 +641,7 @@ def test_folders_that_are_there_only_lose(target: Opened, request: pytest.Fixtur
         (root / name).chmod(mode)
     session.make_folders([name.encode() for name in before], lambda _: (0o750, True))
     found = {name: bits(root / name) for name in before}
-    if request.node.callspec.params["target"] == "ftp":  # it does not tell what they are
+    if not traits.tells_modes:
         assert found == before
     else:
         assert found == {"open": 0o750, "closed": 0o700, "lab": 0o2770, "writable": 0o770}
@@ -637,7 +665,7 @@ def test_the_servers_umask_says_whether_groups_write_in_folders_that_runs_share(
 
 
 @pytest.mark.of_file_systems
-def test_modes_are_set_afterwards(target: Opened, request: pytest.FixtureRequest) -> None:
+def test_modes_are_set_afterwards(target: Opened, traits: Traits) -> None:
     session, root = target
     session.make_folders([b"d"])
     (root / "f").write_bytes(b"1")
@@ -651,7 +679,7 @@ def test_modes_are_set_afterwards(target: Opened, request: pytest.FixtureRequest
     assert (bits(root / "d"), bits(root / "f")) == (0o700, 0o600)
     session.set_modes([(b"d", 0o755), (b"f", 0o664)])
     assert (bits(root / "d"), bits(root / "f")) == (0o755, 0o664)
-    if request.node.callspec.params["target"] == "ftp":
+    if not traits.tells_modes:
         return
     state = session.stat(b"f")
     assert state is not None

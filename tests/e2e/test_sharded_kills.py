@@ -29,7 +29,8 @@ from support.waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.contract.sharded_checkpoint.check import shard_problems
-from rla_client.contract.sharded_checkpoint.folder import read_whole, waiting_parts
+from rla_client.contract.sharded_checkpoint.folder import read_fence, read_whole, waiting_parts
+from rla_client.contract.sharded_checkpoint.records import Whole
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -206,12 +207,18 @@ class Lab:
             self.last = max(self.last, step)
 
     def note_whole(self) -> None:
-        """See what is whole on the master, or here where one machine has all; it must stay."""
-        orders = whole_in(self.master.root)
+        """See what is whole on the master, or here where one machine has all; it must stay.
+
+        A save of an earlier process does not count where it became whole after the run had continued without.
+        """
+        wholes = whole_in(self.master.root)
         if len(self.machines) == 1:
-            orders |= whole_in(self.machines[0].root)
-        last = max(orders, key=orders.__getitem__, default="checkpoint_-1.dcp")
-        self.before = max(self.before, int(last.removesuffix(".dcp").rpartition("_")[2]))
+            wholes |= whole_in(self.machines[0].root)
+        fences = [read_fence(path) for path in self.machines[0].root.glob("checkpoint/*/*/*/*/*")]
+        epoch = max((fence.epoch for fence in fences if fence is not None), default=0)
+        own = [one for one in wholes.values() if one.save.epoch >= epoch or one.save.step <= self.last]
+        newest = max(own, key=lambda one: one.order, default=None)
+        self.before = max(self.before, -1 if newest is None else newest.save.step)
 
     def check_curve(self) -> None:
         """The curve is that of a run that nobody killed: one row a time-step."""
@@ -230,8 +237,8 @@ class Lab:
         return dict(found) if found and found[-1][0] == self.last else None
 
 
-def whole_in(root: Path) -> dict[str, int]:
-    """Name → order of the whole checkpoints below a root, all of whose files are as they were saved."""
+def whole_in(root: Path) -> dict[str, Whole]:
+    """The whole checkpoints below a root by name, all of whose files are as they were saved."""
     found = {}
     for path in root.glob("checkpoint/*/*/*/*/*/*.dcp"):
         whole = read_whole(path)
@@ -240,7 +247,7 @@ def whole_in(root: Path) -> dict[str, int]:
         problems = list(shard_problems(path, whole, hashes=True))
         if read_whole(path) == whole:  # else retention took it while we looked
             assert not problems, (path, problems)
-            found[path.name] = whole.order
+            found[path.name] = whole
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import rla_agent
 import rla_client
-from rla_client import compat, exp_manager, logger, time_step_holder
+from rla_client import compat, exp_manager, integrations, logger, time_step_holder
 from rla_client.compat.rla_names import RLA_NAMES
 from rla_client.manager import ExpManager
 
@@ -58,6 +58,13 @@ def test_what_the_tables_of_the_front_doors_name_exists() -> None:
         named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
         assert named
         assert {name for name in named if not hasattr(owner, name)} == set()
+
+
+@pytest.mark.parametrize("name", [one.name for one in pkgutil.iter_modules(integrations.__path__)])
+def test_each_integration_is_in_the_reference_and_in_a_how_to(name: str) -> None:
+    docs, path = REFERENCE.parents[1], f"rla_client.integrations.{name}"
+    assert path in (docs / "reference" / "api" / "integrations.md").read_text(encoding="utf-8")
+    assert any(path in page.read_text(encoding="utf-8") for page in (docs / "how-to").glob("*.md"))
 
 
 def test_the_front_door_has_few_names_and_all_others_are_in_compat() -> None:

@@ -222,6 +222,9 @@ def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
 @pytest.mark.further
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 def test_the_search_finds_answers_by_the_words_of_who_asks(site: Path) -> None:
+    log_media = (
+        "How do I log an image, a video, a confusion matrix, a histogram, a table or a 3-D point cloud?"
+    )
     asked = {
         "delete a run": "How do I delete a run?",
         "rename a run": "How do I rename a run, or give it a tag or a note?",
@@ -229,15 +232,19 @@ def test_the_search_finds_answers_by_the_words_of_who_asks(site: Path) -> None:
         "compare last 10 runs": "How do I compare the last ten runs?",
         "filter by commit": "How do I find runs by date, or by git commit?",
         "runs by date": "How do I find runs by date, or by git commit?",
-        "code diff": "Which code did a run have, and what changed since?",
+        "code diff": "Which version of the code did a run have, and which git diff?",
         "latex table error bars": "How do I get a LaTeX table with error bars over seeds?",
         "plot for a paper": "How do I get a plot for a paper?",
         "smooth curves": "How do I smooth a curve?",
-        "pandas dataframe": "How do I use pandas?",
+        "pandas dataframe": "How do I use pandas, or export to CSV?",
+        "export csv": "How do I use pandas, or export to CSV?",
+        "git diff of a run": "Which version of the code did a run have, and which git diff?",
         "share with supervisor": "How do I share results with my supervisor?",
         "notification on my phone": "Can I get a message on my phone?",
+        "hyperparameter search": "How do I run a hyperparameter search?",
+        "log an image": log_media,
         "hide a run": "How do I pin, hide or archive runs?",
-        "3d point cloud": "How do I log a confusion matrix, a histogram, a table or a 3-D point cloud?",
+        "3d point cloud": log_media,
         "GPU memory": "Where do I see GPU memory?",
         "no internet": "Does it work without internet, or with files on NFS?",
     }

@@ -202,6 +202,25 @@ app.run(main)
         {"seed": 1, "lr": 0.25},
         "lr=0.25",
     ),
+    "docopt": (
+        '''
+"""A program.
+
+Usage: program.py [--run-id=<name>] [--learning-rate=<rate>] [--cpu] [<env>]
+
+Options:
+    --run-id=<name>         its name [default: run]
+    --learning-rate=<rate>  of Adam [default: 0.5]
+    --cpu                   no GPU
+"""
+from docopt import docopt
+options = docopt(__doc__)
+assert options["--learning-rate"] == "0.25"
+''',
+        ["--learning-rate", "0.25", "CartPole-v1"],
+        {"run_id": "run", "learning_rate": 0.25, "cpu": False, "env": "CartPole-v1"},
+        "learning_rate=0.25",
+    ),
     "click": (
         """
 import click

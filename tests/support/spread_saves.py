@@ -9,6 +9,7 @@ from pathlib import Path
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.session import SmallFile, TargetSession
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook, look_all
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.files import (
     OWN_FOLDER,
@@ -43,10 +44,10 @@ class Machine:
         self.folder = root / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def save(self, save: SaveIdentity, order: int = 1) -> None:
+    def save(self, save: SaveIdentity, order: int = 1, keep: Retention | None = None) -> None:
         """All its ranks write."""
         for rank in self.ranks:
-            write_part(self.folder, save, rank, order, beside=self.ranks)
+            write_part(self.folder, save, rank, order, beside=self.ranks, keep=keep)
         publish(self.folder, name_of(save))
 
     def send(self, session: TargetSession, save: SaveIdentity, at: int = SENT_AT) -> None:

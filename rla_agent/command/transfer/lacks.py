@@ -32,7 +32,7 @@ from rla_client.contract.text.command_line import examples
     ),
 )
 def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) -> None:
-    """Print as JSON what no master has yet of these runs (files, bytes) and how many are pruned."""
+    """Print as JSON the files and bytes of these runs that no master has yet, and how many are pruned."""
     with session_failures():
         typer.echo(
             json.dumps(
@@ -60,7 +60,7 @@ def _files_not_on_master(items: list[str], data_root: Path, kinds: tuple[str, ..
                     found["pruned"] += len(pruned_files(os.fsdecode(os.path.join(root, folder.path))))
     except sqlite3.Error as error:
         raise RlaError(f"the ledger cannot be read: {error}") from None
-    found["files"] += len(scanner.unread)  # at least; nobody can tell
+    found["files"] += len(scanner.unread)  # at least; the number is unknown
     return found
 
 

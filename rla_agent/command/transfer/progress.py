@@ -15,7 +15,7 @@ MAX_BARS: Final = 16
 
 @contextmanager
 def progress_bars() -> Iterator[tally.Say]:
-    """A bar for each large file being moved, on a terminal; the time that is left once it can be told."""
+    """A bar for each large file in transfer, on a terminal, with the remaining time once it is known."""
     from rich.console import Console  # noqa: PLC0415 - only when there is something to show
     from rich.progress import Progress, TaskID  # noqa: PLC0415
 

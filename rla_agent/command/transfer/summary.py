@@ -12,14 +12,14 @@ from rla_client.contract.text.terminal_text import printable
 
 
 def end_with_summary(verb: str, tally: tally.Tally, *, as_json: bool) -> None:
-    """Tell what was moved, and end with 1 where something failed."""
+    """Print the summary, and exit with 1 after a failure."""
     print_summary(verb, tally, as_json=as_json)
     if tally.failed:
         raise typer.Exit(1)
 
 
 def print_summary(verb: str, tally: tally.Tally, *, as_json: bool) -> None:
-    """What was moved; as JSON one line, also of each look that follows."""
+    """Print the transferred files; as JSON one line for each repeated pull."""
     size = status_text.size_text(tally.bytes)
     text = f"{verb} {tally.files} file(s), {size}; {tally.same} were there already"
     facts = {"files": tally.files, "bytes": tally.bytes, "already_there": tally.same}

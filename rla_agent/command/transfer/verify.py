@@ -69,7 +69,7 @@ def verify_database(
     """Compare one database with its master; see `verify_ledger`.
 
     Raises:
-        RlaError: the ledger knows nothing of this database, or the master cannot be reached.
+        RlaError: the ledger does not have this database, or the master cannot be reached.
     """
     target = target_config.target(config, registry.folder(state))
     nothing = f"nothing of {data_root} was sent to {status_text.shown_target(target.name)} from here"

@@ -1,6 +1,6 @@
 """Agent that serves while a command runs.
 
-One that goes away meanwhile (out of memory, or that of another job that ended) is started again; what was
+One that ends meanwhile (out of memory, or that of another job that ended) is started again; an agent that was
 started here, or by the command's processes, is stopped at the end.
 """
 
@@ -28,7 +28,7 @@ RUN_FILE_WAIT_S = 5.0
 
 
 class AgentKeeper:
-    """Sees to it that an agent serves while the command runs."""
+    """Keeps an agent running while the command runs."""
 
     def __init__(self, places: Places, config: Path | None) -> None:
         """Start one if none serves; without one, rows wait in the spool."""
@@ -45,9 +45,9 @@ class AgentKeeper:
             sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
 
     def look(self, *, at_once: bool = False) -> None:
-        """Start another where the agent has gone, `at_once` also shortly after the last start.
+        """Start another agent where none runs any more, `at_once` also shortly after the last start.
 
-        It is not waited for, and `rla-agent stop` is honoured.
+        It does not wait for it, and honours `rla-agent stop`.
         """
         now = time.monotonic()
         if (now < self._next_start and not at_once) or agent_alive(self._places):
@@ -58,21 +58,21 @@ class AgentKeeper:
         )
 
     def serves(self, deadline: float) -> bool:
-        """Whether an agent serves now; where none does, one is started and waited for until a moment."""
+        """Whether an agent serves now; else one is started and awaited until a moment."""
         if time.monotonic() < deadline and not agent_alive(self._places):
             self.look(at_once=True)
             _await_agent(self._places, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
         return agent_alive(self._places)
 
     def stop(self) -> None:
-        """End the agent if it was started here; one that only comes up now ends by itself."""
+        """Stop the agent if it was started here; one that is just starting ends by itself."""
         if self._started or read_holder(self._places).get("owner") == self._owner:
             with suppress(RlaError):
                 stop_agent(self._places)
 
 
 def _await_agent(places: Places, deadline: float) -> None:
-    """Let one that was just started get ready."""
+    """Wait for an agent that was just started."""
     while time.monotonic() < deadline and not places.stopped:
         if agent_alive(places) and read_holder(places).get("pid"):
             return

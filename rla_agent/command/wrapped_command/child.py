@@ -1,8 +1,8 @@
 """Child process of a wrapped command.
 
-The main thread waits for signals with sigtimedwait. What the terminal sends reaches the command by itself,
-as one of the same foreground group (si_code says so); everything else is sent on to it. As process 1 of a
-container it also collects orphans.
+The main thread waits for signals with sigtimedwait. Signals of the terminal reach the command by themselves,
+since it is in the same foreground group (recognized by si_code); all others are sent on to it. As process 1
+of a container it also reaps orphans.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGALRM, signal.SIGCONT, signal.SIGWINCH,
 )  # fmt: skip
-FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
-LOOK_S = 1.0  # between looks for runs that the command opened
+FROM_KERNEL = 0x80  # si_code of signals that the terminal sends to the foreground group
+LOOK_S = 1.0  # between checks for runs that the command opened
 
 
 class Child:
@@ -80,7 +80,7 @@ class Child:
                 look()
                 next_look = time.monotonic() + LOOK_S
         for thread in self._threads:
-            thread.join(SETTLE_S * 20)  # what it started may still hold the pipes
+            thread.join(SETTLE_S * 20)  # its children may still have the pipes open
         return ended
 
     def _forward(self, info: signal.struct_siginfo) -> None:
@@ -94,7 +94,7 @@ class Child:
                 os.kill(self.pid, info.si_signo)
 
     def _collect(self) -> Ending | None:
-        """The command's end if it has ended; as process 1, also buries orphans."""
+        """The command's exit status if it has ended; as process 1, also reaps orphans."""
         whom = -1 if os.getpid() == 1 else self.pid
         ended: Ending | None = None
         while True:
@@ -128,7 +128,7 @@ def _copy_window_size(source: int, target: int) -> None:
 
 
 def _pass_on(source: int, target: int, keeper: LogWriter) -> None:
-    """Copy until the end; a reader of ours that is gone does not end the command."""
+    """Copy output until its end; a missing reader does not end the command."""
     writable = True
     with suppress(OSError):  # EIO: the other side of a terminal is closed
         while data := os.read(source, READ_BYTES):

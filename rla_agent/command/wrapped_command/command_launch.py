@@ -20,7 +20,7 @@ class StopSignal:
     at: float
 
     def ended(self, record: RunRecord) -> bool:
-        """Whether a run was open when it came, and ended after it; of USR1 and USR2, soon after it."""
+        """Whether a run was open when it came, and ended after it (after USR1 and USR2: soon)."""
         if record.closed is None or record.closed < self.at:
             return False
         return self.number not in FOR_ANYTHING or record.closed - self.at < SOON_S
@@ -28,7 +28,7 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class CommandLaunch:
-    """One command that was run: its RLA_LAUNCH, process and end; and what told it to stop."""
+    """A command that was run: its RLA_LAUNCH, process and exit, and the signal that told it to stop."""
 
     name: str
     pid: int

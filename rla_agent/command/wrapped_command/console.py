@@ -1,8 +1,8 @@
 """Bounded copy of a command's output (`console.txt`).
 
-The first half of the bound is kept in a file, the last half in a ring, so that both the beginning and the
-traceback at the end survive a chatty program. The file moves into the first run's log folder as soon as
-that is known, later runs of the same command get hard links to it; the ring is added when the command has
+The first half of the bound is stored in a file, the last half in a ring, so that both the beginning and the
+traceback at the end survive a verbose program. The file moves into the first run's log folder as soon as that
+is known, later runs of the same command get hard links to it; the ring is appended when the command has
 ended.
 """
 
@@ -23,10 +23,10 @@ _FLAGS = os.O_RDWR | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class ConsoleKeeper:
-    """Keeps at most `max_bytes` of what `add` gets."""
+    """Stores at most `max_bytes` of the output."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Keep in unnamed files of `folder` until a run is known; 0 bytes keeps nothing."""
+        """Store in unnamed files of `folder` until a run is known; with 0 bytes store nothing."""
         self._head_room = max_bytes - max_bytes // 2
         self._ring_bytes = max_bytes // 2
         self._ring_total = 0
@@ -39,7 +39,7 @@ class ConsoleKeeper:
         self._lost = 0
 
     def add(self, data: bytes) -> None:
-        """Keep a piece of output. A full disk loses it, which the file tells of; nothing is raised."""
+        """Store a piece of output. A full disk loses it, which the file notes; nothing is raised."""
         if self._file < 0:
             return
         head, rest = data[: self._head_room], data[self._head_room :]
@@ -54,7 +54,7 @@ class ConsoleKeeper:
                 self._lost += len(rest) - (self._ring_total - before)
 
     def _write(self, data: bytes) -> None:
-        """Append, after a line about what could not be written before, if there is any."""
+        """Append, after a note about lost output, if there is any."""
         note = f"\n[... {self._lost} bytes left out: they could not be written ...]\n" if self._lost else ""
         size = os.fstat(self._file).st_size
         try:
@@ -65,7 +65,7 @@ class ConsoleKeeper:
             write_all(self._file, data)
         except OSError:
             written = max(0, os.fstat(self._file).st_size - size)
-            if self._lost:  # half a note tells nothing
+            if self._lost:  # half a note is useless
                 os.ftruncate(self._file, size)
                 written = 0
             self._lost += len(data) - written
@@ -84,7 +84,7 @@ class ConsoleKeeper:
             data = data[len(piece) :]
 
     def place(self, root: str, log_folder: str) -> None:
-        """A run of this command logs into `log_folder`; it gets the console file. May be called again."""
+        """Put the console file into the log folder of a run of this command. May be called again."""
         if self._file < 0 or log_folder in self._placed:
             return
         below = os.path.relpath(log_folder, root)
@@ -146,7 +146,7 @@ class ConsoleKeeper:
         self._ring = -1
 
     def _copy(self, root: str, below: str) -> int:
-        """A descriptor of a copy in another log folder; none is left there that could not be finished."""
+        """A descriptor of a copy in another log folder; an incomplete copy is removed."""
         folder = open_folder(root, below)
         try:
             copy = open_within(CONSOLE_NAME, _FLAGS, folder)

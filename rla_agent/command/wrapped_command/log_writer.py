@@ -1,9 +1,9 @@
 """Process that writes into the log folders of a command's runs.
 
-Whoever waits for a disk that is frozen cannot even be killed. So whoever passes the output on never touches
-one: `LogWriter` hands the output over to a process of its own. There one thread takes it into bounded
-memory, another waits for the disk. Where that takes too long at the end, the process is left behind, and
-writes once the disk answers.
+A process that waits for a frozen disk cannot even be killed. So the process that passes the output on never
+writes to one: `LogWriter` hands the output over to a process of its own. There one thread buffers it in
+bounded memory, another writes to the disk. Where that takes too long at the end, the process is left behind,
+and writes once the disk answers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OUTPUT, _PLACE, _RUN_FILE, _END = b"o", b"p", b"r", b"e"
 
 
 class LogWriter:
-    """Writes what a command prints, and how it ended, into the log folders of its runs; thread-safe.
+    """Writes a command's output and exit into the log folders of its runs; thread-safe.
 
-    No call but `finish` waits for a disk.
+    Only `finish` waits for a disk.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -50,7 +50,7 @@ class LogWriter:
         os.close(source)
 
     def add(self, data: bytes) -> None:
-        """Keep a piece of output; the oldest is left out, and counted, where more than WAITING_BYTES wait."""
+        """Queue a piece of output; beyond WAITING_BYTES the oldest is dropped and counted."""
         self._tell(_OUTPUT, data)
 
     def place(self, root: str, log_folder: str) -> None:
@@ -66,7 +66,7 @@ class LogWriter:
         with self._lock:
             os.close(self._pipe)
             self._pipe = -1
-        with suppress(ChildProcessError):  # as process 1 we bury whoever ends
+        with suppress(ChildProcessError):  # as process 1 we reap all processes
             while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
                 if time.monotonic() >= deadline:
                     return False
@@ -80,7 +80,7 @@ class LogWriter:
 
 
 def _write_apart(source: int, folder: Path, max_bytes: int) -> None:
-    """The process that writes, until its orders end; signals to the job are none for it."""
+    """Run the writing process until its orders end; it ignores signals to the job."""
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -104,7 +104,7 @@ def _write_apart(source: int, folder: Path, max_bytes: int) -> None:
 
 
 class _Waiting:
-    """Orders for the thread that writes; of output, at most WAITING_BYTES."""
+    """Orders for the writing thread, with at most WAITING_BYTES of output."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -127,7 +127,7 @@ class _Waiting:
             self._change.notify()
 
     def take(self) -> tuple[bytes, bytes]:
-        """The next order, output first; what was left out is older than what waits."""
+        """The next order, output first; dropped output is older than waiting output."""
         with self._change:
             while not (self._others or self._outputs):
                 self._change.wait()

@@ -1,9 +1,9 @@
 """Run of a command with an agent of its own (`rla-agent run -- CMD`).
 
-Starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output on and
-keeps it (`console`), writes its exit code or signal into run.json of the runs that it opened, waits until
-their data are durable, and ends with CMD's status (128 + n after signal n). A signal that tells CMD to stop
-is noted: runs that were open then, and ended, are `interrupted`.
+It starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output on and
+stores it (`console`), writes its exit code or signal into run.json of the runs that it opened, waits until
+their data are durable, and exits with CMD's status (128 + n after signal n). A signal that tells CMD to stop
+is recorded: runs that were open then, and ended, are `interrupted`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def run_command(  # noqa: PLR0913 - those of the command line
         places: of the agent.
         settings: the AGENT section.
         drain_s: seconds to wait for its runs' data after it ended.
-        console: keep what it prints.
+        console: store its output.
         config: handed to an agent that is started.
-        capture: record it although it does not use rla_client.
+        capture: record it even without rla_client.
     """
     program = shutil.which(command[0])
     if program is None:

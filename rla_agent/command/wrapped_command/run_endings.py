@@ -1,6 +1,6 @@
 """Ends of the runs that a wrapped command opened.
 
-They are found by RLA_LAUNCH, which the command inherits and the opening frame of each run carries.
+They are recognized by RLA_LAUNCH, which the command inherits and the opening frame of each run has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ASK_TIMEOUT_S = 1.0  # signals wait so long for an agent that hangs
 
 
 def place_console(places: Places, launch: str, keeper: LogWriter) -> None:
-    """Tell the keeper of the command's output where its runs log."""
+    """Pass the log folders of the runs to the keeper of the command's output."""
     with suppress(RlaError, OSError):
         for run in ask_status(places, ASK_TIMEOUT_S)["runs"]:
             if run.get("launch") == launch:
@@ -51,12 +51,12 @@ def _streams_of(places: Places, launch: str) -> list[str]:
 def await_end(
     places: Places, keeping: AgentKeeper, launch: CommandLaunch, keeper: LogWriter, deadline: float
 ) -> None:
-    """Wait for the data and the ends of the runs, then note how the command ended."""
+    """Wait for the data and the ends of the runs, then record the command's exit."""
     left: set[str] = set(_streams_of(places, launch.name))
     while keeping.serves(deadline) and left:
         left = wait_durable(places, left, deadline)
         if agent_alive(places):
-            break  # else it was another job's, which ended: the next one continues
+            break  # else it was another job's agent, which ended: the next one continues
     while not left and time.monotonic() < deadline:
         ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
         if not ended or not keeping.serves(deadline):

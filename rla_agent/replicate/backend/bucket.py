@@ -4,20 +4,20 @@ The layout of files is in `bucket_keys`. An object appears completely or not at 
 names and no renames, and permissions are the bucket's (`mode` is None). Instead:
 
 - *Whole files* are one PUT, a large one a multipart upload whose parts the library retries. A new name is
-made only if nothing has it (If-None-Match), an old one replaced only if it is unchanged (If-Match); where
-the server supports neither, it is checked before, as over SFTP. Each version has an id in its metadata, so
-a PUT whose answer was lost is recognized. The metadata also have the file's time and its size: an object
-that a careless server made of half a body counts as missing.
+  made only if nothing has it (If-None-Match), an old one replaced only if it is unchanged (If-Match); where
+  the server supports neither, it is checked before, as over SFTP. Each version has an id in its metadata, so
+  a PUT whose answer was lost is recognized. The metadata also have the file's time and its size: an object
+  that a careless server made of half a body counts as missing.
 - *Appends* are parts. All appends to the files of a run within one `together` are one PUT, since a bucket
-charges for requests. The master's file is checked when a session first appends to it and every `LOOK_S`
-then: a part overwrites nothing, and is orphaned once somebody has replaced the file. As parts add up they
-are merged into longer ones; the short ones are deleted some hundred at a time.
+  charges for requests. The master's file is checked when a session first appends to it and every `LOOK_S`
+  then: a part overwrites nothing, and is orphaned once somebody has replaced the file. As parts add up they
+  are merged into longer ones; the short ones are deleted some hundred at a time.
 - *Compaction*: the sender sends an ended run's files completely; their parts are deleted after that. Orphaned
-parts after an interruption go with the folder.
+  parts after an interruption go with the folder.
 - *Reading* assembles a file as of the last `stat` or `listing`; a merge or replacement since then is noticed,
-and its state is read again. `read_version` needs no check before or after it, so listing and reading take
-two requests a file: one for its time, one for its content. Several threads may read. Objects under keys
-that the library cannot name are skipped and reported.
+  and its state is read again. `read_version` needs no check before or after it, so listing and reading take
+  two requests a file: one for its time, one for its content. Several threads may read. Objects under keys
+  that the library cannot name are skipped and reported.
 - *Folders* exist while something is in them. One that was seen counts as existing for `LOOK_S`.
 
 A broken upload begins anew, as the library cannot continue one of another connection; it handles outages
@@ -461,7 +461,7 @@ class BucketSession(TargetSession):
         """Bytes of a file of this state.
 
         Raises:
-           RefusedError, MissingError: it has changed since.
+            RefusedError, MissingError: it has changed since.
         """
         late = held.from_tail(begin, end)
         if late is not None:

@@ -6,14 +6,14 @@ that would leave the root, so no target ever sees `..`, an absolute path or a NU
 Rules (the conformance suite in `tests/conformance/test_targets.py` runs over every target):
 
 1. *Atomic*: `put_many` and `upload` write under the temp name and rename it over the final one only after
-every write was confirmed and the temp file has the full size. A failure before that leaves the final name
-unchanged. In `put_many` each file succeeds or fails alone.
+   every write was confirmed and the temp file has the full size. A failure before that leaves the final name
+   unchanged. In `put_many` each file succeeds or fails alone.
 2. *Idempotent*: each operation may be repeated after any failure, also one whose outcome is
    unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` continues
    at `start` in the temp file of an earlier attempt. `append` at the same offset with the same
    bytes leaves the same file.
 3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` check the final name first. Its
-state must equal `expect` (None: nothing there), else they raise `ConflictError` and change nothing.
+   state must equal `expect` (None: nothing there), else they raise `ConflictError` and change nothing.
 4. *Appends are prefixes*: `append` writes its pieces one after the other, each confirmed before the
    next; after any interruption the file ends with a complete piece (FTP: may end within one, see `ftp`).
 5. *Deadlines*: no call waits longer than its timeout for a silent peer.
@@ -24,9 +24,9 @@ state must equal `expect` (None: nothing there), else they raise `ConflictError`
 7. Only errors of `errors` are raised, each with operation, path and a hint for the operator.
    After `LinkError` the session is broken: close it and open a new one.
 8. *Durability is reported*: where the target can (`syncs`), `put_many` and `upload` sync the content before
-the rename, and the new name before they return (`RemoteStat.synced`). Appends are not synced one by one:
-`sync` does it for many files at a time. Unsynced bytes are lost when the master loses power; `probe`
-checks many files in few round trips.
+   the rename, and the new name before they return (`RemoteStat.synced`). Appends are not synced one by one:
+   `sync` does it for many files at a time. Unsynced bytes are lost when the master loses power; `probe`
+   checks many files in few round trips.
 
 Implementations: `sftp` has all requests in flight at once, `folder` and `ftp` take one file at a time
 (`one_by_one`), `bucket` has objects. Defaults for most of them are in `TargetSession` itself.
@@ -67,7 +67,7 @@ class SmallFile:
         expect: state of the final name now; None: nothing there.
         unchanged: whether `data` still is the file's content; called just before the rename.
         twin: may be hard-linked instead of writing `data`, if it is unchanged; the file then has the twin's
-           time. For files that nobody writes in place. One with other permissions is not linked.
+            time. For files that nobody writes in place. One with other permissions is not linked.
         mode: permission bits to give it.
         durable: False for a file that need not survive a power cut there.
     """
@@ -315,7 +315,7 @@ class TargetSession(Protocol):
         """`read` of the version that `stat` or `listing` returned.
 
         Raises:
-           TransientError: `has_versions`, and it has been replaced.
+            TransientError: `has_versions`, and it has been replaced.
         """
         del state
         return self.read(path, offset, count)

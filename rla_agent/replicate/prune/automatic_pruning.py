@@ -1,6 +1,6 @@
-"""Pruning by itself, as `AGENT.retention` asks for.
+"""Automatic pruning (`AGENT.retention`).
 
-Off by default; in a thread with connections of its own.
+It is off by default, and runs in a thread with connections of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RetainedDatabase:
 
 
 def rules_of(settings: AgentConfig, root: str) -> PruneRules:
-    """What `AGENT.retention_…` says, for the disk that `root` lies on.
+    """Rules of `AGENT.retention_…` for the disk of `root`.
 
     Raises:
         OSError: the data root is not there.
@@ -58,7 +58,7 @@ def rules_of(settings: AgentConfig, root: str) -> PruneRules:
 
 
 class AutomaticPruning:
-    """Starts a pass now and then; `poll` never waits."""
+    """Starts passes periodically; `poll` never waits."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

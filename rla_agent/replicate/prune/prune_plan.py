@@ -1,10 +1,11 @@
-"""Choice of the local files that go.
+"""Choice of the local files to prune.
 
-Pure. Only kinds that nothing here reads by itself: `checkpoint`, and if asked for `results` and `tmp_data`.
-Rows, parameters, code and archives always stay: the database's queries, plots and resume need them, and
-they are small. Of `checkpoint` only files that `load_checkpoint` can ask for, `<name>_<time-step>.pt`, and
-whole sharded checkpoints: all of one, or nothing. A run that lives is left alone, and of each ended run the
-newest checkpoints of each name stay. Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass.
+Pure. Only kinds that are read on request alone are pruned: `checkpoint`, and optionally `results` and
+`tmp_data`. Rows, parameters, code and archives always stay: the database's queries, plots and resume need
+them, and they are small. Of `checkpoint` only files that `load_checkpoint` can fetch,
+`<name>_<time-step>.pt`, and complete sharded checkpoints are pruned: all of one, or nothing. Live runs are
+never pruned, and of each ended run the newest checkpoints of each name stay. The oldest go first, checkpoints
+before other kinds, `MAX_AT_ONCE` in one pass.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ OTHER_NAME: Final = "not named NAME_STEP.pt"
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """When a file goes. At least one of the three limits must be given; a file goes by any of them.
+    """Rules of pruning. At least one of the three limits must be set; any of them selects files.
 
     Attributes:
-        kinds: which kinds, those that go first first.
+        kinds: prunable kinds, in the order of pruning.
         older_than_s: files not written for so many seconds; 0: no such limit.
         max_bytes: as many oldest ones as it takes until files of these kinds take no more than this;
             0: no such limit.
@@ -56,9 +57,9 @@ class PruneRules:
 
 @dataclass(frozen=True, slots=True)
 class PruneCandidate:
-    """A file that is on the master as it lies here. `path`, `item`: below the data root.
+    """A file whose copy on the master is the same. `path`, `item`: below the data root.
 
-    `others`: of the `whole.json` of a sharded checkpoint: what goes after it.
+    `others`: of the `whole.json` of a sharded checkpoint: the files that are pruned after it.
     """
 
     key: Key
@@ -75,12 +76,12 @@ class PruneCandidate:
 
     @property
     def size(self) -> int:
-        """Bytes that its going frees."""
+        """Bytes that pruning it frees."""
         return self.local.size + sum(one.local.size for one in self.others)
 
 
 def unfit(kind: str, name: str, size: int) -> str:
-    """Why a file cannot be taken away and fetched back, whatever the rules; empty where it can."""
+    """Why a file can never be pruned and fetched back; empty where it can."""
     if kind not in PRUNABLE:
         return "of a kind that always stays"
     if kind == CHECKPOINT and _CHECKPOINT.fullmatch(name) is None:
@@ -89,7 +90,7 @@ def unfit(kind: str, name: str, size: int) -> str:
 
 
 def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
-    """Of a checkpoint folder's entries the `count` of each name that were saved last."""
+    """The last `count` saves of each name among a checkpoint folder's entries."""
     series: dict[str, list[tuple[str, int]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -106,7 +107,7 @@ def newest(folder: Path, names: Iterable[str], count: int) -> set[str]:
 
 
 def first_to_go(candidates: Iterable[PruneCandidate], rules: PruneRules) -> list[PruneCandidate]:
-    """The `MAX_AT_ONCE` of them that go before all others, in that order; of a million no more are held."""
+    """The first `MAX_AT_ONCE` of them in pruning order, without storing all of a million."""
     order = {kind: place for place, kind in enumerate(rules.kinds)}
     return heapq.nsmallest(
         MAX_AT_ONCE, candidates, key=lambda one: (order[one.kind], one.local.mtime_ns, one.path)
@@ -116,9 +117,9 @@ def first_to_go(candidates: Iterable[PruneCandidate], rules: PruneRules) -> list
 def choose(
     candidates: Iterable[PruneCandidate], rules: PruneRules, *, now: float, used_bytes: int, free_bytes: int
 ) -> list[PruneCandidate]:
-    """The files that go, in the order in which they go.
+    """The files to prune, in order.
 
-    `used_bytes`: what files of these kinds take here, also those that may not go; `now`: Unix seconds.
+    `used_bytes`: bytes of all files of these kinds here, prunable or not; `now`: Unix seconds.
     """
     chosen = []
     for one in first_to_go(candidates, rules):
@@ -134,7 +135,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What would go, what the files of these kinds take here now, and reason → how many stay for it."""
+    """The chosen files, the present bytes of these kinds here, and reason → number of files that stay."""
 
     chosen: tuple[PruneCandidate, ...]
     used_bytes: int
@@ -143,5 +144,5 @@ class PrunePlan:
 
     @property
     def bytes(self) -> int:
-        """What it frees."""
+        """Bytes that it frees."""
         return sum(one.size for one in self.chosen)

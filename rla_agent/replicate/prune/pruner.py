@@ -1,17 +1,19 @@
-"""Removal of local files, each with a verified copy on the master: one exists at all times.
+"""Removal of local files with a verified copy on the master.
 
-1. The master's file is looked at (size and time of our last write), then read whole, and its SHA-256
-   compared with the ledger's (`deep=False` leaves the reading out). What is not confirmed stays.
-2. The ledger's row goes from `CLEAN` to `PRUNED`, if it still is of the file as it lies here.
-3. A note beside the file (`rla_client.contract.item.prune_notes`) says where it is; durable.
-4. The note must not show on the master: else its root is this very folder (NFS). Both files as in 1.
+At least one verified copy exists at all times:
+
+1. The master's file is checked (size and time of our last write), then read completely, and its SHA-256
+   compared with the ledger's (`deep=False` skips the reading). Unconfirmed files stay.
+2. The ledger's row changes from `CLEAN` to `PRUNED`, if it still is of the present local file.
+3. A note beside the file (`rla_client.contract.item.prune_notes`) is written with its place; durable.
+4. The note must not appear on the master: else its root is this very folder (NFS). Both files as in 1.
 5. The file is unlinked by `safe_unlink`, and the folder fsynced.
 
-A sharded checkpoint goes as one: its `whole.json` first, so that what is left is not taken for all of it,
-then its other files, but small ones. A later pass goes on with one that was begun.
+A sharded checkpoint is pruned as one: its `whole.json` first, so that the rest is not mistaken for a complete
+checkpoint, then its other files, except small ones. A later pass continues an interrupted one.
 
-Killed before 5, the file is here and the next rescan puts the row back; after it, note and row tell of it;
-within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a deletion by the user.
+After a kill before 5, the file is here and the next rescan restores the row; after it, note and row record
+the file; within it, the next pass finishes it. Steps 2 and 3 are never mistaken for a deletion by the user.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, WHOLE_NAME
 from rla_client.contract.sharded_checkpoint.folder import read_whole
 from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 
-UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
+UNKNOWN_REST_S: Final = 86400.0  # a run without run.json counts as ended after so long without a row
 LEDGER_WAIT_S: Final = 30.0
 _UNCONFIRMED: Final = "not yet confirmed to be on the master's disk"
 _SPARED: Final = "within the limits given"
@@ -82,7 +84,7 @@ class StaysError(RlaError):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One file: taken away, or the reason why it stays."""
+    """Result for one file: pruned, or the reason why it stays."""
 
     path: str
     size: int
@@ -115,12 +117,12 @@ class Pruner:
         self._descriptor = open_root(os.fsdecode(self._root))
 
     def close(self) -> None:
-        """Let go of the ledger and the data root."""
+        """Close the ledger and the data root."""
         self._db.close()
         os.close(self._descriptor)
 
     def plan(self, rules: PruneRules, now: float) -> PrunePlan:
-        """Which files would go by these rules; `now`: Unix seconds."""
+        """The files that these rules would prune; `now`: Unix seconds."""
         scanner = Scanner(self._root, ScanScope(host="", kinds=rules.kinds))
         used = 0
         kept: Counter[str] = Counter()
@@ -146,10 +148,10 @@ class Pruner:
         return PrunePlan(tuple(chosen), used, free, +kept)
 
     def _settled(self, scanner: Scanner) -> Iterator[Folder]:
-        """All folders, after what killed passes left there is settled; what got its name back goes later."""
+        """All folders, after finishing interrupted passes there; files renamed back are pruned later."""
         for folder in scanner.everything():
             if folder.partial:
-                continue  # the newest of its checkpoints may be the one that is not seen
+                continue  # the unreadable checkpoint may be the newest one
             path = os.fsdecode(os.path.join(self._root, folder.path))
             if os.path.isdir(os.path.join(path, PRUNED_FOLDER)):
                 with suppress(OSError), self._folder(folder.path + b"/.") as (here, _):
@@ -157,7 +159,7 @@ class Pruner:
             yield folder
 
     def _of_folder(self, folder: Folder, rules: PruneRules) -> Iterator[PruneCandidate | str]:
-        """For each file: itself if it may go, else why it stays. Of a sharded checkpoint the first to go."""
+        """For each file: itself if it may be pruned, else why it stays; of a sharded checkpoint the first."""
         kept: set[str] = set()
         sharded = sharded_order.split(folder.kind, folder.path + b"/.")
         if sharded is not None:
@@ -186,7 +188,7 @@ class Pruner:
                 yield candidate if confirmed else _UNCONFIRMED
 
     def _of_sharded(self, folder: Folder, rules: PruneRules) -> PruneCandidate | str:
-        """The `whole.json` of a sharded checkpoint, with what goes after it; else why all of it stays."""
+        """`whole.json` of a sharded checkpoint, with the files to prune after it; else why it stays."""
         own = sharded_order.own_folder(folder.path)
         try:
             with self._folder(folder.path) as (above, name):
@@ -207,7 +209,7 @@ class Pruner:
         return replace(parts[0], others=tuple(parts[1:]))
 
     def _parts(self, path: bytes, here: Path) -> Iterator[PruneCandidate | str]:
-        """The files of a folder of a sharded checkpoint that are worth it, and why others keep it here."""
+        """The files of a sharded checkpoint's folder that are worth pruning, or why others make it stay."""
         rows = self._rows(path)
         for name in sorted(os.listdir(here)):
             local = os.lstat(here / name)
@@ -234,7 +236,7 @@ class Pruner:
         return False
 
     def _rows(self, folder: bytes) -> dict[bytes, tuple[PruneCandidate, bool]]:
-        """Name → file of a folder that the ledger holds as wholly on the master, and whether confirmed."""
+        """Name → file of a folder that is completely on the master by the ledger, and whether confirmed."""
         rows = self._db.execute(
             f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.check_at IS NULL, {RECORD_COLUMNS} "  # noqa: S608 - constants
             "FROM folders d JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
@@ -253,10 +255,10 @@ class Pruner:
         return found
 
     def carry_out(self, plan: PrunePlan, session: TargetSession, *, deep: bool = True) -> Iterator[Done]:
-        """Take the planned files away, one after the other; `deep`: after reading each back.
+        """Prune the planned files, one after the other; `deep`: after reading each back.
 
         Raises:
-            LinkError: the master is away; what was not said to be done stays.
+            LinkError: the master cannot be reached; files that were not reported as done stay.
             PruneError: the ledger cannot be written; the same.
         """
         for chosen in plan.chosen:
@@ -271,7 +273,7 @@ class Pruner:
                 done = self._tried(one, one.local.size, take)
                 yield done
                 if done.stays:
-                    break  # what is called whole is not to lack something
+                    break  # a complete checkpoint must not lack files
 
     def _tried(self, one: PruneCandidate, size: int, how: Callable[[], None]) -> Done:
         stays = ""
@@ -291,7 +293,7 @@ class Pruner:
             self._check_there(one, session, deep=deep)
 
     def _check_there(self, one: PruneCandidate, session: TargetSession, *, deep: bool) -> bytes:
-        """SHA-256 of a file that the master has as it was sent."""
+        """SHA-256 of a file that is unchanged on the master."""
         _on_master(session, one)
         sha = self._sha(one)
         if deep and _read_back(session, one) != sha:
@@ -317,7 +319,7 @@ class Pruner:
             os.fsync(folder)
 
     def _sha(self, one: PruneCandidate) -> bytes:
-        """SHA-256 of what was sent; of a file that grew there, of the same bytes here."""
+        """SHA-256 of the sent bytes; of a file that was appended to, of the same bytes here."""
         if one.record.sha256 is not None:
             return one.record.sha256
         found = fingerprint(self._descriptor, one.path, one.local.size)
@@ -337,7 +339,7 @@ class Pruner:
         )
 
     def _unclaim(self, one: PruneCandidate, folder: int) -> None:
-        """The file stays, if it is still here."""
+        """Restore the row of a file that stays, if it is still here."""
         if os.path.lexists(os.path.join(self._root, one.path)):
             drop_note(f"/proc/self/fd/{folder}", os.fsdecode(one.key.name))
             states = (CLEAN, *one.key, PRUNED)
@@ -395,9 +397,9 @@ def _on_master(session: TargetSession, one: PruneCandidate) -> None:
 
 
 def _is_another_folder(session: TargetSession, one: PruneCandidate) -> None:
-    """Be sure that the master's root is not this data root (NFS, a link): its file would be the one here.
+    """Check that the master's root is not this data root (NFS, a link), which would be the only copy.
 
-    Notes never go to the master; the note that was just written shows there only if both are one.
+    Notes are never sent to the master; the note that was just written appears there only if both are one.
     """
     folder, name = map(os.fsdecode, os.path.split(one.path))
     if session.stat(os.fsencode(note_path(folder, name))) is not None:
@@ -413,9 +415,10 @@ def _read_back(session: TargetSession, one: PruneCandidate) -> bytes:
 
 
 def is_pruned(root: bytes, path: bytes) -> bool:
-    """Whether `path` (below the data root) is not here and there is a note of it.
+    """Whether `path` (below the data root) is missing and has a note.
 
-    A note that cannot be read, or whose presence cannot be told, counts: deleting on the master hangs on it.
+    A note that is unreadable, or whose presence is unknown, counts, since deletions on the master depend on
+    it.
     """
     if os.path.lexists(os.path.join(root, path)):
         return False

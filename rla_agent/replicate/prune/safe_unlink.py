@@ -1,10 +1,10 @@
-"""Deletion of a file that still is the one that was looked at.
+"""Deletion of a file only while it is unchanged.
 
-A training process may put a new checkpoint in the file's place just before unlink(2), and no call deletes a
-name only if it still means a certain file. So the file is moved to a temp name in its folder, looked at
-there, and then deleted, or given its name back unless something later has that. Readers in between find the
-note. After a SIGKILL in between, `finish_prune` does the rest on the next pass: the file that the note is
-about goes, any other gets its name back.
+A training process may replace the file with a new checkpoint just before unlink(2), and no system call
+deletes a name only if it still refers to a certain file. So the file is renamed to a temp name in its folder,
+checked there, and then deleted, or renamed back unless a later file has its name. Readers in between use the
+note. After a SIGKILL in between, `finish_prune` completes it on the next pass: the file of the note is
+deleted, any other gets its name back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_NAME_BYTES: Final = 255 - len(ASIDE_PREFIX) - len("01234567-")  # of a file 
 
 
 def take_away(folder: int, name: bytes, local: Local) -> bool:
-    """Delete a file of an open folder if it still is as it was looked at (`local`).
+    """Delete a file of an open folder if it is unchanged (`local`).
 
     False where another file had the name, of MAX_NAME_BYTES at most: that one is kept.
 
@@ -48,7 +48,7 @@ def take_away(folder: int, name: bytes, local: Local) -> bool:
 
 
 def finish_prune(folder: int) -> None:
-    """Finish what killed pruners left in an open folder; what cannot be done now waits for the next pass."""
+    """Finish interrupted prunings in an open folder; failures wait for the next pass."""
     with suppress(OSError):
         for entry in os.listdir(folder):
             match = _ASIDE.match(os.fsencode(entry))
@@ -66,7 +66,7 @@ def _finish_one(descriptor: int, aside: bytes, name: bytes) -> None:
 
 
 def _give_back(folder: int, aside: bytes, name: bytes) -> None:
-    """Give a file its name back, unless a later one has it, which has then taken its place."""
+    """Rename a file back, unless a later one has replaced it."""
     if claim_name(aside, name, dir_fd=folder):
         return
     if not stat.S_ISDIR(os.stat(aside, dir_fd=folder, follow_symlinks=False).st_mode):

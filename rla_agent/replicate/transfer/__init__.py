@@ -1,1 +1,1 @@
-"""Transfers by hand or on request: files fetched from the master, items sent to it."""
+"""Transfers by command or on request."""

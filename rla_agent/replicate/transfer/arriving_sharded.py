@@ -1,8 +1,9 @@
-"""Sharded checkpoints that come from the master file by file.
+"""Arrival of sharded checkpoints from the master.
 
-`whole.json` comes last, after all that it speaks of was compared with it; and before any other file of a
-checkpoint is replaced, the `whole.json` that is here goes. So a fetch that is cut off, or one during which
-the master got a later save, leaves nothing here that is taken for a whole checkpoint.
+Their files come one by one. `whole.json` comes last, after all its files were compared with it; and before
+any other file of a checkpoint is replaced, the local `whole.json` is deleted. So an interrupted fetch, or one
+during which the master got a later save, leaves nothing here that could be mistaken for a complete
+checkpoint.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from rla_client.contract.sharded_checkpoint.records import MAX_WHOLE_BYTES, Whol
 
 
 def split(path: bytes) -> tuple[bytes, bytes] | None:
-    """(folder of the sharded checkpoint, path below it) of a file below a data root; None of any other."""
+    """(folder of the sharded checkpoint, path below it) of a file below a data root; None for other files."""
     first, _, rest = path.partition(b"/")
     kind = rest.partition(b"/")[0] if first == os.fsencode(ARCHIVED_TABLE) else first
     return sharded_order.split(os.fsdecode(kind), path)
 
 
 def is_mark(path: bytes) -> bool:
-    """Whether a file is the one that calls a sharded checkpoint whole."""
+    """Whether a file is the `whole.json` of a sharded checkpoint."""
     found = split(path)
     return found is not None and sharded_order.sort_of(found[1]) == sharded_order.WHOLE
 
 
 def prepare(root: str, path: bytes) -> None:
-    """Before a file takes its name: its checkpoint is whole no more.
+    """Mark a checkpoint incomplete before one of its files is replaced.
 
     Raises:
-        OSError: that could not be made so.
+        OSError: that failed.
     """
     found = split(path)
     if found is not None:
@@ -49,7 +50,7 @@ def prepare(root: str, path: bytes) -> None:
 
 
 def check(root: str, path: bytes, descriptor: int) -> None:
-    """See that all is here of which a `whole.json` speaks that has come; nothing to see of another file.
+    """Check that all files of a fetched `whole.json` are here; other files pass.
 
     Raises:
         TransientError: it is not; the next fetch may bring it.

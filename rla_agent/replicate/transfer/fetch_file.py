@@ -1,12 +1,12 @@
 """Fetching of one file from the master.
 
-Sizes are bounded by what was announced, and nothing is written through a link. A file goes to a temp name,
-its partial content is kept for the next try, and it takes its name once its size is the announced one and
-the master's file has not changed meanwhile. Of a sharded checkpoint see `arriving_sharded`.
+Sizes are bounded by the announced ones, and nothing is written through a link. A file gets a temp name, its
+partial content is kept for the next attempt, and it takes its name once its size is the announced one and the
+master's file has not changed meanwhile. For sharded checkpoints see `arriving_sharded`.
 
 A local copy of a file that grows on the master grows too, in place (`grow`): a reader that has it open
-(TensorBoard) sees the new rows, which it would not in a file that replaced it. Whether the local file is a
-beginning of the master's is seen by size and by its first and last 4 KiB; if not, it is fetched whole.
+(TensorBoard) sees the new rows, which it would not in a replacement. Size and the first and last 4 KiB show
+whether the local file is a beginning of the master's; if not, it is fetched completely.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
 ) -> bool:
     """Fetch one file; False when it is here already.
 
-    `ours`: the run was made here, so what is here is right. `room`: shared by files that come at a time.
+    `ours`: the run was made here, so the local file is authoritative. `room`: shared by concurrent fetches.
 
     Raises:
         UnsafeNameError: the name would leave the data root.
-        NewerHereError: what is here was changed after the master's, or is `ours`; it stays.
+        NewerHereError: the local file was changed after the master's, or is `ours`; it stays.
         NoRoomError: the disk here has no room for it; nothing of it is left.
         OSError: it cannot be written, or a link lies on the way.
         TransientError: the master's file changed meanwhile, or the link broke.
@@ -77,7 +77,7 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with closing_fd(os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)) as descriptor:
-            give_mode(descriptor, PRIVATE_FILE)  # what was begun may be more open than that
+            give_mode(descriptor, PRIVATE_FILE)  # a partial file may have wider permissions than that
             if growing:
                 os.ftruncate(descriptor, 0)
             try:
@@ -104,7 +104,7 @@ def fetch(  # noqa: PLR0913 - the last two have defaults
 def _put_in_place(folder: int, partial: str, name: str) -> None:
     try:
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except IsADirectoryError:  # in a bucket, `a` may be there beside `a/b`
+    except IsADirectoryError:  # in a bucket, `a` may exist beside `a/b`
         os.unlink(partial, dir_fd=folder)
         raise
     os.fsync(folder)
@@ -116,7 +116,7 @@ def _is_still(session: TargetSession, path: bytes, state: RemoteStat, *, growing
 
 
 def _mark_fetched(root: str, path: str) -> None:
-    """Say, before it is here, that a file came from the master: it is not unpickled as one's own."""
+    """Mark a file as fetched before it is here, so that it is not unpickled as the user's own."""
     kind, item = path.split("/", 1)[0], item_of_file(path)
     if kind in MARKED_KINDS and item is not None and path.casefold().rstrip(". ").endswith(PICKLE_ENDINGS):
         with held_folder(root, f"{kind}/{item}") as folder:
@@ -124,7 +124,7 @@ def _mark_fetched(root: str, path: str) -> None:
 
 
 def _partial_name(path: bytes, state: RemoteStat | None) -> str:
-    """Temp name of this version of a file; None: of any version, so that no old one is left."""
+    """Temp name of this version of a file; None: one name for all, so that no old one is left."""
     version = b"" if state is None else b"%d %d" % (state.size, state.mtime_s)
     return PARTIAL_PREFIX + hashlib.sha256(path + version).hexdigest()[:24]
 
@@ -193,10 +193,10 @@ def size_and_time(folder: int, name: str) -> tuple[int, int] | None:
 def grow(
     session: TargetSession, folder: int, name: str, path: bytes, state: RemoteStat, room: Room | None = None
 ) -> bool:
-    """Append what the master's growing file `path` (`state`, or more since) has more than ours.
+    """Append the further bytes of the master's growing file `path` (`state`, or more since) to ours.
 
     Returns:
-        False when ours is not there or is not a beginning of it; nothing was changed then.
+        False when ours is missing or is not a beginning of it; nothing was changed then.
 
     Raises:
         TransientError: the master's file is shorter now, or the link broke; what came so far stays.
@@ -212,7 +212,7 @@ def grow(
         at = found.st_size
         if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
             return False
-        touched = found.st_mtime_ns % 10**9 != 0  # we set whole seconds: somebody has written to it since
+        touched = found.st_mtime_ns % 10**9 != 0  # we set whole seconds, so somebody has written to it since
         if not _is_beginning(session, descriptor, path, at, state, all_of_it=touched):
             return False
         try:

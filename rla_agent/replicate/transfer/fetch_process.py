@@ -1,10 +1,12 @@
-"""Process that fetches on the agent's behalf: the agent itself needs no SSH.
+"""Process that fetches on the agent's behalf.
+
+So the agent itself needs no SSH:
 
     python -m rla_agent.replicate.transfer.fetch_process  < {"state", "folder", "name", "config"}  > JSON
 
 `{"state", "resume"}` asks for a run instead of a pruned file, `{"state", "sharded", "config", "root",
-"order"}` for a sharded checkpoint, `{"state", "settle", "config"}` whether those of a folder that wait are
-whole by now, `{"state", "meet"}` for what rank 0 of a job told.
+"order"}` for a sharded checkpoint, `{"state", "settle", "config"}` for a check whether waiting ones of a
+folder are complete by now, `{"state", "meet"}` for the description by rank 0 of a job.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rla_client.contract.errors import FETCH_KINDS, RlaError
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request; whatever goes wrong is text."""
+    """Carry out one request; failures are returned as text."""
     try:
         if "resume" in request:
             return fetch_unfinished(Path(request["state"]), request["resume"])

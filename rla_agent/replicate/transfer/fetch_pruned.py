@@ -1,14 +1,14 @@
 """Return of a pruned file from the master.
 
-The note beside it (`rla_client.contract.item.prune_notes`) says which master has it, under which name,
-and its SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
-master's file and its folder here have), and only then takes its name, if nothing else has it by then; then
-the note goes. A fetch that was cut off continues where it stopped. Two of the same file wait for each
-other. No more than the noted size is read. Nothing that the master says becomes a name, but those of the
-shards in a `whole.json`, which are checked.
+Its note (`rla_client.contract.item.prune_notes`) has the master, the name there, and the SHA-256. The file is
+written under a temp name, hashed, given its old time and permissions (no more than those of the master's file
+and its folder here), and only then takes its name, unless another file has it by then; then the note is
+deleted. An interrupted fetch continues where it stopped. Two fetches of one file wait for each other. No more
+than the noted size is read. No answer of the master becomes a name, except those of the shards in a
+`whole.json`, which are checked.
 
 A sharded checkpoint of a run of several machines that was never here gets its notes from the master's
-`whole.json`; so do files of one whose notes went in a power cut.
+`whole.json`; so do files whose notes were lost in a power cut.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
-    """Bring one pruned file back into a folder (absolute).
+    """Fetch one pruned file back into a folder (absolute).
 
     `config`: an rla_config.yaml that may name the master, beside those of the known databases.
 
@@ -59,7 +59,7 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
         Bytes fetched; 0 when it is here already.
 
     Raises:
-        FetchError: no note, no way to the master, or the master's copy is not what was sent.
+        FetchError: no note, no route to the master, or the master's copy differs from the sent one.
         TargetError: the master cannot be reached.
         OSError: it cannot be written.
     """
@@ -78,17 +78,17 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
 def fetch_sharded_back(
     state: Path, path: Path, config: str | None, *, root: str | None = None, order: int | None = None
 ) -> int:
-    """Bring what is not here of a sharded checkpoint into its folder, `whole.json` last.
+    """Fetch the missing files of a sharded checkpoint into its folder, `whole.json` last.
 
     Args:
         state: the agent's state folder.
         path: of the checkpoint, absolute.
         config: as in `fetch_back`.
-        root: its data root, where nothing of it is here; None: the known database that it is in.
-        order: of its save, where that is known: another one of its name makes way.
+        root: its data root, where none of its files is here; None: the known database that it is in.
+        order: of its save, where that is known: another save of its name is replaced.
 
     Returns:
-        Bytes that came; 0 where all of it is here already.
+        Fetched bytes; 0 where all of it is here already.
 
     Raises:
         FetchError, TargetError, OSError: as `fetch_back`; it is not whole here then.
@@ -111,7 +111,7 @@ def fetch_sharded_back(
 
 
 def settle_parts(state: Path, folder: Path, config: str | None) -> None:
-    """See whether saves of several machines are whole on the master by now; then they have their names here.
+    """Check whether saves of several machines are complete on the master; then they get their names here.
 
     Args:
         state: the agent's state folder.
@@ -129,7 +129,7 @@ def settle_parts(state: Path, folder: Path, config: str | None) -> None:
 
 
 def _home(state: Path, path: Path, config: str | None, root: str | None) -> tuple[target_config.Target, str]:
-    """Where a checkpoint of which no note tells is on the master, and its data root here."""
+    """Place on the master of a checkpoint without notes, and its data root here."""
     entry = next((one for one in registry.listed(state) if _holds(one, str(path))), None)
     if entry is not None:
         config, root = entry.config, entry.data_root
@@ -173,7 +173,7 @@ def _note_from_master(session: TargetSession, path: Path, root: str, target: str
 
 
 def _note_rest(session: TargetSession, path: Path, mark: PrunedFile) -> None:
-    """Note files of a checkpoint that are neither here nor noted; `mark`: the note of its `whole.json`.
+    """Write notes of a checkpoint's missing files without one; `mark`: the note of its `whole.json`.
 
     Raises:
         FetchError: the master's `whole.json` is not the noted one.
@@ -189,9 +189,9 @@ def _note_rest(session: TargetSession, path: Path, mark: PrunedFile) -> None:
 
 
 def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> target_config.Target:
-    """The master that a note names, opened as a config here says; else where its database goes now.
+    """The master in a note, opened by a config of this machine; else the database's present one.
 
-    The master may have got another address since; the file's SHA-256 tells whether it is the right one.
+    The master may have another address by now; the file's SHA-256 shows whether it is the right one.
     """
     entries = registry.listed(state)
     faults, others = [*filter(None, [registry.registry_problem(state)])], []
@@ -219,7 +219,7 @@ def _holds(entry: registry.RegisteredDatabase, folder: str) -> bool:
 
 
 def fetch_noted(session: TargetSession, folder: str, note: PrunedFile) -> int:
-    """Put the file of a note back into `folder`; see `fetch_back`."""
+    """Fetch the file of a note back into `folder`; see `fetch_back`."""
     path = os.fsencode(note.path)
     with (
         closing_fd(os.open(folder, FOLDER_FLAGS)) as place,
@@ -227,7 +227,7 @@ def fetch_noted(session: TargetSession, folder: str, note: PrunedFile) -> int:
     ):
         if os.path.exists(os.path.join(folder, note.name)):
             os.unlink(partial, dir_fd=place)
-            return 0  # somebody else has brought it meanwhile
+            return 0  # another process has fetched it meanwhile
         found = session.stat(path)
         if found is None or found.kind != "file":
             raise FetchError(f"{note.path} is no longer on the master {note.target}")

@@ -1,7 +1,7 @@
 """Fetching processes under the agent's main thread.
 
-A client asks again and again; the first question starts the process, each gets an answer at once:
-`working`, `done` or `failed`. An answer of the last two is given once, then the question is forgotten.
+A client polls; its first request starts the process, and each request gets an answer at once: `working`,
+`done` or `failed`. The last two are given once, then the request is forgotten.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import IO, Any, Final
 from rla_agent.replicate.child_process import end_child
 
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
-MAX_KEPT: Final = 64  # results that nobody has asked for
+MAX_KEPT: Final = 64  # unclaimed results
 MAX_QUESTION_BYTES: Final = 64 << 10
-MAX_WORDS_BYTES: Final = 500  # of a process's last words
+MAX_WORDS_BYTES: Final = 500  # of the end of a process's output
 STOP_S: Final = 2.0
 
 
@@ -44,7 +44,7 @@ class FetchQueue:
         self._ended: dict[str, dict[str, Any]] = {}
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a question (without `state`) as of now; starts the work when it is new.
+        """The present answer to a request (without `state`); starts the work of a new one.
 
         Returns:
             `{"fetch": "working" | "done" | "failed", …}` with the process's answer.
@@ -77,7 +77,7 @@ class FetchQueue:
         return _Fetch(process, output, errors)
 
     def poll(self) -> None:
-        """Take in what has ended, also where nobody asks any more."""
+        """Collect ended processes, also those without further requests."""
         for key, running in list(self._running.items()):
             if running.process.poll() is None:
                 continue
@@ -94,7 +94,7 @@ class FetchQueue:
             del self._ended[next(iter(self._ended))]
 
     def stop(self) -> None:
-        """End what runs; it continues where it stopped when it is asked for again."""
+        """End running processes; a later request continues where they stopped."""
         for running in self._running.values():
             running.process.terminate()
         for running in self._running.values():
@@ -104,7 +104,7 @@ class FetchQueue:
 
 
 def _last_line(errors: IO[bytes]) -> str:
-    """`: ` and the end of what a process said before it failed; empty when it said nothing."""
+    """`: ` and the end of a failed process's output; empty without any."""
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_WORDS_BYTES))
     lines = errors.read().decode("utf-8", "replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]

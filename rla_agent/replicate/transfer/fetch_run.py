@@ -1,12 +1,11 @@
-"""Unfinished run of another machine, fetched from the master in order to be resumed.
+"""Fetch of another machine's unfinished run in order to resume it.
 
-For `configure(run_id=…, resume=…)` on a machine that has no such run. The newest run of that id in the
-table decides: it is looked for from the newest day back, so that the usual case is found after a few reads;
-after `MAX_LOOKED_AT` runs or `SEARCH_S` the search says that it gave up, for "none" would begin anew what
-has been begun. Brought here are what the database shows of the run (log, hyper-parameters, archive) and of
-its checkpoints the one that was saved last, with the state that exact resume needs. All of it goes by
-`fetch_file`: unsafe names are refused, nothing goes through links. Where the run's `SHA256SUMS` is there,
-the checkpoint is checked against it.
+It serves `configure(run_id=…, resume=…)` on a machine that has no such run. The newest run of that id in the
+table decides: the search goes from the newest day back, so that the usual case needs few reads; after
+`MAX_LOOKED_AT` runs or `SEARCH_S` it fails instead of answering "none", since the run would then begin anew.
+It fetches the run's data for the database (log, hyper-parameters, archive) and the last saved checkpoint with
+the state for exact resume, all by `fetch_file`: unsafe names are refused, and links are not followed. Where
+the run has `SHA256SUMS`, the checkpoint is checked against it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from rla_client.contract.sharded_checkpoint.files import FOLDER_ENDING
 from rla_client.contract.sharded_checkpoint.records import MAX_WHOLE_BYTES, Whole
 
 MAX_LOOKED_AT: Final = 20_000
-MAX_STAMPS: Final = 200  # checkpoints of a run on the master that are looked into, two reads each
+MAX_STAMPS: Final = 200  # checkpoints of a run on the master whose stamps are read, two reads each
 SEARCH_S: Final = 60.0
 ENDING: Final = os.fsencode(FOLDER_ENDING)
 RESUME_FOLDER: Final = b".resume"
@@ -57,7 +56,7 @@ FINISHED: Final = "finished"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: a run of `run_key` in `table`; it goes below `root`.
+    """A request: a run of `run_key` in `table`, to be fetched below `root`.
 
     `series`: of checkpoints. `known`: index of the run of that key that is here; only newer ones count.
     """
@@ -71,7 +70,7 @@ class Question:
 
 
 def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
-    """Find a run and bring it here; `plain`: the fields of a `Question`.
+    """Search a run and fetch it; `plain`: the fields of a `Question`.
 
     Returns:
         `index` of the run, `time_step` of its checkpoint, `run_id` and `host`; `{"index": None}` where
@@ -117,7 +116,7 @@ def _fetch(session: TargetSession, question: Question) -> dict[str, Any]:
         _check_room(Path(question.root), [*shown, *needed])
         _mark(session, question.root, item)
         for path, remote in shown:
-            with suppress(NewerHereError):  # a note that somebody has written here
+            with suppress(NewerHereError):  # a note that was written on this machine
                 fetch(session, question.root, path, remote)
         for path, remote in needed:
             fetch(session, question.root, path, remote)
@@ -128,7 +127,7 @@ def _fetch(session: TargetSession, question: Question) -> dict[str, Any]:
 
 
 def _check_room(root: Path, wanted: list[tuple[bytes, RemoteStat]]) -> None:
-    """Raise NoRoomError where the disk here has no room for what of these is not here yet."""
+    """Raise NoRoomError where the disk here has no room for the missing files."""
     coming = 0
     for path, state in wanted:
         here = root / os.fsdecode(path)
@@ -139,7 +138,7 @@ def _check_room(root: Path, wanted: list[tuple[bytes, RemoteStat]]) -> None:
 
 
 def _mark(session: TargetSession, root: str, item: str) -> None:
-    """Say, before run.json is here, that this copy is not to be gone on with in place."""
+    """Mark the copy, before run.json is here, as one that must not be continued in place."""
     os.close(make_below(session, root, (LOG, *item.split("/"))))
     with held_folder(root, f"{LOG}/{item}") as folder:
         if not os.path.lexists(folder / "run.json"):
@@ -194,7 +193,7 @@ def _newest_checkpoint(
 ) -> tuple[int, bytes, RemoteStat] | None:
     """Time-step, name and state of the whole checkpoint that was saved last.
 
-    Of more than MAX_STAMPS files, those that the master had last are looked into.
+    Of more than MAX_STAMPS files, only the last modified ones are read.
     """
     pattern = re.compile(rf"{re.escape(series)}[_-](-?[0-9]{{1,19}})\.(?:pt|dcp)", re.DOTALL)
     folder = os.fsencode(f"{CHECKPOINT}/{item}")
@@ -220,7 +219,7 @@ def _newest_checkpoint(
 
 
 def _whole_on_master(session: TargetSession, path: bytes) -> Whole | None:
-    """What a sharded checkpoint on the master says of itself; None where it is not complete."""
+    """`whole.json` of a sharded checkpoint on the master; None where it is not complete."""
     mark = sharded_order.own_folder(path) + b"/" + sharded_order.MARK
     state = session.stat(mark)
     if state is None or state.kind != "file" or state.size > MAX_WHOLE_BYTES:
@@ -262,7 +261,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def _shown(session: TargetSession, item: str) -> Iterator[tuple[bytes, RemoteStat]]:
-    """What the database shows of a run."""
+    """A run's files for the database."""
     for kind in SHOWN_KINDS:
         yield from item_files(session, os.fsencode(f"{kind}/{item}"), Tally())
     for ending in (".json", ".pt"):

@@ -22,12 +22,12 @@ from rla_client.contract.process.descriptors import closing_fd
 
 
 def fetched_mode(folder: int, name: str, mode: int | None) -> int:
-    """Permission bits of a file that is fetched into an open folder, as `name`.
+    """Permission bits of a file that is fetched into an open folder as `name`.
 
     Args:
         folder: descriptor.
-        name: of the file; one that is there and will be replaced hands on at most its own.
-        mode: of the master's file; None: not told, so it is for its owner alone.
+        name: of the file; never more bits than those of a file that it replaces.
+        mode: of the master's file; None: unknown, so it is for its owner alone.
     """
     bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()
     with suppress(FileNotFoundError):
@@ -36,7 +36,7 @@ def fetched_mode(folder: int, name: str, mode: int | None) -> int:
 
 
 def tighten(folder: int, name: str, state: RemoteStat) -> None:
-    """Take from others what a file here has more than the master's."""
+    """Remove bits of group and others that the master's file does not have."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
         return

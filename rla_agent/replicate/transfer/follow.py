@@ -1,6 +1,6 @@
 """Repeated pull of a selection (`pull --follow`).
 
-For TensorBoard or a plot on a laptop. The connection is kept; when it breaks, a new one is made after a
+It is for TensorBoard or a plot on a laptop. The connection is kept; when it breaks, a new one is made after a
 while.
 """
 
@@ -27,12 +27,12 @@ def follow(
     tell: Callable[[Tally], None],
     complain: Callable[[str], None],
 ) -> None:
-    """Pull again and again, until somebody interrupts.
+    """Pull repeatedly until an interrupt.
 
-    `tell` takes what came of each look, `complain` a line about a connection that broke.
+    `tell` takes the result of each pull, `complain` a line about a broken connection.
 
     Raises:
-        TargetError: the master refuses; whatever may pass is tried again.
+        TargetError: the master refuses; transient errors are retried.
     """
     tries = 0
     while True:

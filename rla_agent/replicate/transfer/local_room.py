@@ -1,9 +1,9 @@
 """Room on this machine's disk for fetched files.
 
-A master may announce any size, and several files come at a time. So a file is begun only where all of it fits
-beside what others were promised, and `reserve_bytes` stay free; while it comes, the disk is looked at again,
-for others write to it, too. Where it does not fit there is a `NoRoomError`, and whoever began a file takes it
-away again: a partial file that fills the disk is in the way of all others.
+A master may announce any size, and several files are fetched at a time. So a file is begun only where all of
+it fits beside the room promised to others, and `reserve_bytes` stay free; during the fetch the disk is
+checked again, since others write to it, too. Where it does not fit there is a `NoRoomError`, and the caller
+removes the partial file, which would block all others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from rla_agent.replicate.status_text import size_text
 from rla_client.contract.errors import FetchError
 
-RESERVE_SHARE: Final = 0.05  # of the disk, as for what a run writes; but no more than
+RESERVE_SHARE: Final = 0.05  # of the disk, as for a run's own writes; but no more than
 RESERVE_BYTES: Final = 1 << 30
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -29,12 +29,12 @@ class NoRoomError(FetchError):
 
 
 def reserve_bytes(total: int) -> int:
-    """What stays free of a disk of `total` bytes."""
+    """Bytes of a disk of `total` bytes that stay free."""
     return min(RESERVE_BYTES, int(RESERVE_SHARE * total))
 
 
 class Room:
-    """What the files that are being fetched were promised of each disk. For several threads."""
+    """Room of each disk that is promised to files being fetched. For several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Room:
 
     @contextmanager
     def promised(self, descriptor: int, count: int) -> Iterator[Callable[[int], None]]:
-        """Promise `count` bytes of an open file's or folder's disk; what it gives is told what was written.
+        """Promise `count` bytes of an open file's or folder's disk; yields a counter of written bytes.
 
         Raises:
             NoRoomError: there is no room for them, or by now there is none; the disk or a quota is full.
@@ -72,7 +72,7 @@ class Room:
                 self._promised[device] -= left
 
     def _check(self, descriptor: int, wanted: int, count: int, *, share: float = 1.0) -> None:
-        """`share`: of the reserve; what others write meanwhile may take a part of it."""
+        """Raise where there is no room. `share`: of the reserve; concurrent writes may use a part of it."""
         disk = os.statvfs(descriptor)
         if not disk.f_blocks:
             return  # a file system that does not tell

@@ -1,7 +1,7 @@
 """Items that were made on this machine.
 
 The master's copy of a run lags behind the machine that writes it. A pull into that machine's own data root
-must not put old rows in the place of new ones, least of all under the agent, which holds them open.
+must not replace new rows with old ones, least of all in files that the agent has open.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rla_client.contract.agent.places import find_places
 
 
 class OwnItems:
-    """Which items of a data root were made here: it is sent from this machine, and their runs are of it.
+    """Decides whether items of a data root were made here: it is sent from this machine, as are their runs.
 
-    Remembers the last one, for files come in groups.
+    The last item is cached, since files come in groups.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,10 +1,11 @@
-"""Fetching of selected items by hand, without a daemon or a ledger.
+"""Fetching of selected items by command.
 
-From any machine that may log in to the master. What is newer here, or of a run that this machine made,
-stays (`own_items`). Several files come at a time (`reading_sessions`), each with a place promised to it on
-the disk here (`local_room`): nothing is begun that does not fit, and what does not fit after all is taken
-away again. What came of an ended run is checked against its `checksums`. Sharded checkpoints are called whole
-at the end, where nothing of them failed (`arriving_sharded`).
+It needs no daemon and no ledger, and works on any machine that may log in to the master. Files that are newer
+here, or of a run that this machine made, stay (`own_items`). Several files are fetched at a time
+(`reading_sessions`), each with promised room on the disk here (`local_room`): a file that does not fit is not
+begun, or removed where it turns out not to fit. Fetched files of an ended run are checked against its
+`checksums`. Sharded checkpoints become complete at the end, where none of their files failed
+(`arriving_sharded`).
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from rla_client.contract.errors import UnsafeNameError
 from rla_client.contract.filesystem.safe_paths import held_folder
 
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
-LEFT_S: Final = 3600.0  # a partial file here that no pull has written to for so long is left over
+LEFT_S: Final = 3600.0  # a partial file without writes for so long is a leftover
 
 
 def pull(
     source: TargetSession | Readers, root: str, selection: ItemSelection, say: Say = lambda *_: None
 ) -> Tally:
-    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays.
+    """Fetch the selected items into the data root; equal (size, time) or newer files stay.
 
     Args:
-        source: a session at the master, or several readers, so that several files come at a time.
+        source: a session at the master, or several readers, to fetch several files at a time.
         root: the data root.
         selection: which items.
-        say: is told how far a file is, from any thread.
+        say: called with a file's progress, from any thread.
 
     Raises:
-        LinkError: the link broke; what came stays, and the next try goes on from there.
+        LinkError: the link broke; fetched files stay, and the next attempt continues.
     """
     tally, room = Tally(), Room()
     readers = source if isinstance(source, Readers) else Readers(source)
@@ -94,7 +95,7 @@ class _Wanted:
 
 @dataclass
 class _Came:
-    """What has come of a pull. `fetched`, `failed`: folders of such files; `new`: files by item."""
+    """Results of a pull. `fetched`, `failed`: folders of such files; `new`: files by item."""
 
     tally: Tally
     fetched: set[str] = field(default_factory=set)
@@ -129,7 +130,7 @@ def _all_wanted(session: Lists, root: str, selection: ItemSelection, tally: Tall
 
 
 def _others(wanted: Iterable[_Wanted], marks: list[_Wanted]) -> Iterator[_Wanted]:
-    """All but what calls a sharded checkpoint whole, which goes to `marks`."""
+    """All files except `whole.json` of sharded checkpoints, which go to `marks`."""
     for one in wanted:
         if arriving_sharded.is_mark(one.path):
             marks.append(one)
@@ -138,7 +139,7 @@ def _others(wanted: Iterable[_Wanted], marks: list[_Wanted]) -> Iterator[_Wanted
 
 
 def _complete(marks: list[_Wanted], failed: set[str]) -> Iterator[_Wanted]:
-    """The marks of checkpoints of which nothing failed."""
+    """The marks of checkpoints without failures."""
     for one in marks:
         own = os.fsdecode(one.path).rpartition("/")[0]
         if not {own, own.rpartition("/")[0]} & failed:
@@ -146,7 +147,7 @@ def _complete(marks: list[_Wanted], failed: set[str]) -> Iterator[_Wanted]:
 
 
 def _clear_partials(root: str, folder: str) -> None:
-    """Of a folder whose files are all here, delete what killed pulls have left of other versions."""
+    """Delete leftovers of interrupted pulls in a folder whose files are all here."""
     with suppress(OSError, UnsafeNameError), held_folder(root, folder) as here:
         for name in os.listdir(here):
             if name.startswith(PARTIAL_PREFIX) and time.time() - os.lstat(here / name).st_mtime > LEFT_S:

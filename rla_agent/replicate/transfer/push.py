@@ -1,10 +1,10 @@
-"""Sending of selected items by hand, without a daemon or a ledger.
+"""Sending of selected items by command.
 
-It is the replicator's `Sender`. A folder of the master is listed once: what has the same size and time
-there stays, and gets the permissions that it has here. A large file goes to a temp name that says which
-version it is, so an interrupted push continues where it stopped, less what was in flight then. Temp files
-that other pushes left are removed once nobody can be writing them any more. What calls a sharded checkpoint
-whole goes before anything of it is replaced, and comes when nothing of it failed.
+It needs no daemon and no ledger, and uses the replicator's `Sender`. A folder of the master is listed once:
+files of the same size and time stay, and get the permissions that they have here. A large file gets a temp
+name that identifies its version, so an interrupted push continues where it stopped, less the bytes in flight
+then. Temp files of other pushes are removed once nobody can be writing them any more. `whole.json` of a
+sharded checkpoint is removed before any of its files is replaced, and sent when none of them failed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from rla_client.contract.text.terminal_text import printable
 
 PUSH_PREFIX: Final = TEMP_PREFIX + b"push-"
 PUSH_BATCH: Final = 32
-STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so long is left over
+STALE_S: Final = 24 * 3600.0  # a temp file without writes for so long is a leftover
 
 
 def push(session: TargetSession, root: str, selection: ItemSelection, say: Say = lambda *_: None) -> Tally:
-    """Send the selected items of the data root; what the master has (size, time) stays."""
+    """Send the selected items of the data root; equal files of the master (size, time) stay."""
     tally = Tally()
     with closing_fd(open_root(root)) as descriptor:
         sender = Sender(
@@ -86,7 +86,7 @@ def _jobs(
     tally: Tally,
     seen: dict[bytes | None, list[tuple[bytes, Local]]],
 ) -> Iterator[SendJob]:
-    """What is to be sent; `seen` takes the files of each sharded checkpoint as they are at this look."""
+    """Files to send; `seen` takes the present files of each sharded checkpoint."""
     scanner = Scanner(os.fsencode(root), ScanScope(host="", kinds=selection.kinds))
     for folder in scanner.everything():
         wanted = {
@@ -120,7 +120,7 @@ def _jobs(
 
 
 def _there(session: TargetSession, folder: bytes) -> dict[bytes, RemoteStat]:
-    """What the master has in a folder; old temp files of pushes are removed."""
+    """The master's files in a folder; old temp files of pushes are removed."""
     found = dict(listing_or_empty(session, folder))
     for name, state in list(found.items()):
         if name.startswith(PUSH_PREFIX) and state.kind == "file" and time.time() - state.mtime_s > STALE_S:
@@ -154,7 +154,7 @@ def _checkpoint(path: bytes) -> bytes | None:
 
 
 def _is_as_seen(root: str, files: list[tuple[bytes, Local]]) -> bool:
-    """Whether files are as they were: what was sent of them, or was there, is of one save."""
+    """Whether files are unchanged, so that all that is on the master is of one save."""
     try:
         return all(
             local_state(os.lstat(os.path.join(os.fsencode(root), path))) == local for path, local in files
@@ -164,7 +164,7 @@ def _is_as_seen(root: str, files: list[tuple[bytes, Local]]) -> bool:
 
 
 def _uncall(session: TargetSession, path: bytes, done: set[bytes]) -> None:
-    """Before a shard or `.metadata` is replaced there: its checkpoint is whole no more."""
+    """Mark a checkpoint incomplete there before a shard or `.metadata` is replaced."""
     checkpoint = path.rpartition(b"/")[0]
     if _checkpoint(path) == checkpoint and checkpoint not in done:
         session.remove(sharded_order.own_folder(checkpoint) + b"/" + sharded_order.MARK)
@@ -186,6 +186,6 @@ def _send(session: TargetSession, sender: Sender, batch: list[SendJob], tally: T
         checkpoint = _checkpoint(result.job.due.path)
         if checkpoint is not None:
             failed.add(checkpoint)
-        with suppress(TargetError):  # after a write that failed, what is there is no beginning
+        with suppress(TargetError):  # after a failed write, the temp file is no valid beginning
             session.remove(result.job.temp)
     return failed

@@ -1,4 +1,4 @@
-"""Account of rank 0's run, read from the master for ranks of another machine."""
+"""Description of rank 0's run, read from the master for ranks of another machine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rla_client.contract.errors import FetchError
 from rla_client.contract.layout import JOBS_FOLDER
 
 MAX_JOB_FILE_BYTES: Final = 1 << 20
-WAIT_S: Final = 20.0  # for rank 0 to open its run; a login costs more than a look
+WAIT_S: Final = 20.0  # for rank 0 to open its run; a login costs more than a check
 LOOK_S: Final = 0.5
 OLD_S: Final = 7 * 86400.0  # nobody joins a job of so long ago (`run.rank_meeting.FRESH_S`)
-MAX_SWEPT: Final = 100  # at one meeting, which should not take long
+MAX_SWEPT: Final = 100  # in one meeting, which should not take long
 _NAME: Final = re.compile(r"[0-9a-f]{24}\.json")
 _log = logging.getLogger("rla_agent.replicate.transfer.rank_zero_run")
 
@@ -34,7 +34,7 @@ def read_job_file(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
         plain: `config`, which names the master; `name`; `since`, Unix seconds: no older file counts.
 
     Returns:
-        `{"told": content}`; None as content where it did not come.
+        `{"told": content}`; None as content where it did not appear.
 
     Raises:
         FetchError: this is no name of such a file.
@@ -58,7 +58,7 @@ def read_job_file(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def sweep_job_files(session: TargetSession, now: float) -> None:
-    """Remove what jobs of long ago left on the master.
+    """Remove files of old jobs on the master.
 
     Args:
         session: of the master.

@@ -1,7 +1,8 @@
-"""Several sessions that read from a master at a time, so that no round trip is waited for.
+"""Pool of sessions that read from a master concurrently.
 
-A session that several threads may use serves them all (a bucket). Of others each serves one thread: further
-ones are opened when they are needed, up to `connections`; where the master lets no more in, fewer do.
+It hides round trips. A session that several threads may use serves them all (a bucket). Other sessions serve
+one thread each: further ones are opened when they are needed, up to `connections`; where the master allows
+fewer, these suffice.
 
 A file that a thread is at is its own affair: bounded memory (a piece of it), and on disk what a kill leaves.
 The threads are daemons, and stop at their next piece: an interrupted command ends at once.
@@ -38,7 +39,7 @@ class Readers:
         self._free: queue.SimpleQueue[TargetSession] = queue.SimpleQueue()
         for _ in range(first.readers):
             self._free.put(first)
-        self._opening = threading.Lock()  # held while one connects, which may take long
+        self._opening = threading.Lock()  # held while a thread connects, which may take long
         self._ending = threading.Lock()  # of the list, and `close`; taken within that one
         self._opened: list[TargetSession] = []
         self._owns_first = self._stopped = False
@@ -56,7 +57,7 @@ class Readers:
 
     @contextmanager
     def lent(self) -> Iterator[TargetSession]:
-        """A session that is nobody else's, or may be shared.
+        """A session for this thread alone, or one that may be shared.
 
         Raises:
             LinkError: `close` was called.
@@ -81,7 +82,7 @@ class Readers:
             try:
                 session = self._connect()
             except TargetError:
-                self._connect = None  # those that are there must do
+                self._connect = None  # the existing ones must suffice
                 return None
             if self._keep(session):
                 return session
@@ -89,7 +90,7 @@ class Readers:
         raise _stopping()
 
     def _keep(self, session: TargetSession) -> bool:
-        """Note what `close` is to close; False where that was called."""
+        """Register a session for `close`; False where that was called."""
         with self._ending:
             if not self._stopped:
                 self._opened.append(session)
@@ -108,7 +109,7 @@ class Readers:
     def each(
         self, jobs: Iterable[Job], do: Callable[[TargetSession, Job], Result]
     ) -> Generator[tuple[Job, Result], None, None]:
-        """What `do` gives for each job, as they are done; what it raises is raised here."""
+        """Results of `do` for each job, as they are done; its exceptions are raised here."""
         if self.limit == 1:
             for job in jobs:
                 with self.lent() as session:
@@ -129,7 +130,7 @@ class Readers:
             crew.dismiss()
 
     def close(self) -> None:
-        """Let threads that read stop, and close what was opened here; who connects closes what comes."""
+        """Stop reading threads, and close sessions opened here; a connecting thread closes its own."""
         with self._ending:
             self._stopped = True
             for session in [*self._opened, *([self.first] if self._owns_first else [])]:
@@ -171,7 +172,7 @@ class _Crew(Generic[Job, Result]):
         return job, cast("Result", result)
 
     def dismiss(self) -> None:
-        """Let the threads end; one that is in the middle of a piece ends after it, or with the process."""
+        """Let the threads end, after their current piece, or with the process."""
         for _ in self._threads:
             self._inbox.put(None)
         if self.waiting:  # the rest is not wanted any more

@@ -1,7 +1,7 @@
 """Files of items on the master.
 
-What the master says is not trusted: a name must be one safe path component, an item's path must parse;
-other names are left out and reported.
+The master's answers are untrusted: a name must be one safe path component, an item's path must parse; other
+names are left out and reported.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def _walk(
 
 
 def _kind_of_both(name: bytes, *, inside: bool) -> str:
-    """What is taken of a file and a folder of one name, as in a bucket: what the name looks like."""
+    """The kind to use where a file and a folder have one name, as in a bucket, judged by the name."""
     looks_like_a_file = inside and b"." in name[1:] and not name.endswith(os.fsencode(FOLDER_ENDING))
     return "file" if looks_like_a_file else "folder"
 
 
 def _listed(session: Lists, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
-    """A folder's entries; one that cannot be read costs only what is below it."""
+    """A folder's entries; an unreadable one affects only entries below it."""
     if path.count(b"/") > MAX_DEPTH:
         tally.failed.append(f"{os.fsdecode(path)}: nested more than {MAX_DEPTH} folders deep")
         return []

@@ -18,7 +18,7 @@ _ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 
 @dataclass(frozen=True, slots=True)
 class ItemSelection:
-    """Which items: all fields must hold.
+    """Selection of items: all fields must match.
 
     Attributes:
         table: glob for the task table name.
@@ -37,7 +37,7 @@ class ItemSelection:
     kinds: tuple[str, ...] = DEFAULT_LOG_TYPES
 
     def __post_init__(self) -> None:
-        """Check what would select nothing."""
+        """Check for fields that would select nothing."""
         for name, value in (("since", self.since), ("until", self.until)):
             if value and not _DATE.fullmatch(value):
                 raise ArgumentError(f"{name} is a date like 2026/11/21 or 2026/11/21/09-30-01; got {value!r}")

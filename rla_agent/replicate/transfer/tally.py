@@ -10,7 +10,7 @@ Say = Callable[[str, int, int], None]
 
 @dataclass
 class Tally:
-    """What a transfer did. `left_out`: names on the master that are no file's."""
+    """Counts of a transfer. `left_out`: keys on the master that name no file."""
 
     files: int = 0
     bytes: int = 0

@@ -219,8 +219,8 @@ class ChangedFiles:
             return
         self._leftovers.give_up(key)
         self._flight.settle(key)
-        if sent and sharded_order.is_in_making(path):  # see `WaitingParts`
-            self._ledger.set_state(key, GONE)
+        if sharded_order.is_in_making(path) and (sent or self._ledger.assume_arrived(key)):
+            self._ledger.set_state(key, GONE)  # see `WaitingParts`
         elif sent and is_pruned(
             self._scanner.root, path
         ):  # the master's is the only copy: never deleted there

@@ -5,13 +5,13 @@ loses power then, files are empty, short or missing, and the ledger does not kno
 is confirmed once:
 
 - *Whole files* are synced before they get their name (`session`, rule 8). *Appends* are not, because a sync
-waits for the disk: the appends to all logs of a database are synced together, `RESTED_S` after the last row
-or `SYNC_S` after the first unsynced one. Synced files are confirmed after `CONFIRM_S` (`ledger`), if no
-session ended meanwhile.
+  waits for the disk: the appends to all logs of a database are synced together, `RESTED_S` after the last row
+  or `SYNC_S` after the first unsynced one. Synced files are confirmed after `CONFIRM_S` (`ledger`), if no
+  session ended meanwhile.
 - *Anything else is checked*: files that were unconfirmed when a session ended, as soon as the next one begins
-(after a broken session or a restart of this process one is begun for that), and, where the server cannot
-sync, once more after `CONFIRM_S`. Size, time and checksum must be unchanged; of a large file only the
-checksums of its first and last 4 KiB are compared.
+  (after a broken session or a restart of this process one is begun for that), and, where the server cannot
+  sync, once more after `CONFIRM_S`. Size, time and checksum must be unchanged; of a large file only the
+  checksums of its first and last 4 KiB are compared.
 
 Where an item folder is missing of which nothing was confirmed, it may have been moved or lost, and it is made
 again. A file that the master lost and that is no longer here is reported as `lost` in the ledger.

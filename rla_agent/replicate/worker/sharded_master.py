@@ -17,7 +17,8 @@ only check for the final name while a save is young, and stand by for a while af
 older than the save with the name, lose their name at once and are then deleted.
 
 On this machine the save then takes its name, too (`finish_on_master`), as a checkpoint whose other files, and
-`whole.json`, are on the master. This runs on a sender's thread.
+`whole.json`, are on the master. Checkpoints that retention does not hold any longer are removed: the
+training, which else does that, may have ended. This runs on a sender's thread.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ from rla_client.contract.sharded_checkpoint.records import (
     Whole,
 )
 from rla_client.contract.sharded_checkpoint.removal import REPLACED_PREFIX
+from rla_client.contract.sharded_checkpoint.retention import remove_superseded_late
 from rla_client.contract.sharded_checkpoint.step import NO_CHECKPOINT, whole_of
 
 MAX_STEPS: Final = 12  # steps of one check: six suffice, others may interfere
@@ -212,11 +214,11 @@ class _Publication:
         self._session, self._look, self._run = session, look, ""
         parsed = parse_parts_name(look.parts)
         assert parsed is not None, look.parts
-        name, step, self._token = parsed
-        self._what = folder_name(name, step).removesuffix(FOLDER_ENDING)
+        self._name, step, self._token = parsed
+        self._what = folder_name(self._name, step).removesuffix(FOLDER_ENDING)
         self._above = look.item + b"/" + _MAKING
         self._making = self._above + b"/" + os.fsencode(look.parts)
-        self._final = look.item + b"/" + os.fsencode(folder_name(name, step))
+        self._final = look.item + b"/" + os.fsencode(folder_name(self._name, step))
 
     def go_on(self) -> PartFound:
         """Take all steps that are possible now.
@@ -386,6 +388,7 @@ class _Publication:
         look = self._look
         times = {path: state.mtime_s * 10**9 for path, state in there.files.items()}
         finish_on_master(look.folder, there.content, os.fsdecode(look.item), look.target, times=times)
+        remove_superseded_late(look.folder, self._name)
         return PartFound(look)
 
     def _removed(self, there: OnMaster) -> PartFound:

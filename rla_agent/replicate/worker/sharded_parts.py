@@ -112,14 +112,16 @@ class WaitingParts:
             self._ledger.forget(self._key(making, item, _STAGED))
         if moved:
             self._forget_older(final, item, note)
-        sent = {below for below, row in rows.items() if below not in moved and row[5] is not None}
-        for below in rows:
+        sent: set[bytes] = set()
+        for below, row in rows.items():
             key = self._key(making, item, below)
             if below in moved:
                 self._ledger.move(key, self._key(final, item, moved[below]))
                 continue
             self._give_up(key)
-            if below in sent:
+            acked: int | None = row[5]
+            if acked is not None or self._ledger.assume_arrived(key):
+                sent.add(below)
                 self._ledger.set_state(key, DROPPED)
             else:
                 self._ledger.forget(key)
@@ -250,7 +252,7 @@ def _found(folder: int, path: bytes) -> os.stat_result | None:
     """Entries below an open folder; None where it certainly has none.
 
     Raises:
-       OSError: they cannot be read.
+        OSError: they cannot be read.
     """
     try:
         return os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -262,7 +264,7 @@ def _same_file(item: int, final: bytes, below: bytes, row: Sequence[int]) -> byt
     """Path of a row's file below the final folder; empty where it is not there.
 
     Raises:
-       OSError: it cannot be determined.
+        OSError: it cannot be determined.
     """
     new = _METADATA if below == _STAGED else below
     found = _found(item, final + b"/" + new)

@@ -1,4 +1,4 @@
-"""Examination of everything that the agent depends on, for `rla-agent doctor`.
+"""Examination of the agent's surroundings for `rla-agent doctor`.
 
 Nothing is changed. Each check yields findings; a finding says what is wrong and how to fix it. Levels:
 `fault` (does not work), `warning` (will hurt one day), `note` (good to know; the exit code stays 0).

@@ -1,4 +1,7 @@
-"""Findings about configuration, folders, disks."""
+"""Findings about the agent's files on disk.
+
+These are the configuration, folders, disks, interpreters and data roots.
+"""
 
 from __future__ import annotations
 

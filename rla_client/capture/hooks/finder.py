@@ -25,6 +25,7 @@ HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
     "typer._click.core": ("args", "click_commands"),
     "hydra.core.utils": ("args", "hydra_jobs"),
     "absl.flags._flagvalues": ("args", "absl_flags"),
+    "docopt": ("args", "docopt_parsers"),
     "torch.utils.tensorboard.writer": ("tensorboard", "summary_writers"),
     "tensorboardX.writer": ("tensorboard", "summary_writers"),
     "wandb.sdk.wandb_run": ("wandb", "wandb_runs"),

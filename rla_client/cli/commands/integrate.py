@@ -62,7 +62,11 @@ def integrate(
     elif diff:
         text = lines_text(diff)
     else:
-        text = f"nothing to change in {file}; rla-agent run --capture -- python {file} records it as it is"
+        text = (
+            f"nothing to change in {file}: no logger is in it, and no loop that prints numbers\n"
+            f"if it logs by another file or library: rla-agent run --capture -- python {file}\n"
+            'else, in its loop: rla_client.log({"loss": loss}, step=step)'
+        )
     print_done(facts, text, as_json=as_json)
 
 

@@ -145,6 +145,8 @@ def _print_list(shown: Samples, asked: Sequence[str], *, as_csv: bool) -> None:
     names += [name for name in asked if name in columns and name not in {*names, *TEXTS}]
     names += [name for name in TEXTS if name in columns]
     rows = [[columns[name][row] for name in names] for row in shown.rows]
+    if not as_csv:  # which has lines as they are
+        rows = [[" ".join(cell.split()) if isinstance(cell, str) else cell for cell in row] for row in rows]
     if rows or as_csv:
         print_rows(names, rows, as_json=False, as_csv=as_csv)
 

@@ -1,1 +1,1 @@
-"""Change of a training script that makes its logger lines ours (`rla integrate`)."""
+"""Integration of our logger into a training script (`rla integrate`)."""

@@ -13,6 +13,8 @@ _PARSES = frozenset({"parse_args", "parse_known_args", "cli", "parse"})
 _PARSERS = frozenset({"tyro", "simple_parsing"})  # modules, of which `cli` and `parse` are
 _COUNTS = frozenset({"range", "trange", "count", "enumerate"})
 _READS = frozenset({"item", "mean"})  # methods that may be called once more
+_NUMBERS = frozenset({"float", "int", "round", "abs", "len", "sum", "min", "max"})  # likewise functions
+_MEANS = frozenset({"np.mean", "numpy.mean", "torch.mean", "statistics.mean"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -146,7 +148,7 @@ def _values(call: ast.Call, counters: tuple[str, ...]) -> list[ast.expr]:
             parts += [one.value for one in argument.values if isinstance(one, ast.FormattedValue)]
         elif isinstance(argument, ast.Call) and _is_format(argument):
             parts += argument.args
-        elif isinstance(argument, ast.BinOp) and isinstance(argument.left, ast.Constant):  # "… %f" % loss
+        elif isinstance(argument, ast.BinOp) and _is_text(argument.left) and isinstance(argument.op, ast.Mod):
             right = argument.right
             parts += right.elts if isinstance(right, ast.Tuple) else [right]
         else:
@@ -166,16 +168,46 @@ def _is_format(call: ast.Call) -> bool:
 
 def _is_plain(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
-        method = value.func
-        reads = isinstance(method, ast.Attribute) and method.attr in _READS
-        return reads and not value.args and not value.keywords and _is_plain(method.value)  # type: ignore[attr-defined]
+        inner = _read_by(value)
+        return inner is not None and _is_plain(inner)
+    if isinstance(value, ast.BinOp):
+        sides = [side for side in (value.left, value.right) if not _is_number(side)]
+        return bool(sides) and all(map(_is_plain, sides))
+    if isinstance(value, ast.Subscript):  # the last ones of a list
+        return _is_plain(value.value) and all(
+            isinstance(node, ast.Slice | ast.UnaryOp | ast.USub | ast.Load) or _is_number(node)
+            for node in ast.walk(value.slice)
+        )
     if isinstance(value, ast.Attribute):
         return _is_plain(value.value)
     return isinstance(value, ast.Name) and not keyword.iskeyword(value.id)
 
 
+def _is_text(value: ast.AST) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _is_number(value: ast.AST) -> bool:
+    return isinstance(value, ast.Constant) and type(value.value) in {int, float}
+
+
+def _read_by(call: ast.Call) -> ast.expr | None:
+    """What a call reads that may be made once more: `loss` of `loss.item()` and of `np.mean(loss)`."""
+    if call.keywords:
+        return None
+    if not call.args and isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
+        return call.func.value
+    reads = dotted_name(call.func) in _NUMBERS | _MEANS
+    return call.args[0] if reads and len(call.args) == 1 else None
+
+
 def _name(value: ast.expr) -> str:
-    """The name under which a value is logged: `group/name` of an attribute."""
+    """The name under which a value is logged: `group/name` of an attribute, the first one of a sum."""
     if isinstance(value, ast.Call):
-        return _name(value.func.value) if isinstance(value.func, ast.Attribute) else ""
+        inner = _read_by(value)
+        return "" if inner is None else _name(inner)
+    if isinstance(value, ast.BinOp):
+        return _name(value.left) or _name(value.right)
+    if isinstance(value, ast.Subscript):
+        return _name(value.value)
     return dotted_name(value).removeprefix("self.").replace(".", "/")

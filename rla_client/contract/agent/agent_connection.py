@@ -1,9 +1,9 @@
 """Connection to the agent by ZMTP over a Unix socket.
 
 It has no threads. The library would keep some ten descriptors and two threads in the training process, and
-ends that process where somebody closes one of them. Here a descriptor that was closed is an OSError like
-any other. Nothing waits, `receive` aside. Nothing is queued, but for the rest of a message that was begun:
-a message that the socket does not take is refused. https://rfc.zeromq.org/spec/23 has the bytes.
+aborts that process where somebody closes one of them. Here a closed descriptor is an OSError like any other.
+Only `receive` waits. Nothing is queued, except the rest of a partly sent message: a message that the socket
+does not take is refused. The bytes are those of https://rfc.zeromq.org/spec/23.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dealer:
     """A connection to the ROUTER that listens at `path`.
 
     Raises:
-        OSError: nobody does, or there are no descriptors.
+        OSError: nobody does, or no descriptor is free.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +58,7 @@ class Dealer:
         self._greeted = self._ready = False
 
     def send(self, message: bytes) -> bool:
-        """Hand a message over whole; False where the socket does not take it now.
+        """Send a complete message; False where the socket does not take it now.
 
         Raises:
             OSError: the connection is gone.
@@ -108,11 +108,11 @@ class Dealer:
         return self._ready and not self._out
 
     def close(self) -> None:
-        """Let go of the connection; also right in a forked child, whose parent keeps its own."""
+        """Close the connection; also right in a forked child, whose parent keeps its own."""
         if leads_to(self._socket.fileno(), self._identity):
             self._socket.close()
         else:
-            self._socket.detach()  # the number is somebody else's by now
+            self._socket.detach()  # the number belongs to another file by now
 
     def _wait(self, timeout_s: float) -> None:
         poll = select.poll()
@@ -120,7 +120,7 @@ class Dealer:
         poll.poll(max(1, int(timeout_s * 1000)))
 
     def _pump(self) -> None:
-        """Write what is left over, read what is there."""
+        """Send the rest of a message, and receive available bytes."""
         if not leads_to(self._socket.fileno(), self._identity):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if self._out:
@@ -148,7 +148,7 @@ class Dealer:
             return 0
 
     def _message(self) -> bytes | None:
-        """The next message that was received whole; commands are passed over."""
+        """The next complete message; commands are skipped."""
         while self._ready and (frame := self._frame()) is not None:
             flags, body = frame
             if not flags & COMMAND:
@@ -156,7 +156,7 @@ class Dealer:
         return None
 
     def _frame(self) -> tuple[int, bytes] | None:
-        """Take one whole frame out of what was received."""
+        """Take one complete frame from the received bytes."""
         received = self._in
         if not received:
             return None
@@ -177,7 +177,7 @@ class Dealer:
 def ask(
     socket: Path, question: dict[str, Any], timeout_s: float, *, version: int | None = None
 ) -> dict[str, Any] | None:
-    """The agent's answer; None when there is none in time. No thread, and no descriptor afterwards.
+    """Send a request to the agent; returns its answer, None when there is none in time.
 
     Args:
         socket: the agent's control socket.

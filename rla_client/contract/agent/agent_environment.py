@@ -21,7 +21,7 @@ _KEPT = (
 
 
 def tight_limits() -> list[str]:
-    """What keeps an agent with this process's hard limits from writing all outputs; soft ones it raises."""
+    """Hard limits of this process that would keep an agent from writing all outputs; it raises soft ones."""
     found = []
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < LEAST_FILES:
@@ -33,7 +33,7 @@ def tight_limits() -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """The few variables that a service needs; nothing of the training job leaks into it."""
+    """The few variables that a service needs, without those of the training job."""
     environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
     package_parent = Path(__file__).resolve().parents[3]
     if package_parent.name not in {"site-packages", "dist-packages"}:

@@ -1,7 +1,7 @@
 """The agent of this machine, as its lock file shows it.
 
-The agent holds an open-file-description lock on `Places.lock` for life; asking for that lock's holder
-disturbs nobody.
+The agent holds an open-file-description lock on `Places.lock` for life; a query of that lock's holder has no
+side effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
 READY_BODY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
 SHORT_MOST = 255  # bytes of a body whose length is one byte
 RECEIVE_BYTES = 1 << 16
-MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; beyond, the peer is not an agent
+MAX_ANSWER_BYTES = 64 << 20  # a status of many runs; a longer answer is not an agent's
 
 
 def agent_alive(places: Places) -> bool:
@@ -36,13 +36,13 @@ def agent_alive(places: Places) -> bool:
 
 
 def memory_apart(places: Places) -> bool:
-    """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
+    """Whether the agent's /dev/shm is another one, since one of us is in a container."""
     theirs = agent_record(places).get("shm")
     return isinstance(theirs, int) and theirs != shared_memory_device()
 
 
 def agent_record(places: Places) -> dict[str, Any]:
-    """What an agent wrote of itself; empty where none did."""
+    """The record that an agent wrote of itself; empty without one."""
     import json  # noqa: PLC0415 - not at import of the package
 
     try:
@@ -53,7 +53,7 @@ def agent_record(places: Places) -> dict[str, Any]:
 
 
 def shared_memory_device() -> int | None:
-    """Names this process's /dev/shm among all of this machine, None without one."""
+    """Identity of this process's /dev/shm on this machine, None without one."""
     try:
         return os.stat("/dev/shm").st_dev
     except OSError:

@@ -1,8 +1,8 @@
 """The start of an agent from any process.
 
-It goes through systemd where a unit is installed for this user, else through a shell that puts the agent
-into the background and ends, so that the agent is nobody's child here: no zombie, no surprise for code that
-waits for its own children. Where a user unit is installed and the user's service manager cannot be reached
+It uses systemd where a unit is installed for this user, else a shell that puts the agent into the background
+and ends, so that the agent is no child of this process: no zombie, no surprise for code that waits for its
+own children. Where a user unit is installed and the user's service manager cannot be reached
 (cron, a batch job), the agent starts without it; the unit takes over when it is started. A system unit that
 only root may start is never replaced: rows then wait in the spool.
 """
@@ -45,7 +45,7 @@ def start_agent(
 
 
 def drain_once(timeout_s: float) -> None:
-    """Have what waits in the spool written by a process that ends then; no agent is needed for that."""
+    """Ingest the spool by a process that ends afterwards, without an agent."""
     _runs([sys.executable, "-m", "rla_agent", "drain"], clean_environment(), timeout_s)
 
 

@@ -1,8 +1,8 @@
 """The name of this machine among those of one run.
 
-A host name does not tell clones of one image apart. So six digits follow it, of what was drawn at random at
-first use, which lies in the state folder, and of the addresses of the network cards, for a clone may have the
-folder.
+Clones of one image have the same host name. So six digits follow it, a hash of a random value, drawn at first
+use and stored in the state folder, and of the addresses of the network cards, since a clone may have a copy
+of that folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def machine_name(places: Places) -> str:
 
 
 def _drawn(path: Path) -> bytes:
-    """What this state folder drew; processes that come at the same time get the same."""
+    """The random value of this state folder; concurrent processes get the same."""
     with suppress(OSError):
         return path.read_bytes()
     temp = path.with_name(f".rla-tmp-{DRAWN_NAME}-{os.urandom(8).hex()}")
@@ -46,12 +46,12 @@ def _drawn(path: Path) -> bytes:
             os.link(temp, path)
         temp.unlink()
         return path.read_bytes()
-    except OSError:  # no state folder (yet), or no links in it
+    except OSError:  # no state folder (yet), or one without hard links
         return os.fsencode(path)
 
 
 def _cards() -> list[str]:
-    """Addresses of the network cards that are devices; none in most containers."""
+    """Addresses of physical network cards; none in most containers."""
     found = []
     for card in sorted(Path("/sys/class/net").glob("*/device")):
         with suppress(OSError):

@@ -5,10 +5,10 @@ State: `RLA_STATE_DIR`, else the platform's state folder if it is on a local dis
 per host and machine id, because homes are shared over NFS; a machine with a new host name continues in the
 folder that bears its id. Sockets: `RLA_RUNTIME_DIR`, else below `$XDG_RUNTIME_DIR/rla-agent` if that is
 ours, else below `/tmp/rla-agent-<uid>`, a folder for each state folder, so that agents with different state
-never meet on a socket. Both are 0700 and belong to the caller.
+never share a socket. Both are 0700 and belong to the caller.
 
-Rows need the state folder only. The agent serves in the first folder for sockets that can be had and that
-no other agent has (`Places.serving`), and names it in its lock file; clients follow that (`Places.sockets`).
+Rows need the state folder only. The agent serves in the first usable folder for sockets that no other agent
+has (`Places.serving`), and names it in its lock file; clients follow that (`Places.sockets`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_MACHINE_ID = {"", "uninitialized"}  # of images before their first boot, and
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where one agent and its clients meet."""
+    """The folders that one agent and its clients share."""
 
     state: Path
     runtime: Path
@@ -67,7 +67,7 @@ class Places:
 
     @property
     def stopped(self) -> bool:
-        """Whether that marker is there; True, too, where the folder is closed to this process."""
+        """Whether that marker exists; True, too, where the folder is inaccessible to this process."""
         try:
             os.stat(self.stopped_marker)
         except OSError as error:
@@ -83,9 +83,9 @@ class Places:
     def sockets(self) -> Path:
         """Folder of the sockets: the one that the lock file's holder named, else `runtime`.
 
-        A service, a login session and a batch job see different XDG_RUNTIME_DIRs, but the same state.
-        NOWHERE where neither is private and ours (somebody else could listen there), and while the holder
-        has named none yet: another agent, with another state, may serve in `runtime`.
+        A service, a login session and a batch job see different XDG_RUNTIME_DIRs, but the same state. NOWHERE
+        where neither is private and ours (somebody else could listen there), and while the holder has not
+        named one: another agent, with another state, may serve in `runtime`.
         """
         try:
             told = json.loads(self.lock.read_text(encoding="utf-8"))["runtime"]
@@ -107,7 +107,7 @@ class Places:
         return self.sockets / "control.sock"
 
     def create(self) -> None:
-        """Make what rows need and check it; also the folder of the sockets, where that is possible.
+        """Make and check the folders that rows need, and the folder of the sockets where that is possible.
 
         Raises:
             PlaceError: the state folder or the spool cannot be made, belongs to somebody else, somebody
@@ -127,9 +127,9 @@ class Places:
     def serving(self, claim: Callable[[Path], bool] = lambda _: True) -> tuple[Places, str]:
         """These places with a folder in which sockets can be bound, for the agent; made and tried.
 
-        That is `runtime`; where it cannot be had, `sockets` in the state folder; where that path is too
-        long, a folder of ours in one that everybody may write to; NOWHERE at last: the agent then takes
-        rows in by looking at the spool, and answers nobody.
+        That is `runtime`; where it is unusable, `sockets` in the state folder; where that path is too long, a
+        folder of ours in one that everybody may write to; NOWHERE at last: the agent then polls the spool,
+        and answers no requests.
 
         Args:
             claim: makes a folder the caller's; False where it is another agent's, which has another state.
@@ -179,7 +179,7 @@ def _digest(path: str | Path) -> str:
 
 
 def why_elsewhere() -> PlaceError | None:
-    """Why the state lies in no usual place; None where it does, or where a variable names one."""
+    """Why the state is not in its default place; None where it is, or where a variable names one."""
     if STATE_VARIABLE in os.environ:
         return None
     state = _state_in_home()
@@ -203,10 +203,10 @@ def _state_in_home() -> Path:
 
 
 def _below_shared(shared: str) -> Path:
-    """A folder of ours in one that everybody may write to: found, or a name for it that is free.
+    """A folder of ours in one that everybody may write to: an existing one, or a free name for it.
 
-    Whoever takes our usual name only has us use one that cannot be guessed; it is found again by its
-    beginning and its owner.
+    Where somebody else took our usual name, an unguessable one is used; it is recognized by its prefix and
+    its owner.
     """
     usual = _usual_below(shared)
     if folder_problem(usual) is None:
@@ -286,7 +286,7 @@ def other_states(state: Path) -> list[Path]:
 def is_of_this_machine(state: Path) -> bool:
     """Whether a default state folder was made on this machine, whatever its host name was.
 
-    Only the machine id tells that; without one it is none. Machines that share a home have different ids.
+    Only the machine id decides; without one the answer is no. Machines that share a home have different ids.
     Containers that share a home on a local disk and, against the rules, an id, share the folder.
     """
     return _machine_id() not in _NO_MACHINE_ID and state.name.endswith(machine_key()[-9:])

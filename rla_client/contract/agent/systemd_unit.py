@@ -28,7 +28,7 @@ class Unit:
         return ["systemctl", *scope, *words, self.name]
 
     def environment(self) -> dict[str, str]:
-        """What systemctl needs to find the user's service manager, also from cron or su."""
+        """Environment in which systemctl reaches the user's service manager, also from cron or su."""
         environment = clean_environment()
         runtime = f"/run/user/{os.getuid()}"
         if not self.system and os.path.isdir(runtime):

@@ -21,7 +21,7 @@ MAX_NOTES_READ = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class CaptureWish:
-    """What to capture of a command, as text.
+    """Settings of a command's capture, as text.
 
     Attributes:
         parts: see `parse_parts`.
@@ -35,7 +35,7 @@ class CaptureWish:
 
 
 class CaptureNotes:
-    """The file in which captured processes say how they fare."""
+    """The file of captured processes' notes."""
 
     def __init__(self) -> None:
         file, path = tempfile.mkstemp(prefix="rla-capture-")
@@ -43,7 +43,7 @@ class CaptureNotes:
         self.path = Path(path)
 
     def take(self) -> str:
-        """Their content; the file goes.
+        """Read the notes and delete the file.
 
         Raises:
             OSError: it cannot be read.
@@ -54,7 +54,7 @@ class CaptureNotes:
         return text
 
     def outcome(self) -> tuple[str, str]:
-        """Where the runs are, and why there is none; one of them is empty. The file goes."""
+        """Where the runs are, and why there is none (one of them is empty). Deletes the file."""
         try:
             return outcome(self.take())
         except OSError as error:

@@ -1,18 +1,22 @@
-"""Metadata of an installed wandb, for the module that stands in its place.
+"""Names of an installed wandb, for the module that stands in its place.
 
-Accelerate, Lightning and others ask `importlib.metadata` for the installed package before they import it.
+Accelerate, Lightning and others ask `importlib.metadata` for the installed package before they import it;
+prime-rl imports `wandb_gql`, which wandb brings along.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from importlib.machinery import ModuleSpec
     from importlib.metadata import Distribution, DistributionFinder
     from typing import Any
 
+_GQL = "wandb_gql"
 VERSION = "0.31.0"  # of wandb, whose shape the module has
 _METADATA = f"Metadata-Version: 2.1\nName: wandb\nVersion: {VERSION}\n"
 
@@ -32,8 +36,15 @@ class WandbFinder:
     def __init__(self, replaces: Callable[[], bool]) -> None:
         self._replaces = replaces
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Nothing: it finds no module."""
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """That of `wandb_gql`."""
+        del path, target
+        if name != _GQL or not self._replaces():
+            return None
+        from importlib.util import spec_from_file_location  # noqa: PLC0415 - who asks has imported it
+
+        beside = os.path.dirname(str(sys.modules["wandb"].__file__))
+        return spec_from_file_location(name, os.path.join(beside, "gql.py"))
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
         """That of wandb, where it is asked for by name."""

@@ -1,10 +1,9 @@
 """The age of checkpoint files.
 
-Time-steps may begin again within a run (stages of a curriculum, one `learn` after another), so the highest
-is not the newest. Our files carry a stamp with the order of their saves, which no copy, pull or move
-changes; the note of a pruned file repeats it. Files without one (of the original, of other programs) are
-ordered by time-step where there are no others, as the original does, else they stand among the others by
-the time of their last change.
+Time-steps may restart within a run (stages of a curriculum, one `learn` after another), so the highest is not
+always the newest. Our files have a stamp with the order of their saves, which no copy, pull or move changes;
+the note of a pruned file repeats it. Files without one (of the original, of other programs) are ordered by
+time-step where there are no others, as the original does, else by their modification time among the others.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 
 
 class SaveTime(NamedTuple):
-    """What tells when a checkpoint file was saved.
+    """Data that order a checkpoint file in time.
 
     Attributes:
         name: of the file.
         time_step: of the run's clock; -1 where the name has none.
-        mtime_ns: of its last change, 0 where nobody knows.
+        mtime_ns: of its last change, 0 where unknown.
         order: of its stamp; None without one.
     """
 
@@ -63,7 +62,7 @@ def save_time(folder: Path, name: str, time_step: int) -> SaveTime:
 
 
 def newest_order(folder: Path) -> int:
-    """Order of the last of our saves of any name in a checkpoint folder; 0 where there is none."""
+    """Order of our last save of any name in a checkpoint folder; 0 without one."""
     try:
         names = {*os.listdir(folder), *noted_names(folder)}
     except (FileNotFoundError, NotADirectoryError):

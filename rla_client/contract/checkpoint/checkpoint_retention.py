@@ -1,8 +1,8 @@
 """Retention rules of checkpoints.
 
-The stamps in the files of one name say which may go. Before a file goes, a line of `.rla-dropped` beside it
-names it with its modification time: so the replicator can tell it from one that the user removed
-(`replicate_retention: mirror`). That file never goes to the master.
+The stamps in the files of one name decide which may be deleted. Before that, a line of `.rla-dropped` beside
+the file records its name and modification time, so that the replicator can distinguish it from a file that
+the user removed (`replicate_retention: mirror`). `.rla-dropped` is never sent to the master.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Mode = Literal["min", "max"]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which checkpoints of one name stay.
+    """Retention rules of one name's checkpoints.
 
     Attributes:
         max_to_keep: so many of the newest; None keeps all.
-        keep_every: besides, those whose time-step is a multiple of this.
-        keep_best: besides, the `k` with the best value: (metric, "min" or "max", k).
+        keep_every: in addition, those whose time-step is a multiple of this.
+        keep_best: in addition, the `k` with the best value: (metric, "min" or "max", k).
     """
 
     max_to_keep: int | None = None
@@ -65,14 +65,14 @@ class Saved:
 
 
 def superseded(saved: Sequence[Saved], keep: Retention) -> list[Saved]:
-    """The files that `keep` does not hold, oldest first.
+    """The files that `keep` does not protect, oldest first.
 
     Age is the order of the saves and not the time-step: after a resume at an earlier step the
     newest file may have a lower number than the ones before it.
 
     Args:
         saved: files of one name and one run, in any order.
-        keep: the rules; without `max_to_keep` nothing goes.
+        keep: the rules; without `max_to_keep` nothing is superseded.
     """
     if keep.max_to_keep is None:
         return []
@@ -89,7 +89,7 @@ def superseded(saved: Sequence[Saved], keep: Retention) -> list[Saved]:
 
 
 def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> list[str]:
-    """Delete what `keep` does not hold; call it once the newest file is durable.
+    """Delete the files that `keep` does not protect; call it once the newest file is durable.
 
     Returns:
         File names that were removed. Files without a stamp, or of another run, never are.
@@ -101,7 +101,7 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
     note_dropped(folder, [entry.file for entry in gone])
     for entry in gone:
         if is_held(folder / entry.file):
-            continue  # whoever holds it removes it
+            continue  # the holder removes it
         with suppress(FileNotFoundError):
             (folder / entry.file).unlink()
             removed.append(entry.file)
@@ -110,7 +110,7 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
 
 
 def remove_dropped(folder: Path, file: str) -> None:
-    """Remove a file that was held while retention dropped it, and is not any more."""
+    """Remove a dropped file after its hold has ended."""
     stamp = read_stamp(folder / file)
     with suppress(OSError):
         if stamp is not None and is_dropped(folder, file) and not is_held(folder / file):
@@ -119,20 +119,20 @@ def remove_dropped(folder: Path, file: str) -> None:
 
 
 def remove_beside(folder: Path, stem: str, stamp: Stamp) -> None:
-    """Remove what `.resume` of a checkpoint folder holds of one save."""
+    """Remove the files of one save in `.resume` of a checkpoint folder."""
     with suppress(OSError), held_folder(folder, RESUME_FOLDER) as below:
         _remove_state(below, stem, stamp)
 
 
 def _remove_state(below: Path, stem: str, stamp: Stamp) -> None:
-    """Leave the state alone if it is of a later save of that time-step, which may put it there right now."""
+    """Remove a state, unless it is of a later save of that time-step, which may be writing it just now."""
     (below / f"{stem}.marks.json").unlink(missing_ok=True)  # written by the job that wrote the checkpoint
     (below / arrays_name(stem, stamp.order)).unlink(missing_ok=True)
     state, taken = below / f"{stem}.state", below / f"{TEMP_PREFIX}{stamp.token}.state"
     if _saved_as(state) not in {stamp.order, None}:
         return
     with suppress(FileNotFoundError):
-        state.replace(taken)  # looked at again where nobody can exchange it
+        state.replace(taken)  # checked again where nobody can replace it
         order = _saved_as(taken)
         if order not in {stamp.order, None} and not state.exists():
             taken.replace(state)
@@ -141,7 +141,7 @@ def _remove_state(below: Path, stem: str, stamp: Stamp) -> None:
 
 
 def _saved_as(state: Path) -> int | None:
-    """The order of the save that a state belongs to; None: it is none."""
+    """The order of a state's save; None: it is no state."""
     try:
         content = msgpack.unpackb(read_small(state, 2 * MAX_STATE_BYTES), strict_map_key=False)
     except (OSError, ValueError, msgpack.UnpackException, BrokenFileError):
@@ -153,12 +153,12 @@ def _saved_as(state: Path) -> int | None:
 def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
     """Note that `max_to_keep` is about to drop files of a checkpoint folder.
 
-    Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+    Where the note cannot be written, or is lost in a power cut, their copies on the master stay.
 
     Args:
         folder: of the checkpoints.
-        names: of what is dropped there.
-        last: these are folders, in each of which this file was written last; the master may have it alone.
+        names: of the dropped files there.
+        last: the names are folders, in each of which this file was written last, perhaps on the master alone.
     """
     lines = []
     for name in names:
@@ -178,7 +178,7 @@ def note_dropped(folder: Path, names: Iterable[str], last: str = "") -> None:
 
 
 def is_dropped(folder: Path, name: str, last: str = "") -> bool:
-    """Whether `max_to_keep` dropped what has a name now; arguments as of `note_dropped`."""
+    """Whether `max_to_keep` dropped the present file of a name; arguments as of `note_dropped`."""
     try:
         return _written_ns(folder / name / last) <= dropped(folder).get(name, -1)
     except OSError:
@@ -199,7 +199,7 @@ def dropped(folder: Path) -> dict[str, int]:
     except (OSError, BrokenFileError):
         return {}
     for line in lines:
-        with suppress(ValueError, TypeError, RecursionError):  # a power cut may leave half a line
+        with suppress(ValueError, TypeError, RecursionError):  # a power cut may leave an incomplete line
             name, mtime_ns = json.loads(line)
             if isinstance(name, str) and isinstance(mtime_ns, int):
                 found[name] = mtime_ns
@@ -207,7 +207,7 @@ def dropped(folder: Path) -> dict[str, int]:
 
 
 def list_saved(folder: Path, name: str) -> list[Saved]:
-    """Files in a checkpoint folder that came of saves of this name."""
+    """Saved files of this name in a checkpoint folder."""
     saved = []
     for entry in sorted(os.listdir(folder)):
         if entry.startswith(f"{name}_") and entry.endswith(".pt"):

@@ -1,9 +1,9 @@
 """Hold of a checkpoint that is on its way to the master.
 
-Where sending one takes longer than training takes for the next few, `max_to_keep` would take each away before
-it is there, and the master would get none. So retention leaves alone, but notes as dropped, what is held;
-whoever held it removes it in the end. The hold is a shared flock of the file, or of `whole.json` of a sharded
-one, which ends with its process: on NFS a folder's lock is known to its own machine alone.
+Where sending a checkpoint takes longer than saving the next few, `max_to_keep` would delete each before it
+has arrived, and the master would get none. So retention only marks a held checkpoint as dropped, and the
+holder removes it in the end. The hold is a shared flock of the file, or of `whole.json` of a sharded
+checkpoint, which ends with its process: on NFS a folder's lock is visible on its own machine alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def hold(path: str | bytes | Path) -> int:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a checkpoint, `path` as of `hold`; what cannot be found out is not held."""
+    """Whether a checkpoint is held, `path` as of `hold`; False where that cannot be determined."""
     for access in (os.O_RDONLY, os.O_RDWR):
         try:
             descriptor = os.open(path, access | _FLAGS)

@@ -1,6 +1,7 @@
 """Save stamp in a checkpoint file.
 
-By it a replay sees that its work is done, and retention counts only our own files.
+It is a record of the zip that names the save. A replay recognizes finished work by it, and retention counts
+only our own files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ STAMP_MAX_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a finished file says about itself.
+    """Stamp of a finished file.
 
     Attributes:
         token: names the job.
@@ -103,7 +104,7 @@ def read_stamp(path: Path) -> Stamp | None:
 def stamp_in(file: RawIOBase) -> Stamp | None:
     """The stamp in an open checkpoint file; None when it has none.
 
-    It is the last record of the zip, so that two short reads find it, however many tensors there are.
+    It is the last record of the zip, so that two short reads suffice, however many tensors there are.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Torch's zip of stored records, written without torch.
+"""Writer of torch's zip format without torch.
 
 ::
 
@@ -8,7 +8,7 @@
     archive/version         torch's number of this format, 3
 
 Each record's data begins at a multiple of ALIGNMENT, by an extra field of zeros in its header, so that
-`torch.load(mmap=True)` can use a map of the file as it is. The bytes are a pure function of what is added.
+`torch.load(mmap=True)` can map the file directly. The bytes are a pure function of the records.
 `.format_version` is left out on purpose: with it torch computes record offsets by its own writer's rules.
 """
 
@@ -39,7 +39,7 @@ EXTRA_HEADER = struct.Struct("<HH")
 
 
 class TorchZip:
-    """One file in the making: a context whose end writes the directory that makes it a zip."""
+    """A file being written: a context whose end writes the zip's directory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
@@ -68,7 +68,7 @@ class TorchZip:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write the directory; after an error only let go of the file."""
+        """Write the directory; after an error only close the file."""
         if kind is None:
             self._zip.close()
             return

@@ -1,8 +1,8 @@
 """Atomic writes of whole files.
 
-`write_atomic` leaves either the old file or the whole new one under the final name, also after a power cut:
-temp file in the same folder, write, fsync, replace, fsync of the folder. What takes the place of an older
-file never gets more permissions than that had.
+`write_atomic` leaves either the old file or the complete new one under the final name, also after a power
+cut: temp file in the same folder, write, fsync, replace, fsync of the folder. A file that replaces an older
+one never gets more permissions than that had.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from rla_client.contract.filesystem.modes import PRIVATE_FILE, file_mode
 from rla_client.contract.filesystem.safe_paths import is_there
 from rla_client.contract.process.descriptors import open_high
 
-TEMP_PREFIX = ".rla-tmp-"  # sweepers and replication pass over names that begin so
+TEMP_PREFIX = ".rla-tmp-"  # prefix of names that sweepers and replication skip
 UNNAMED_TEMP = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}\Z")  # as `temp_path` makes them
 FORK_COPY_PREFIX = f"{TEMP_PREFIX}fork-"  # folders in which a fork copies logs
-OLD_TEMP_S = 3600.0  # nobody writes one small file for so long
+OLD_TEMP_S = 3600.0  # no small file is written for so long
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_atomic(
     path: str | os.PathLike[str], data: bytes, *, mode: int | None = None, durable: bool = True
 ) -> None:
-    """Put `data` under `path`, whole or not at all.
+    """Write `data` to `path` atomically.
 
     Args:
         path: final name; its folder exists.
         data: the content.
-        mode: permission bits before umask, those of `file_mode` unless given; a file that is replaced
-            hands on at most its own.
-        durable: False leaves the fsyncs to somebody who does them before promising anything.
+        mode: permission bits before umask, default: those of `file_mode`; never more than those of a
+            replaced file.
+        durable: False leaves the fsyncs to the caller.
 
     Raises:
         OSError: the file could not be written, and which; the old content, if any, is untouched.
@@ -84,20 +84,20 @@ def replacing(
     temp: str | None = None,
     exclusive: bool = False,
 ) -> Iterator[Path]:
-    """A temp name; the file that the block makes there takes the name `path` when it ends without error.
+    """Yield a temp name; the block's file of that name is renamed to `path` when it ends without error.
 
-    For those that let a library write, or link; others use `atomic_file`. The block syncs the content.
+    It is for files that a library writes, or links; otherwise use `atomic_file`. The block syncs the content.
 
     Args:
         path: final name; its folder exists.
         durable: False leaves the sync of the folder to the caller.
         dir_fd: descriptor of the folder, `path` and the temp name are relative to.
-        temp: the temp file's name, for callers that find it again after a crash.
-        exclusive: what has the final name by then stays.
+        temp: the temp file's name, for callers that must recognize it after a crash.
+        exclusive: never replace an existing file.
 
     Raises:
         FileExistsError: `exclusive`, and something has the name.
-        OSError: it could not be done; what is there stays, and the temp file goes.
+        OSError: it failed; an existing file stays, and the temp file is removed.
     """
     new = temp_path(path) if temp is None else Path(path).with_name(temp)
     try:
@@ -119,9 +119,9 @@ def replacing(
 def claim_name(
     temp: str | bytes | os.PathLike[str], final: str | bytes | os.PathLike[str], *, dir_fd: int | None = None
 ) -> bool:
-    """Rename an entry of a folder unless something has its new name: then both stay, and it is False.
+    """Rename an entry of a folder unless its new name exists: then both stay, and the result is False.
 
-    The look and the rename are one step where the file system has hard links.
+    Check and rename are atomic where the file system has hard links.
 
     Raises:
         OSError: it could not be renamed.
@@ -130,7 +130,7 @@ def claim_name(
         os.link(temp, final, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
     except FileExistsError:
         return False
-    except OSError:  # no links here, or none to a folder; another fault shows below
+    except OSError:  # hard links are unsupported, or it is a folder; other faults show below
         if is_there(final, dir_fd=dir_fd):
             return False
         os.rename(temp, final, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
@@ -140,7 +140,7 @@ def claim_name(
 
 
 def _bits(path: str | os.PathLike[str], dir_fd: int | None) -> int:
-    """Permission bits of a plain file; all where there is none."""
+    """Permission bits of a plain file; all bits where there is none."""
     try:
         found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
@@ -159,7 +159,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Make what another process wrote into a file durable.
+    """Make a file that another process wrote durable.
 
     Raises:
         OSError: it is not there, or could not be synced.

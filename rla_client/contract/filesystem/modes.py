@@ -1,9 +1,9 @@
 """Permission bits of new files or folders.
 
 The training process makes the folders of its run under the user's umask. The agent, whose own umask is 0,
-gives what it makes in a folder the folder's permissions, from the first byte on: a file may be read by
-those who may list its folder and written by those who may write there (`file_mode`), a folder is as its
-parent (`folder_mode`).
+derives the permissions of new entries from their folder, from the first byte on: a file may be read by those
+who may list its folder and written by those who may write there (`file_mode`), a folder has its parent's
+permissions (`folder_mode`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def give_mode(descriptor: int, mode: int) -> None:
 
 
 def umask() -> int:
-    """The process's umask. Where /proc tells it, asking for it changes nothing for other threads."""
+    """The process's umask, read from /proc where possible, without an effect on other threads."""
     with suppress(OSError), open("/proc/self/status", "rb") as status:
         for line in status:
             if line.startswith(b"Umask:"):

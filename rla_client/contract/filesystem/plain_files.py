@@ -1,7 +1,6 @@
 """Safe opening of regular files below a data root.
 
-A file of a data root that is a link, a pipe, a device, a socket or a folder is not a file: `open_plain`
-refuses it without waiting for anybody.
+`open_plain` refuses a link, pipe, device, socket or folder without blocking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Symlink-safe paths below a data root.
 
-Others write in a data root, too. So what is written, renamed or deleted below one is reached from a
-descriptor, one component after the other, and this rule says where links are followed:
+Other users may write in a data root, too. So files below it are written, renamed and deleted relative to a
+descriptor that is opened one component after the other. Links are followed by these rules:
 
 - The data root itself may be reached through links: the user named it.
 - A kind's folder directly below it (`log`, `code`, …, and `arc`) may be a link, since a kind may lie on
@@ -124,13 +124,13 @@ def open_below(root: str, item: str, folder: str, *, create: bool = False) -> in
     if not folder.startswith(f"{item}/") and item != ".":
         os.close(descriptor)
         return open_folder(root, folder, create=create)
-    with closing_fd(descriptor):  # nothing can be made in one that is deleted right now
+    with closing_fd(descriptor):  # the folder is being deleted: nothing can be made in it
         return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
 
 
 @contextmanager
 def held_folder(root: str | os.PathLike[str], relative: str, *, create: bool = False) -> Iterator[Path]:
-    """`open_folder` as a path that leads into that very folder, whatever takes its name meanwhile.
+    """`open_folder` as a path that stays valid for that very folder, even if another one takes its name.
 
     Where there is no /proc (macOS) it is the plain path, which was checked.
 
@@ -145,9 +145,9 @@ def held_folder(root: str | os.PathLike[str], relative: str, *, create: bool = F
 
 
 def discard(root: str | os.PathLike[str], folder: str, name: str) -> None:
-    """Delete an entry of a folder below a data root with all that is in it; never what a link leads to.
+    """Delete an entry of a folder below a data root recursively, without following links.
 
-    What cannot be deleted, or is not there, stays without an error.
+    Entries that are missing, or cannot be deleted, raise no error.
     """
     with suppress(OSError, UnsafeNameError), held_folder(root, folder) as here:
         if stat.S_ISDIR(os.lstat(here / name).st_mode):
@@ -201,7 +201,7 @@ def _enter_kind(root: int, name: bytes) -> int:
 
 
 def _own_link(root: int, name: bytes) -> str | None:
-    """Where a link of this user or of root leads, read from the very link that was checked."""
+    """Target of a link of this user or of root, read from the very link that was checked."""
     if not _ON_LINUX:
         own = os.stat(name, dir_fd=root, follow_symlinks=False).st_uid in {0, os.geteuid()}
         return os.fsdecode(os.readlink(name, dir_fd=root)) if own else None

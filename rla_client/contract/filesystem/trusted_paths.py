@@ -1,14 +1,14 @@
 """Trust check of paths against other users.
 
-From / on, links included: each component belongs to root or to the caller, and nobody else may write to a
-folder on the way unless it is sticky. "Nobody else": the world may not write, nor a group, unless it is
-root's or the caller's private one, which lists no other members and stands in no ACL. In a user namespace
-that does not map everybody the overflow uid counts as root for folders above ours. A program, or a file
-that names one (`file_problem`): the same, and nobody else may write to it. The folder that we use
-(`make_private`): ours, no link, 0700.
+A path is trusted when nobody but root or the caller can make it lead elsewhere. From / on, links included,
+each component must belong to root or to the caller, and nobody else may write to a folder on the way unless
+it is sticky. That excludes write access of the world and of groups, except root's or the caller's private
+group, which has no other members and is in no ACL. In a user namespace that does not map all users the
+overflow uid counts as root for folders above ours. A program, or a file that names one (`file_problem`), must
+not be writable by others either. The folder that we use (`make_private`) must be ours, no link, and 0700.
 
-Each component is opened relative to the descriptor of the one above and checked by fstat, so whatever is
-renamed meanwhile, the verdict is about the folder that was opened.
+Each component is opened relative to the descriptor of the one above and checked by fstat, so the verdict is
+about the opened folder, whatever is renamed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pathlib import Path
 
 from rla_client.contract.errors import PlaceError
 
-OVERFLOW_UID = 65534  # of everybody whom a user namespace does not map
+OVERFLOW_UID = 65534  # of all users that a user namespace does not map
 MAX_LINKS = 40  # in one path, as the kernel has it
 _WAY_OUT = "use a folder whose path only you and root can change"
-_O_PATH = getattr(os, "O_PATH", 0)  # none but on Linux, where alone an agent runs
+_O_PATH = getattr(os, "O_PATH", 0)  # ACLs are checked on Linux alone, where the agent runs
 _ENTRY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TrustedWalk:
-    """A path, walked from / with each component checked; `descriptor` and `where` are how far it came."""
+    """A path, walked from / with each component checked; `descriptor` and `where` are the reached folder."""
 
     def __init__(self, path: Path) -> None:
         """Walk as far as `path` exists; `missing` are the names that do not.
@@ -42,7 +42,7 @@ class TrustedWalk:
             OSError: a component cannot be looked at.
         """
         with suppress(OSError):
-            os.stat(path)  # has the automounter mount what lies on the way: O_PATH would not
+            os.stat(path)  # triggers an automount on the way, which O_PATH would not
         self.descriptor = os.open("/", _ENTRY)
         self.found = os.fstat(self.descriptor)
         self.where = "/"
@@ -55,13 +55,13 @@ class TrustedWalk:
             raise
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         os.close(self.descriptor)
 
     def go_on(self) -> None:
-        """Walk on until the end or a name that does not exist."""
+        """Walk to the end or to a name that does not exist."""
         while self.missing:
-            if not self.found.st_mode & stat.S_ISVTX:  # there nobody else may exchange what lies in it
+            if not self.found.st_mode & stat.S_ISVTX:  # in such a folder nobody else may replace entries
                 _check_writers(self.descriptor, self.found, self.where)
             try:
                 below = os.open(self.missing[-1], _ENTRY, dir_fd=self.descriptor)
@@ -73,7 +73,7 @@ class TrustedWalk:
                 os.close(below)
 
     def make_rest(self) -> None:
-        """Make the folders that are missing, and walk into them."""
+        """Make the missing folders, and walk into them."""
         while self.missing:
             with suppress(FileExistsError):
                 os.mkdir(self.missing[-1], 0o700, dir_fd=self.descriptor)
@@ -109,7 +109,7 @@ def _is_trusted(uid: int) -> bool:
 
 @cache
 def _maps_not_everybody() -> bool:
-    """Whether this is a user namespace in which root's files may look as if nobody owned them."""
+    """Whether this is a user namespace in which root's files may appear unowned."""
     try:
         mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     except OSError:
@@ -124,7 +124,7 @@ def _belongs_to_somebody_else(where: str, uid: int) -> PlaceError:
 
 
 def _check_writers(descriptor: int, found: os.stat_result, where: str) -> None:
-    """Nobody else may write to this folder or file.
+    """Check that nobody else may write to this folder or file.
 
     Raises:
         PlaceError: somebody may.
@@ -212,7 +212,7 @@ def folder_problem(folder: Path) -> PlaceError | None:
 
 
 def file_problem(file: str | os.PathLike[str]) -> PlaceError | None:
-    """Why what a file says must not be run: it is not there, or somebody else can change or exchange it."""
+    """Why a file's content must not be run: it is missing, or somebody else can change or replace it."""
     path = Path(file)
     if not path.is_absolute():
         return PlaceError(f"{str(file)!r} is not an absolute path")
@@ -237,7 +237,7 @@ def program_problem(program: str | os.PathLike[str]) -> PlaceError | None:
 
 
 def check_ours(walk: TrustedWalk, folder: Path) -> None:
-    """The folder at the end of a walk is ours and no link.
+    """Check that the folder at the end of a walk is ours and no link.
 
     Raises:
         PlaceError: it is not.
@@ -249,7 +249,7 @@ def check_ours(walk: TrustedWalk, folder: Path) -> None:
 
 
 def check_entries(folder: Path) -> None:
-    """Nobody put anything into our folder while it was open to others.
+    """Check that nobody put anything into our folder while it was open to others.
 
     Raises:
         PlaceError: somebody did.

@@ -1,4 +1,4 @@
-"""Marks of items that hold files of another machine.
+"""Marks of items with files of another machine.
 
 A mark in an item's folder says that files in it came from the master or from a copied spool.
 """
@@ -17,7 +17,7 @@ PICKLE_ENDINGS: Final = (".pkl", ".pt", ".distcp")  # of files that may be unpic
 
 
 def mark_foreign(folder: Path) -> None:
-    """Say that a folder of an item, with all below it, holds what another machine wrote.
+    """Mark a folder of an item, with all below it, as written by another machine.
 
     Raises:
         OSError: it could not be written.
@@ -29,7 +29,7 @@ def mark_foreign(folder: Path) -> None:
 def is_foreign(path: Path) -> bool:
     """Whether a mark in the file's folder, or in one above it, says that another machine wrote the file.
 
-    A mark that another user of this machine made (in /tmp, say) is none.
+    A mark by another user of this machine (in /tmp, say) does not count.
     """
     files = {Path(os.path.abspath(path)), Path(os.path.realpath(path))}
     return any(
@@ -43,4 +43,4 @@ def _is_marked(folder: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # nobody can tell
+        return True  # unknown

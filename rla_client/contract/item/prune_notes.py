@@ -1,10 +1,10 @@
-"""Notes of files that are on the master alone.
+"""Notes of files that exist only on the master.
 
-Of each file that `rla-agent prune` took off this machine a note stays beside where the file was,
-`<folder>/.rla-pruned/<name>.json`: where on the master it lies, its size, SHA-256 and time. It is written
-(durable) before the file goes and taken away after the file is back, so at each moment the file is here or
-a note says where it is. A note beside a file that is here says nothing. Notes are never replicated. A copy
-of an item takes its notes along; `path` still leads to the right file.
+For each file that `rla-agent prune` removed from this machine a note stays in the file's folder,
+`<folder>/.rla-pruned/<name>.json`, with its path on the master, its size, SHA-256 and time. It is written
+(durable) before the file is removed and deleted after the file is back, so at each moment there is the file
+or a note. A note beside an existing file is ignored. Notes are never replicated. A copy of an item has copies
+of its notes, whose `path` still leads to the right file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PrunedFile:
         path: below the data root here, and below the remote root there.
         size: bytes.
         sha256: of the content, in hex.
-        mtime_ns: modification time, to be given back with the content.
+        mtime_ns: modification time, to be restored with the content.
         target: the master, `sftp://user@host:port/root`.
         pruned_at: Unix seconds.
         mode: permission bits; None: not noted.
@@ -57,7 +57,7 @@ class PrunedFile:
 
 
 def note_path(folder: str | os.PathLike[str], name: str) -> Path:
-    """Where the note of a file of `folder` lies."""
+    """Path of the note of a file of `folder`."""
     return Path(folder, PRUNED_FOLDER, name + NOTE_ENDING)
 
 
@@ -78,15 +78,15 @@ def write_note(folder: str | os.PathLike[str], note: PrunedFile, *, durable: boo
 
 
 def drop_note(folder: str | os.PathLike[str], name: str) -> None:
-    """The file is back (or never went): take its note away; none there is fine."""
+    """Delete the note of a file that is back, or was not removed; a missing note is fine."""
     with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PRUNED_FOLDER) as notes:
         (notes / (name + NOTE_ENDING)).unlink()
-    with suppress(OSError):  # other notes are in it
+    with suppress(OSError):  # it has other notes
         Path(folder, PRUNED_FOLDER).rmdir()
 
 
 def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
-    """The note of a file that is not here; None when it is here, or there is no note."""
+    """The note of a missing file; None when the file is here, or there is no note."""
     if os.path.lexists(os.path.join(folder, name)):
         return None
     try:

@@ -10,7 +10,7 @@ uses again and again, because a warm copy is as fast as memory::
     4096    …     the slots, slot_bytes each (a multiple of 4096)
 
 The client writes BUSY and the job's number, the bytes, then the frame that names the slot; the agent writes
-FREE once the file is durable. A slot with another number holds somebody else's bytes.
+FREE once the file is durable. A slot with another number has the bytes of another job.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def stream_key(stream: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlotRef:
-    """Names the bytes of job `number` in a slot of an arena.
+    """Reference to the bytes of job `number` in a slot of an arena.
 
     Raises:
         RemoteProtocolError: this cannot be a slot.
@@ -102,5 +102,5 @@ def align(offset: int, to: int = ALIGNMENT) -> int:
 
 
 def slot_header_offset(slot: int) -> int:
-    """Where a slot's header lies in the arena."""
+    """Offset of a slot's header in the arena."""
     return SLOT_HEADERS_OFFSET + slot * SLOT_HEADER.size

@@ -30,7 +30,7 @@ class ArenaSource(SlotRef):
 
 @dataclass(frozen=True, slots=True)
 class BlobSource:
-    """A file of `size` bytes in the stream's blob folder, which is the final file as it stands."""
+    """A file of `size` bytes in the stream's blob folder, with the final file's content."""
 
     blob: str
     size: int
@@ -38,14 +38,14 @@ class BlobSource:
 
 @dataclass(frozen=True, slots=True)
 class RawBlobSource(BlobSource):
-    """A blob that holds what a slot would (as in `ArenaSource`), then the job's token."""
+    """A blob with the bytes of a slot (as in `ArenaSource`), then the job's token."""
 
     skeleton_bytes: int
     sizes: tuple[int, ...]
 
 
 def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where each storage begins in its slot, and how many bytes the slot needs in all."""
+    """Offset of each storage in its slot, and the size of the slot."""
     offsets = []
     at = align(skeleton_bytes)
     for size in sizes:

@@ -1,6 +1,6 @@
 """Limits of media jobs.
 
-Their bytes lie in a blob or a slot.
+Media are figures, images, videos and tables. Their bytes are in a blob or a slot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMATS = {
 }  # fmt: skip
 MAX_FPS = 1000.0
 MAX_CAPTION_CHARS = 2000
-# what is larger would hold up what is drawn behind it, or the machine's memory; said where it is recorded
+# larger media would block the next ones, or exhaust memory; refused where they are recorded
 MAX_SIDE = 16384  # pixels of an image or frame
 MAX_FRAMES = 1_000_000
 MAX_RAW_BYTES = 4 << 30  # of an image or video before it is encoded

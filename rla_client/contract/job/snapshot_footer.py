@@ -1,8 +1,9 @@
 """Footer of a snapshot file.
 
-It is a JSON object, its length in bytes (4, little endian) and the magic `rlaS`. It says what has to be
-known without unpickling: `itr`, `rows`, and `token` and `order` of the save. The later of two saves of one
-name is the one with the higher order; nobody replaces it by an earlier one.
+It stands behind the pickle, where `pickle.load` does not read. It is a JSON object, its length in bytes (4,
+little endian) and the magic `rlaS`. It has the data that are needed without unpickling: `itr`, `rows`, and
+`token` and `order` of the save. The later of two saves of one name is the one with the higher order; it is
+never replaced by an earlier one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is n
 
 
 def encode_footer(note: dict[str, Any]) -> bytes:
-    """What stands behind the pickle; `note` is plain data."""
+    """Footer of a note, which is plain data."""
     text = json.dumps(note).encode()
     return text + FOOTER.pack(len(text), FOOTER_MAGIC)
 
@@ -51,7 +52,7 @@ def _footer(file: BinaryIO) -> dict[str, Any]:
 
 
 def saved_order(path: str | os.PathLike[str]) -> tuple[str, int]:
-    """Token and order of the save that a file holds; ("", -1) where there is none of ours."""
+    """Token and order of a file's save; ("", -1) where it is not ours."""
     try:
         return _save_of(read_footer(path))
     except OSError:
@@ -59,7 +60,7 @@ def saved_order(path: str | os.PathLike[str]) -> tuple[str, int]:
 
 
 def is_older(content: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether `content` is a snapshot, and the file that is there one of a later save."""
+    """Whether `content` is a snapshot, and the existing file one of a later save."""
     order = _save_of(_footer(io.BytesIO(content)))[1]
     return 0 <= order < saved_order(path)[1]
 

@@ -1,6 +1,6 @@
-"""The job that keeps a snapshot of a training.
+"""The job that stores a snapshot of a training.
 
-It names a slot or a blob that holds the file byte by byte. So the agent copies, and never unpickles.
+It names a slot or a blob with the file's bytes. So the agent copies, and never unpickles.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from typing import Any
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature; an annotation that names what only type checkers import stays a reference.
+    """The signature; an annotation with a name that only type checkers import stays a reference.
 
-    Since Python 3.14 annotations are evaluated when somebody asks for them.
+    Since Python 3.14 annotations are evaluated on access.
 
     Raises:
         TypeError, ValueError: as `inspect.signature`.

@@ -1,8 +1,8 @@
 """Defensive file descriptors.
 
-Training code and its libraries close descriptors that they did not open (`os.closerange` in whatever turns
-itself into a daemon), and write to numbers that they expect to be open (1 and 2). So what stays open here
-gets a high number, and is asked whether it still leads to our file before it is written to, cut or closed.
+Training code and its libraries close descriptors that they did not open (`os.closerange` in code that
+daemonizes), and write to numbers that they expect to be open (1 and 2). So a descriptor that stays open gets
+a high number, and is checked to still lead to our file before a write, truncation or close.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
-LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
+LEAST = 3  # C libraries print to 1 and 2, whatever these are
 Identity = tuple[int, int]  # device and inode
 
 
@@ -29,9 +29,9 @@ def lowest_own() -> int:
 
 @cache  # once for a process
 def grow_soon() -> None:
-    """Have the kernel make room for high numbers meanwhile.
+    """Have the kernel make room for high numbers in the background.
 
-    In a process with threads that takes some 17 ms, once; nothing else waits for it.
+    In a process with threads that takes some 17 ms, once.
     """
     with suppress(OSError, RuntimeError):  # no /proc; no more threads
         if len(os.listdir("/proc/self/task")) > 1:
@@ -46,7 +46,7 @@ def _grow() -> None:
 
 
 def lift(descriptor: int) -> int:
-    """Give an open file a high number and close the one it had; keep that where there is no other.
+    """Move an open file to a high number; it keeps its number where no high one is free.
 
     Raises:
         OSError: it has the number of a standard stream, and there is no other; it is closed.
@@ -67,10 +67,10 @@ def lift(descriptor: int) -> int:
 
 @contextmanager
 def standard_taken() -> Iterator[None]:
-    """Keep the numbers 0 to 2 from files that are opened meanwhile, also by a library.
+    """Occupy closed numbers of 0 to 2 during a block, so that no file gets them.
 
-    Where a program closed its standard streams they are the next ones that a file gets, and what a C library
-    prints at that moment would be in it.
+    Where a program closed its standard streams, the next file would get their numbers, and output of a C
+    library would be written into it.
     """
     taken: list[tuple[int, Identity]] = []
     try:
@@ -95,7 +95,7 @@ def _is_open(descriptor: int) -> bool:
 def open_high(
     path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, dir_fd: int | None = None
 ) -> int:
-    """As `os.open`, for a file that we write: not for an instant under the number of a standard stream.
+    """As `os.open`, for a file that we write: it never has the number of a standard stream.
 
     Raises:
         OSError: it cannot be opened.
@@ -105,7 +105,7 @@ def open_high(
 
 
 def identity(descriptor: int) -> Identity:
-    """What an open descriptor leads to.
+    """Device and inode of an open descriptor.
 
     Raises:
         OSError: it is not open.
@@ -122,16 +122,16 @@ def leads_to(descriptor: int, expected: Identity | None) -> bool:
 
 
 def close_own(descriptor: int, expected: Identity | None) -> None:
-    """Close a descriptor, unless its number is somebody else's by now."""
+    """Close a descriptor, unless its number belongs to another file by now."""
     if leads_to(descriptor, expected):
         with suppress(OSError):
             os.close(descriptor)
 
 
 class OwnFile:
-    """An open file of ours that is kept over more than one call: under a high number, asked before each use.
+    """A long-lived open file of ours, under a high number, and checked before each use.
 
-    It is closed with its object, at the latest.
+    It is closed with its object at the latest.
 
     Args:
         descriptor: open; ours to close.
@@ -146,7 +146,7 @@ class OwnFile:
         self.replace(descriptor)
 
     def replace(self, descriptor: int) -> None:
-        """Be of this one from now on, as somebody closed the former; the new one may have its number.
+        """Use this descriptor after somebody closed the former one, whose number it may have.
 
         Raises:
             OSError: as `lift`.
@@ -166,7 +166,7 @@ class OwnFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Close it, unless its number is somebody else's by now. Does nothing the second time."""
+        """Close it, unless its number belongs to another file by now. Does nothing the second time."""
         descriptor, self._descriptor = self._descriptor, -1
         close_own(descriptor, self._identity)
 
@@ -183,7 +183,7 @@ class OwnFile:
 
 @contextmanager
 def closing_fd(descriptor: int) -> Iterator[int]:
-    """A descriptor that was just opened; closed on leaving."""
+    """Context that closes a newly opened descriptor."""
     try:
         yield descriptor
     finally:

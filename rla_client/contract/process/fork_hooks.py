@@ -1,8 +1,8 @@
 """Hooks at the fork or end of a process.
 
 Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
-there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row) must
-not be used twice. Objects with such things say so by `at_fork`.
+there forever, and state of the parent (its stream, its sockets, the values of its next row) must not be used
+twice. Objects with such state register by `at_fork`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """Something that has to know when it finds itself in a forked child."""
+    """An object that must be notified in a forked child."""
 
     def after_fork_in_child(self) -> None:
-        """Renew what must not be shared with the parent; called once in each child, in no order."""
+        """Reset state that must not be shared with the parent; called once in each child, in no order."""
 
 
 _forked: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def at_fork(thing: Forked) -> None:
-    """Have `thing.after_fork_in_child()` called in forked children for as long as it is referred to."""
+    """Have `thing.after_fork_in_child()` called in forked children as long as `thing` is referenced."""
     _forked.add(thing)
 
 
@@ -40,12 +40,12 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def renew_lock(lock: threading.Lock | threading.RLock) -> None:
-    """In a child: free a lock that a thread of the parent may have held."""
+    """Free, in a child, a lock that a thread of the parent may have held."""
     lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
 
 
 def at_exit(call: Callable[[], object]) -> None:
-    """Have it called at the end of this process, also of a forked `multiprocessing` child; twice in some."""
+    """Register a call for the end of this process, also of a forked `multiprocessing` child (or twice)."""
     atexit.register(call)
     util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
     if util is not None and process is not None and process.parent_process() is not None:

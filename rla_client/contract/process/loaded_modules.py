@@ -7,9 +7,9 @@ from typing import Any
 
 
 def loaded(name: str) -> Any:  # noqa: ANN401 - a module of any library
-    """The module, if it was imported wholly; None while another thread is importing it.
+    """The module, if it was imported completely; None while another thread is importing it.
 
-    Nothing is imported. Without a library there are no objects of its.
+    Nothing is imported: where a library is not loaded there are no objects of its types.
     """
     module = sys.modules.get(name)
     # as Python's own import does before it waits for the other thread

@@ -1,9 +1,9 @@
 """Locks on open files.
 
-None outlives the process that holds it, and none is a file that could be left behind. flock belongs to the
-open file: it ends with its last descriptor or mapping, also one that a fork copied. It is for locks that
-only those ask for who want them. A record lock can be looked at without being taken (`is_locked`): so
-clients see whether an agent serves, and the agent whether a writer lives.
+No lock outlives its process, and none is a file that could be left behind. flock belongs to the open file: it
+ends with its last descriptor or mapping, including copies by fork. It is for locks that are only queried by
+taking them. A record lock can be queried without taking it (`is_locked`): so clients see whether an agent
+serves, and the agent whether a writer lives.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def wait_for_lock(descriptor: int) -> None:
 
 
 def holder_pid(descriptor: int) -> int | None:
-    """The process that holds the flock of an open file, as far as the kernel tells."""
+    """The process that holds the flock of an open file, if the kernel reports it."""
     found = os.fstat(descriptor)
     own = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     pids: dict[str, int] = {}
@@ -71,6 +71,15 @@ def lock_record(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
 
 
+def wait_for_record(descriptor: int, place: int) -> None:
+    """Take the record lock of one byte of an open file, however long another holds it, until that is closed.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+
+
 def lock_record_of_process(descriptor: int) -> None:
     """Take the record lock of a file for this process alone: no child of fork holds it.
 
@@ -87,7 +96,7 @@ def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
 
     Args:
         descriptor: open for reading and writing.
-        by_file: somebody else is another open file, not another process.
+        by_file: check for another open file instead of another process.
 
     Raises:
         OSError: that cannot be asked.

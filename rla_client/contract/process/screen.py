@@ -10,7 +10,7 @@ import sys
 
 
 def has_screen() -> bool:
-    """Whether a window that is opened here would be seen: not over ssh, not from a script."""
+    """Whether a window would be seen: False over ssh and in scripts."""
     if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

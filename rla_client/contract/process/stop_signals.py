@@ -1,8 +1,8 @@
 """Stop signals of programs.
 
-Shells and schedulers end with 128 + n after signal n, and so do programs that catch one and leave. Who was
-told to stop and ended has not finished, whatever it did on the way out: its run is *interrupted*. A status
-that names a crash, or SIGKILL of a process below, is a failure.
+Shells and schedulers exit with 128 + n after signal n, and so do programs that catch one and exit. A program
+that was told to stop and ended has not finished, whatever it did before exiting: its run is *interrupted*. A
+status that names a crash, or SIGKILL of a child process, is a failure.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def signal_of(status: object) -> signal.Signals | None:
 
 
 def stopped_by(status: object) -> signal.Signals | None:
-    """The signal, if an exit status says that the program was told to stop; else None."""
+    """The stop signal that an exit status names; None for other statuses."""
     found = signal_of(status)
     return found if found in STOPS else None

@@ -15,7 +15,7 @@ _PIDFD_GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
 
 
 def memory_file(name: str) -> int:
-    """A new file in memory that has no name; its descriptor, which a started program does not get.
+    """Descriptor of a new unnamed file in memory, not inherited by started programs.
 
     Args:
         name: shown in /proc.
@@ -66,7 +66,7 @@ def signal_process(descriptor: int, number: signal.Signals) -> None:
     """Send a signal to the process of a `process_descriptor`.
 
     Raises:
-        OSError: it has ended (ProcessLookupError), or is somebody else's.
+        OSError: it has ended (ProcessLookupError), or belongs to another user.
     """
     if hasattr(signal, "pidfd_send_signal"):
         signal.pidfd_send_signal(descriptor, number)

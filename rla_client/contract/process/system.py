@@ -11,5 +11,5 @@ def on_linux() -> bool:
 
 
 def why_not_recorded() -> str:
-    """What is said where `on_linux` is False."""
+    """The message where `on_linux` is False."""
     return f"rla-agent records on Linux, and this is {sys.platform}"

@@ -16,11 +16,11 @@ READ_BYTES = 1 << 20
 
 
 def shard_problems(here: Path, whole: Whole, *, hashes: bool) -> Iterator[str]:
-    """What is wrong with the files of a checkpoint, in words; of those on the master alone nothing is said.
+    """Faults of a checkpoint's files, in words; files that are on the master alone are not checked.
 
     Args:
         here: its folder.
-        whole: what it says of itself.
+        whole: its `whole.json`.
         hashes: read all of them, and compare SHA-256; else only sizes.
     """
     for entry in (*whole.files, whole.metadata):

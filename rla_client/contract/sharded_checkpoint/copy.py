@@ -18,9 +18,9 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
 def copy_sharded(source: Path, target: Path, make_way: Callable[[Path], object] | None = None) -> None:
-    """Copy the folder of a whole checkpoint into a folder; nothing, where it is whole no more.
+    """Copy the folder of a complete checkpoint into a folder; nothing, where it is no longer complete.
 
-    Files are linked where the disk can do that: none of them is ever written to.
+    Files are linked where the disk supports that, since none of them is ever modified.
 
     Args:
         source: the checkpoint's folder.
@@ -28,7 +28,7 @@ def copy_sharded(source: Path, target: Path, make_way: Callable[[Path], object] 
         make_way: called with the copy's name as long as something else has it; None: that is an error.
 
     Raises:
-        OSError: the disk is full, and the like; what was copied is gone.
+        OSError: the disk is full, and the like; the partial copy was removed.
     """
     target.mkdir(parents=True, exist_ok=True)
     temp = target / f"{TEMP_PREFIX}{os.urandom(8).hex()}"

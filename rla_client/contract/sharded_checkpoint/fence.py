@@ -16,9 +16,9 @@ from rla_client.contract.sharded_checkpoint.removal import abandon
 
 
 def raise_fence(folder: Path, run: str, epoch: int) -> None:
-    """Let nothing be published from now on but saves of this opening of the run; others are abandoned.
+    """Allow only saves of this opening of the run to be published from now on; others are abandoned.
 
-    What all ranks had finished before is published first.
+    Earlier saves that all ranks had finished are published first.
 
     Raises:
         OSError: that could not be done.

@@ -8,17 +8,18 @@
             rank-<rank>.pt                   what a rank keeps for itself; not every save has it
             .metadata                        which tensor lies where
             .rla/plan-<rank>.json            what a rank could write in this save
+            .rla/plan.json                   rank 0's answer to these, for the other ranks
             .rla/shard-<rank>.json           receipt: these files of this rank are durable
             .rla/part.json                   all is here of this machine's ranks; the others are elsewhere
             .rla/whole.json                  the checkpoint is complete; nothing else says so
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
-        .rla-parts/layout-<hash>.json        description of a rank's pieces, for the other ranks
+        .rla-parts/layout-<hash>.json        of a rank's pieces, or of who writes what, for other ranks
         .rla-parts/fence.json                run and epoch whose saves may still be published here
         .rla-parts/publish.lock              held by who publishes or removes
         .rla-parts/abandoned-N/              what earlier openings of the run had not completed
 
-The token names one save: all ranks compute it without asking each other, from what all of them know. So parts
-of two saves never lie in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
+The token names one save: all ranks compute it without communication, from data that all of them have. So
+parts of two saves are never in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ OWN_FOLDER: Final = ".rla"
 WHOLE_NAME: Final = "whole.json"
 WHOLE_FILE: Final = f"{OWN_FOLDER}/{WHOLE_NAME}"
 PART_NAME: Final = "part.json"
+DECISION_NAME: Final = "plan.json"
 PART_FILE: Final = f"{OWN_FOLDER}/{PART_NAME}"
 METADATA: Final = ".metadata"
+DECISION_FILE: Final = f"{OWN_FOLDER}/{DECISION_NAME}"
 STAGED_METADATA: Final = f"{OWN_FOLDER}/metadata"
 FENCE_FILE: Final = "fence.json"
 LOCK_FILE: Final = "publish.lock"
-MAX_WORLD: Final = 1 << 20  # ranks; more cannot be meant
+MAX_WORLD: Final = 1 << 20  # ranks; more must be an error
 _FINAL = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.dcp", re.DOTALL)
 _PARTS = re.compile(r"(?P<name>.+)_(?P<step>-?[0-9]{1,19})\.(?P<token>[0-9a-f]{16})", re.DOTALL)
 _PLAN = re.compile(r"plan-(0|[1-9][0-9]{0,6})\.json")
@@ -99,7 +102,7 @@ def shard_name(rank: int, number: int = 0) -> str:
 
 
 def rank_file_name(rank: int) -> str:
-    """File of what a rank keeps for itself."""
+    """File of a rank's own data."""
     return f"rank-{rank}.pt"
 
 
@@ -114,22 +117,22 @@ def plan_note_name(rank: int) -> str:
 
 
 def layout_file(layout: str) -> str:
-    """File of PARTS_FOLDER that describes the pieces of a rank."""
+    """File of PARTS_FOLDER that describes the pieces of a rank, or which of them each rank writes."""
     return f"layout-{layout}.json"
 
 
 def layout_of(file: str) -> str | None:
-    """Layout of a file of PARTS_FOLDER that is called as its description is; None of another file."""
+    """Layout in the name of a description in PARTS_FOLDER; None for other files."""
     layout = file.removeprefix("layout-").removesuffix(".json")
     return layout if _LAYOUT.fullmatch(layout) is not None and file == layout_file(layout) else None
 
 
 def receipt_rank(file: str) -> int | None:
-    """Rank of a file of OWN_FOLDER that is called as receipts are; None of another file."""
+    """Rank in the name of a receipt in OWN_FOLDER; None for other files."""
     match = _RECEIPT.fullmatch(file)
     return None if match is None else int(match[1])
 
 
 def is_only_of_the_making(file: str) -> bool:
     """Whether a file of OWN_FOLDER says nothing any more once the checkpoint is whole."""
-    return file == PART_NAME or _PLAN.fullmatch(file) is not None
+    return file in {PART_NAME, DECISION_NAME} or _PLAN.fullmatch(file) is not None

@@ -39,10 +39,10 @@ def finish_on_master(
     times: Mapping[str, int] = MappingProxyType({}),
     create: bool = False,
 ) -> str | None:
-    """Give a save that is whole on the master its name here, too: it is a pruned one from then on.
+    """Rename a save that is complete on the master here, too: it is a pruned one from then on.
 
-    What is here of it stays. Notes say of the other files, and last of `whole.json`, where they are; a power
-    cut may take all of these but the last one. Can be repeated, by several at once, after a kill at any step.
+    Its local files stay. The other files, and last `whole.json`, get notes; a power cut may lose all of these
+    but the last one. Can be repeated, by several at once, after a kill at any step.
 
     Args:
         folder: the run's checkpoint folder.
@@ -89,7 +89,7 @@ def finish_on_master(
 
 
 def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Mapping[str, int]) -> None:
-    """Note what is not here of a save that is whole on the master; `mark`: the note of its `whole.json`."""
+    """Write notes of a save's files that are only on the master; `mark`: the note of its `whole.json`."""
     put_metadata(here)
     there = mark.path.removesuffix(WHOLE_FILE)
     for entry in (*whole.files, whole.metadata):

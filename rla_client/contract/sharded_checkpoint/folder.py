@@ -39,7 +39,7 @@ UNREADABLE = (OSError, RemoteProtocolError, BrokenFileError, NotAFileError)
 
 
 def read_fence(folder: Path) -> Fence | None:
-    """Whose saves may be published in a checkpoint folder; None: anybody's."""
+    """The fence of a checkpoint folder; None: all saves may be published."""
     try:
         return Fence.decode(read_small(folder / PARTS_FOLDER / FENCE_FILE, MAX_RECEIPT_BYTES))
     except UNREADABLE:
@@ -70,7 +70,7 @@ def finals_of(folder: Path) -> list[str]:
 
 
 def look(folder: Path, parts: str) -> SaveInTheMaking:
-    """What there is of a save in the making.
+    """State of a save in the making.
 
     Raises:
         FileNotFoundError: its folder is not there (any more).
@@ -97,7 +97,7 @@ def look(folder: Path, parts: str) -> SaveInTheMaking:
 
 
 def read_whole(path: Path) -> Whole | None:
-    """What a checkpoint's folder says of itself; None where it is not complete."""
+    """`whole.json` of a checkpoint's folder; None where it is not complete."""
     try:
         return Whole.decode(read_small(path / WHOLE_FILE, MAX_WHOLE_BYTES))
     except UNREADABLE:
@@ -113,7 +113,7 @@ def _receipts(here: Path, name: str, step: int, token: str) -> dict[int, Receipt
 
 
 def receipts_in(path: Path) -> Iterator[Receipt]:
-    """The receipts in a checkpoint's folder that can be read."""
+    """The readable receipts in a checkpoint's folder."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.listdir(path / OWN_FOLDER):
             rank = receipt_rank(entry)
@@ -134,7 +134,7 @@ def _sizes(here: Path, files: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def is_of_save(path: Path, token: str) -> bool:
-    """Whether a folder is the whole checkpoint of a save, also where only the master has all of it."""
+    """Whether a folder is the complete checkpoint of a save, also where only the master has all of it."""
     whole = read_whole(path)
     if whole is not None:
         return whole.save.token == token
@@ -143,6 +143,6 @@ def is_of_save(path: Path, token: str) -> bool:
 
 
 def is_named(final: Path, whole: Whole) -> bool:
-    """Whether the final name is that of this save, with `whole.json` or a note of it."""
+    """Whether the final name belongs to this save, with `whole.json` or a note of it."""
     found: Whole | PrunedFile | None = read_whole(final) or note_of_whole(final)
     return found is not None and found.order == whole.order

@@ -1,7 +1,7 @@
 """Lock of a folder's sharded checkpoints.
 
-Who publishes, removes or raises the fence holds LOCK_FILE meanwhile. With a look of before another one did
-that, it would put a newer checkpoint away for an older one.
+Publishers, removers and raisers of the fence hold LOCK_FILE meanwhile. With stale knowledge one of them could
+replace a newer checkpoint with an older one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})  # 
 
 @contextmanager
 def publishing_alone(above: Path) -> Iterator[None]:
-    """Hold the lock of PARTS_FOLDER; on a file system that has none, go on without.
+    """Hold the lock of PARTS_FOLDER, except on a file system without locks.
 
-    The lock is of a file, and not of the folder: over NFS only that holds on other machines, too.
+    The lock is on a file, and not on the folder: over NFS only that is effective on other machines, too.
 
     Raises:
         BlockingIOError: another one has it for PUBLISHER_S.

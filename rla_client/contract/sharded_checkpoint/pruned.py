@@ -1,7 +1,7 @@
-"""Sharded checkpoints that are on the master alone.
+"""Sharded checkpoints that exist only on the master.
 
-Of their files notes stay, as of other pruned files. `whole.json` went first and comes back last: so a
-checkpoint of which some files are here and some are not is never taken for a whole one.
+Their files have notes, like other pruned files. `whole.json` is removed first and fetched last: so a
+checkpoint with missing files is never mistaken for a complete one.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Publication of sharded checkpoints.
 
-Anybody may publish at any time: a rank that wrote its receipt, who loads, `rla verify --fix`. What is to be
-done follows from the files alone (`sharded_step`), each step is atomic, and doing it twice changes nothing:
+Anybody may publish at any time: a rank that wrote its receipt, a loader, `rla verify --fix`. The next step
+follows from the files alone (`step`), each step is atomic, and repeating it changes nothing:
 
 1. all receipts of one save are there, and the sizes of their files are as they say;
 2. rank 0's `.metadata` takes its name (its bytes are never interpreted);
 3. `whole.json` is written: **from here on the checkpoint is complete**;
 4. the folder takes its final name. An older one of that name moves into `.rla-parts` first, and goes then.
 
-Each step is durable before the next one. A kill between any two leaves the former checkpoints as they were,
-and the next publisher goes on. Saves that the fence keeps out (`fence`) move to
-`.rla-parts/abandoned-N/`: who still writes into such a folder finds that it is gone.
+Each step is durable before the next one. A kill between any two leaves the former checkpoints unchanged,
+and the next publisher continues. Saves that the fence excludes (`fence`) move to `.rla-parts/abandoned-N/`:
+further writes into such a folder fail.
 
-Where the ranks of a job have several data roots, none of them gets all parts. What all ranks of one machine
-have written is marked by `part.json`, for its agent to send. Publication then happens on the master, in the
-same steps; here the save gets its name by `finish`, as a checkpoint of which some files, and
+Where the ranks of a job have several data roots, none of these gets all parts. When all ranks of one machine
+have written, `part.json` marks their part, for the agent to send. Publication then happens on the master, in
+the same steps; here the save gets its name by `finish`, as a checkpoint of which some files, and
 `whole.json`, are on the master.
 """
 
@@ -47,17 +47,17 @@ from rla_client.contract.sharded_checkpoint.step import PublishStep, SaveInTheMa
 
 
 def publish(folder: Path, parts: str) -> Whole | None:
-    """Bring a save as far as it can be brought; can be repeated, by several at once.
+    """Take all possible steps of a save; can be repeated, by several at once.
 
     Args:
         folder: the run's checkpoint folder.
         parts: name of the save's folder in PARTS_FOLDER.
 
     Returns:
-        What it says of itself, once it is complete; None before that, and of one that is gone.
+        Its `whole.json`, once it is complete; None before that, and where it is gone.
 
     Raises:
-        OSError: a step could not be done; what is there stays, and the next call tries again.
+        OSError: a step failed; the present files stay, and the next call tries again.
     """
     parsed = parse_parts_name(parts)
     if parsed is None:
@@ -82,7 +82,7 @@ def publish(folder: Path, parts: str) -> Whole | None:
 
 
 def carry_out(step: PublishStep, found: SaveInTheMaking, folder: Path, here: Path) -> None:
-    """Do one step, durably; `here` is the folder of the save in the making."""
+    """Take one step, durably; `here` is the folder of the save in the making."""
     above, whole = here.parent, found.whole
     if step is PublishStep.ABANDON:
         abandon(above, above, here.name)
@@ -114,7 +114,7 @@ def carry_out(step: PublishStep, found: SaveInTheMaking, folder: Path, here: Pat
 
 
 def came_whole(folder: Path, parts: str) -> bool:
-    """Whether a save is complete, here or on the master; what can be done for it here is done first.
+    """Take all possible steps of a save; whether it is complete then, here or on the master.
 
     Raises:
         OSError: as `publish`.
@@ -129,7 +129,7 @@ def came_whole(folder: Path, parts: str) -> bool:
 
 
 def publish_all(folder: Path) -> list[Whole]:
-    """Bring each save of a checkpoint folder as far as it can be brought; what became complete of it now.
+    """Take all possible steps of each save of a checkpoint folder; returns those that became complete.
 
     Raises:
         OSError: a step could not be done.

@@ -58,7 +58,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class SaveIdentity:
-    """What all receipts of one save agree on.
+    """Identity of a save, the same in all its receipts.
 
     Attributes:
         run: identity of the run.
@@ -67,7 +67,7 @@ class SaveIdentity:
         name: of the series.
         step: time-step.
         world: number of ranks.
-        layout: hash of who writes what, the same on all ranks that planned alike.
+        layout: hash of the write plan, the same on all ranks that planned alike.
     """
 
     run: str
@@ -101,18 +101,16 @@ class SaveIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PlanNote:
-    """What a rank could write in one save.
+    """A rank's note of its possible part in one save.
 
     Attributes:
         token: of the save.
         rank: whose.
         world: number of ranks.
-        number: of its calls up to this one: a rank with a higher one elsewhere comes no more.
+        number: of its calls up to this one: a rank with a higher one elsewhere will not join this save.
         layout: hash of the pieces' description, which is in `layout_file`.
         host: of the rank.
         lengths: key → bytes of the pickled objects that it has.
-        order: of rank 0, as in its receipt, and so are `metrics`.
-        keep: of rank 0: which checkpoints stay once this one is whole.
     """
 
     token: str
@@ -122,13 +120,10 @@ class PlanNote:
     layout: str
     host: str
     lengths: Mapping[str, int]
-    order: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    keep: Retention = Retention()  # noqa: RUF009 - frozen
 
     def encode(self) -> bytes:
         """JSON."""
-        return _json({"format": FORMAT, **asdict(self), "metrics": _told_metrics(self.metrics)})
+        return _json({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def decode(cls, data: bytes) -> PlanNote:
@@ -149,15 +144,56 @@ class PlanNote:
             layout=layout,
             host=text_field(fields.get("host"), "host"),
             lengths={str(key): count_field(count, "length") for key, count in lengths.items()},
-            order=int64_field(fields.get("order", 0), "order"),
-            metrics=_metrics(fields.get("metrics", {})),
-            keep=_retention(fields.get("keep", {})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecision:
+    """Rank 0's answer to the notes of all ranks to one save.
+
+    Attributes:
+        token: of the save.
+        layout: hash of who writes what; empty where not all ranks have come to the save.
+        problem: why it stays incomplete; empty where it need not.
+        order: of the receipts, nanoseconds; and so are `metrics`.
+        keep: which checkpoints stay once this one is whole.
+    """
+
+    token: str
+    layout: str
+    problem: str = ""
+    order: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    keep: Retention = Retention()  # noqa: RUF009 - frozen
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _json({"format": FORMAT, **asdict(self), "metrics": _told_metrics(self.metrics)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> PlanDecision:
+        """Read it back.
+
+        Raises:
+            RemoteProtocolError: these bytes are no decision.
+        """
+        fields = _fields(data)
+        layout = text_field(fields.get("layout"), "layout")
+        if layout and _LAYOUT.fullmatch(layout) is None:
+            raise RemoteProtocolError("a decision names no layout")
+        return cls(
+            token=token_field(fields.get("token")),
+            layout=layout,
+            problem=text_field(fields.get("problem"), "problem"),
+            order=int64_field(fields.get("order"), "order"),
+            metrics=_metrics(fields.get("metrics")),
+            keep=_retention(fields.get("keep")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A rank's word that its files of a save are durable.
+    """A rank's receipt for its durable files of a save.
 
     Attributes:
         save: which.
@@ -165,10 +201,12 @@ class Receipt:
         host: where it was written.
         order: nanoseconds since 1970 at the call, never twice the same in a run; that of rank 0 counts.
         files: shards and the rank's own file.
-        metadata: of rank 0: `.metadata` as it is to be; None of the others.
+        metadata: of rank 0: the final `.metadata`; None of the others.
         metrics: of rank 0: values that retention compares.
         beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
             several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
+        keep: rank 0's rules at this save, in several data roots: it may become whole there once the ranks
+            have ended. None: they are not told.
     """
 
     save: SaveIdentity
@@ -179,6 +217,7 @@ class Receipt:
     metadata: KeptFile | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     beside: tuple[int, ...] = ()
+    keep: Retention | None = None
 
     @property
     def stamp(self) -> Stamp:
@@ -221,12 +260,13 @@ class Receipt:
             metadata=None if metadata is None else KeptFile.from_fields(metadata),
             metrics=_metrics(fields.get("metrics")),
             beside=beside,
+            keep=None if fields.get("keep") is None else _retention(fields["keep"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePart:
-    """`part.json`: all of a machine's ranks have written, those of other machines into other data roots.
+    """`part.json`: all ranks of a machine have written, those of other machines into other data roots.
 
     Attributes:
         save: which.
@@ -254,7 +294,7 @@ class MachinePart:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """`whole.json`: what a complete checkpoint says of itself.
+    """`whole.json`, the record of a complete checkpoint.
 
     Attributes:
         save: which.
@@ -335,7 +375,7 @@ class Fence:
 
 
 def _check_owner(file: str, rank: int | None) -> None:
-    """Refuse a file name that no rank (or not this one) gives: it may lead out of the folder.
+    """Refuse a file name that is not a rank's (or not this one's): it may lead out of the folder.
 
     Raises:
         RemoteProtocolError: it is one.

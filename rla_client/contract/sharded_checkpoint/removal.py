@@ -21,7 +21,7 @@ REPLACED_PREFIX: Final = f"{TEMP_PREFIX}replaced-"  # of folders of PARTS_FOLDER
 
 
 def remove(folder: Path, parts: str) -> None:
-    """Delete a save in the making; it is gone under its name at once, or not at all.
+    """Delete a save in the making; it loses its name at once, or is not removed.
 
     Raises:
         OSError: it could not be renamed.
@@ -33,9 +33,9 @@ def remove(folder: Path, parts: str) -> None:
 
 
 def remove_final(folder: Path, final: str, token: str) -> None:
-    """Delete the checkpoint that has a name, if it is that of a save; it is gone at once, or not at all.
+    """Delete the checkpoint with a save's final name, if it is of that save; it loses its name at once.
 
-    A newer one of its time-step, which took the name meanwhile, stays.
+    A newer one of its time-step, which has taken the name meanwhile, stays.
 
     Raises:
         OSError: it could not be renamed.
@@ -70,7 +70,7 @@ def doomed_name(above: Path) -> Path:
 
 
 def remove_replaced(above: Path) -> None:
-    """Delete what made way, also what a killed publisher left."""
+    """Delete replaced checkpoints, including those of a killed publisher."""
     with suppress(OSError):
         for entry in os.listdir(above):
             if entry.startswith(REPLACED_PREFIX):

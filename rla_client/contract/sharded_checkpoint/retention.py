@@ -1,9 +1,10 @@
 """Retention of sharded checkpoints.
 
-A save that was left incomplete (a rank was killed, the disk was full) holds its space for nothing. It goes
-once a newer one is whole, or as soon as the notes show that no rank is at it any more. Where the ranks have
-several data roots, each machine applies the same rules to what it has. One that waits for the master may be
-whole after newer ones: it goes when the rules would not hold it if it were whole.
+The rules of checkpoint files are applied to complete checkpoints. An incomplete save (a rank was killed, the
+disk was full) wastes space. It is removed once a newer one is complete, or as soon as the notes show that no
+rank works on it any more. Where the ranks have several data roots, each machine applies the same rules to its
+part. A save that waits for the master may become complete after newer ones: it is removed when the rules
+would not protect it if it were complete.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ LAYOUT_KEPT_S: Final = 600.0  # ranks wait for each other's notes a fifth of tha
 
 
 def list_whole(folder: Path, name: str) -> list[tuple[str, Whole]]:
-    """The whole checkpoints of one name: folder's name, and what it says of itself; oldest first."""
+    """The complete checkpoints of one name: folder's name, and `whole.json`; oldest first."""
     found = []
     for final in finals_of(folder):
         parsed = parse_folder_name(final)
@@ -66,10 +67,10 @@ def list_whole(folder: Path, name: str) -> list[tuple[str, Whole]]:
 
 
 def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention) -> list[str]:
-    """Delete whole checkpoints that `keep` does not hold; call it once the newest is whole.
+    """Delete complete checkpoints that `keep` does not protect; call it once the newest is complete.
 
-    What is older than the newest whole one and incomplete goes, too: nobody will complete it. So does, once
-    this opening of the run has a whole one, what earlier ones left.
+    Incomplete saves older than the newest complete one are removed, too: nobody will complete them. So are
+    leftovers of earlier openings, once this opening of the run has a complete checkpoint.
 
     Returns:
         Names of the folders that are dropped. Those of another run never are.
@@ -82,7 +83,7 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     gone = superseded(ours, keep)
     note_dropped(folder, [entry.file for entry in gone], WHOLE_FILE)
     for entry in gone:
-        if not is_held(folder / entry.file / WHOLE_FILE):  # else whoever holds it removes it
+        if not is_held(folder / entry.file / WHOLE_FILE):  # else the holder removes it
             _remove_whole(folder, entry.file, entry.stamp)
     if ours:
         _remove_incomplete(folder, name, ours, keep)
@@ -92,8 +93,24 @@ def remove_superseded_sharded(folder: Path, name: str, run: str, keep: Retention
     return [entry.file for entry in gone]
 
 
+def remove_superseded_late(folder: Path, name: str) -> None:
+    """As `remove_superseded_sharded`, by the rules of the newest save, for the ranks may have ended.
+
+    Does nothing where that does not tell them.
+
+    Raises:
+        OSError: one could not be removed.
+    """
+    saved = [entry for entry, _ in _list_all(folder, name)]
+    newest = max(saved, key=lambda entry: entry.stamp.order, default=None)
+    for receipt in () if newest is None else receipts_in(folder / newest.file):
+        if receipt.keep is not None:
+            remove_superseded_sharded(folder, name, receipt.save.run, receipt.keep)
+            return
+
+
 def remove_dropped_sharded(folder: Path, final: str) -> None:
-    """Remove a whole checkpoint that was held while retention dropped it, and is not any more.
+    """Remove a dropped checkpoint after its hold has ended.
 
     Raises:
         OSError: it could not be removed.
@@ -128,7 +145,7 @@ def _list_spread(folder: Path, name: str) -> Iterator[tuple[Saved, int]]:
 
 
 def _remove_incomplete(folder: Path, name: str, whole: Sequence[Saved], keep: Retention) -> None:
-    """Delete what is older than the newest of `whole` and will not be whole, or would not stay if it were."""
+    """Delete saves older than the newest of `whole` that cannot become complete, or would not stay then."""
     newest = max(whole, key=lambda entry: entry.stamp.order).stamp
     for parts in parts_of(folder):
         parsed = parse_parts_name(parts)
@@ -147,7 +164,7 @@ def _remove_incomplete(folder: Path, name: str, whole: Sequence[Saved], keep: Re
 
 
 def _remove_abandoned(folder: Path, name: str) -> None:
-    """Delete what earlier openings of the run had not completed; who still writes there fails."""
+    """Delete incomplete saves of earlier openings of the run; further writes there fail."""
     with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PARTS_FOLDER) as above:
         for aside in [entry for entry in os.listdir(above) if entry.startswith("abandoned-")]:
             with suppress(OSError), held_folder(above, aside) as here:
@@ -158,7 +175,7 @@ def _remove_abandoned(folder: Path, name: str) -> None:
 
 
 def remove_overtaken(folder: Path, current: PlanNote) -> None:
-    """Delete saves that were left incomplete; call it once all ranks have put their notes to a later one.
+    """Delete incomplete saves; call it once all ranks have written their notes to a later one.
 
     Each rank writes one save after the other, so none of them is at an earlier one then.
 
@@ -181,7 +198,7 @@ def remove_overtaken(folder: Path, current: PlanNote) -> None:
 
 
 def remove_unused_layouts(folder: Path, used: Collection[str], now: float) -> None:
-    """Delete descriptions of pieces that no rank has any more: a state that grows has others at each save.
+    """Delete unused descriptions of pieces: a growing state has new ones at each save.
 
     Args:
         folder: the run's checkpoint folder.

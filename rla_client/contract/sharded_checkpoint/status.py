@@ -27,14 +27,14 @@ from rla_client.contract.sharded_checkpoint.records import MAX_NOTE_BYTES, PlanN
 
 @dataclass(frozen=True, slots=True)
 class ShardedStatus:
-    """A sharded checkpoint, whole or not.
+    """A sharded checkpoint, complete or not.
 
     Attributes:
         name: of the series; `step` its time-step.
         whole: whether it is complete; nothing else can be loaded.
         path: its folder.
         shards: ranks whose part is there.
-        world: number of ranks; 0 where nobody has told.
+        world: number of ranks; 0 where unknown.
         missing: the ranks whose part is not there.
         hosts: machines of these, as far as they are known.
         size: bytes; 0 of one that is not whole.

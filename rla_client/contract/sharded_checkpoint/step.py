@@ -1,7 +1,7 @@
 """Next step of a publisher of sharded checkpoints.
 
-Pure: what lies in the folder of a save in the making, and under its final name, goes in (`SaveInTheMaking`);
-what to do comes out (`next_step`). The steps themselves: `publish`.
+Pure: the state of a save's folder, and of its final name, goes in (`SaveInTheMaking`); the step comes out
+(`next_step`). `publish` carries the steps out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_CHECKPOINT: Final = -1
 
 
 class PublishStep(Enum):
-    """What a publisher does next with a save in the making."""
+    """Next step of a publisher with a save in the making."""
 
     WAIT = "not all parts are here"
     MARK_PART = "this machine's are, and `part.json` is written"
@@ -33,7 +33,7 @@ class PublishStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SaveInTheMaking:
-    """What lies in the folder of a save in the making, and under its final name.
+    """State of the folder of a save in the making, and of its final name.
 
     Attributes:
         token: of the folder's name.
@@ -63,12 +63,12 @@ class SaveInTheMaking:
 
     @property
     def is_machines_part(self) -> bool:
-        """Whether all is here that this machine's ranks write, and others write elsewhere."""
+        """Whether all files of this machine's ranks are here, and others write elsewhere."""
         return bool(self.beside) and all(self._is_here(rank) for rank in self.beside)
 
     @property
     def missing(self) -> list[int]:
-        """Ranks whose parts are not here, or not as their receipts say; all where nobody knows how many."""
+        """Ranks whose parts are missing, or differ from their receipts; all where their number is unknown."""
         world = next((receipt.save.world for receipt in self.receipts.values()), 1)
         return [rank for rank in range(world) if not self._is_here(rank)]
 
@@ -88,7 +88,7 @@ class SaveInTheMaking:
 
 
 def next_step(found: SaveInTheMaking) -> PublishStep:
-    """What to do with a save in the making; see the module's text."""
+    """The next step for a save in the making; see the module's docstring."""
     saves = [receipt.save for receipt in found.receipts.values()]
     if found.whole is not None:
         saves = [found.whole.save]

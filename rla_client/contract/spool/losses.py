@@ -1,12 +1,12 @@
 """Loss counts of a run.
 
-Rows are counted: `lost` of run.json. Everything else, a figure, a video, a checkpoint, a file, text, is
-counted as well (`lost_others`), and `losses` says what it was and why: the newest MAX_LOSSES, one of each
-kind and name. A client tells its part in a mark of its stream, cumulative over the stream::
+Lost rows are counted in `lost` of run.json. Everything else, a figure, a video, a checkpoint, a file, text,
+is counted as well (`lost_others`), and `losses` has the kind, name and reason: the newest MAX_LOSSES, one of
+each kind and name. A client reports its part in a mark of its stream, cumulative over the stream::
 
     ["lost", {"rows": n, "others": n, "losses": [[kind, name, reason], …], "time": …}]
 
-The agent adds what it had to drop itself.
+The agent adds its own losses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Loss(NamedTuple):
     reason: str
 
     def told(self) -> Loss:
-        """As it is kept: of a traceback the last line, each part on one line and not too long."""
+        """Its stored form: the last line of a traceback, each part on one line and not too long."""
         lines = self.reason.strip().splitlines() or [""]
         kind, name, reason = (printable(part)[:MAX_CHARS] for part in (self.kind, self.name, lines[-1]))
         return Loss(kind, name, reason)
@@ -57,7 +57,7 @@ def merged(known: Sequence[Loss], new: Iterable[Loss]) -> tuple[Loss, ...]:
 
 
 def read_losses(plain: object) -> list[Loss]:
-    """Losses as a mark or run.json has them; what makes no sense is left out."""
+    """Parse the losses of a mark or run.json; invalid ones are left out."""
     if not isinstance(plain, list):
         return []
     found = []
@@ -71,7 +71,7 @@ def read_losses(plain: object) -> list[Loss]:
 
 
 def of_job(kind: str, fields: object) -> tuple[str, str]:
-    """Kind and name of what a job was to make."""
+    """Kind and name of a job's result."""
     if not isinstance(fields, dict):
         return kind, ""
     step, name = fields.get("time_step"), fields.get("name")
@@ -83,7 +83,7 @@ def of_job(kind: str, fields: object) -> tuple[str, str]:
 
 
 def of_frame(frame: bytes) -> tuple[str, str]:
-    """Kind and name of what a frame holds."""
+    """Kind and name of a frame's content."""
     for found in iter_frames(frame):
         if found.kind in _KINDS:
             return _KINDS[found.kind], ""
@@ -104,7 +104,7 @@ def count_text(rows: int, others: int) -> str:
 
 
 def lost_lines(run: Mapping[str, Any]) -> list[str]:
-    """What to tell of a run's losses, from the fields of run.json: a sum, then a line for each named one."""
+    """Report of a run's losses, from the fields of run.json: a sum, then a line for each named one."""
     rows, others = (run.get(field) for field in ("lost", "lost_others"))
     said = count_text(*(count if type(count) is int and count > 0 else 0 for count in (rows, others)))
     return [f"lost: {said}", *map(str, read_losses(run.get("losses")))] if said else []

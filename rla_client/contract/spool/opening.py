@@ -1,11 +1,11 @@
 """The opening frame of a stream.
 
-It says of which run a stream is, where its files lie, and what its agent must know. One class writes and
-reads it. The client makes an `Opening` and sends `to_fields`; the agent, other ranks, and who resumes a run
-get it back by `from_fields`, which refuses everything that no client writes: a name that is not a safe
-relative path, two outputs in one file, numbers out of range. Fields may be added; a reader passes over
-those that it does not know, and those with a default may be missing. The frame begins each segment, so that
-one whose neighbours are gone still says where its rows belong.
+It names a stream's run, the folders of its files, and the settings for the agent. One class writes and reads
+it. The client makes an `Opening` and sends `to_fields`; the agent, other ranks, and resumed runs read it by
+`from_fields`, which refuses everything that no client writes: a name that is not a safe relative path, two
+outputs in one file, numbers out of range. Fields may be added; a reader ignores unknown ones, and those with
+a default may be missing. The frame begins each segment, so that one whose neighbours are gone can still be
+attributed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _FAULTS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, Argum
 
 
 class Earlier(NamedTuple):
-    """What ran of a run before, for an agent that does not know it (any more).
+    """Earlier part of a run, for an agent that does not have it (any more).
 
     Attributes:
-        began: Unix seconds; None where nobody knows.
+        began: Unix seconds; None where unknown.
         ran_s: seconds that it ran.
     """
 
@@ -67,7 +67,7 @@ class Earlier(NamedTuple):
 
     @classmethod
     def from_fields(cls, raw: object) -> Earlier:
-        """What is not a number that anything can be done with counts as not told."""
+        """Parse plain data; invalid numbers count as unknown."""
         if not isinstance(raw, Mapping):
             return cls()
         began, ran_s = (
@@ -142,7 +142,7 @@ class Continuation(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What a stream says of itself.
+    """Description of a stream.
 
     Attributes:
         run: identity of the run, the same for all its streams.
@@ -168,10 +168,10 @@ class Opening(NamedTuple):
         earlier: of a run that is opened again in files of its own.
         stall_s: the project's own `AGENT.stall_s`; None: the machine's. `sample_interval_s` likewise.
         part: this machine's name, where another one has the run's main process (`run_part`); else empty.
-        ends_part: of a part: how this process ends is how its part does; not so of its workers.
+        ends_part: of a part: the end of this process is the end of its part; False for its workers.
         segment: number of the segment that this frame begins.
         rows: of the stream before this segment.
-        lost: records of the stream that could not be kept so far.
+        lost: number of lost records of the stream so far.
         spool: folder that the stream was made in, which tells a copy of it; empty if it has no readable name.
     """
 
@@ -218,12 +218,12 @@ class Opening(NamedTuple):
 
     @property
     def title(self) -> str:
-        """How the run is called in messages."""
+        """Name of the run in messages."""
         return f"{self.table}/{self.index}" if self.table else self.root
 
     @property
     def outputs(self) -> frozenset[str]:
-        """What the stream writes: what was asked for, and what all have."""
+        """All outputs of the stream: the chosen ones, and those of all streams."""
         return _outputs(self.sinks)
 
     def folder(self, kind: str) -> str:
@@ -382,9 +382,9 @@ def _staged(raw: object) -> str:
 
 
 def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str) -> None:
-    """Refuse outputs for which there is no place: one would be tried for ever, or two write one file.
+    """Refuse outputs without a usable place: one would be retried forever, or two would write one file.
 
-    Only those that the stream has: the names of the others are used by nobody.
+    Only outputs of the stream are checked: names of the others are unused.
     """
     placed = [
         labelled(names.get(name, default), label) for name, default in OUTPUT_NAMES.items() if name in outputs
@@ -395,7 +395,7 @@ def _check_places(outputs: frozenset[str], names: Mapping[str, str], label: str)
 
 
 def stream_opening(stream: Path) -> Opening | None:
-    """What the oldest segment of a stream that can be read says; None where none can."""
+    """The opening in the oldest readable segment of a stream; None without one."""
     with suppress(OSError, RlaError, LookupError):
         for number in segment_numbers(stream):
             first = segment_path(stream, number)

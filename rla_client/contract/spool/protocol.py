@@ -69,7 +69,7 @@ HANDED_OVER = "handed over"  # a CLOSE: another stream of the same run continues
 
 
 class FrameKind(IntEnum):
-    """What a frame holds. Numbers are on disk: never reuse one."""
+    """Kind of a frame's content. Numbers are on disk: never reuse one."""
 
     OPEN = 1  # who writes, where to: see `opening`
     ROW = 2  # [time_step, timestamp, {key: value}] or [..., {key: [sink, ...]}]
@@ -83,7 +83,7 @@ class FrameKind(IntEnum):
 
 
 class MessageKind(IntEnum):
-    """What a message asks for."""
+    """Kind of a message."""
 
     HINT = 1  # client → agent: where a stream ends now
     FLUSH = 2  # client → agent: answer when committed
@@ -112,7 +112,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes `start`…`end` of a segment that hold no frame."""
+    """Bytes `start`…`end` of a segment without a frame."""
 
     start: int
     end: int

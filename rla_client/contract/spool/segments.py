@@ -11,8 +11,8 @@
 
 The client (stream/segment_writer.py) makes the folder under a hidden name, with lock and first segment, and
 renames it. It never deletes. The agent deletes a segment when every output's durable position has passed
-it, the folder when the writer is gone and everything has been taken in. Bytes below `size` never change; a
-torn frame can only be the last thing in a segment.
+it, the folder when the writer has ended and everything was ingested. Bytes below `size` never change; a
+torn frame can only be at the end of a segment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def segment_size(folder: str | os.PathLike[str], number: int) -> int | None:
     path = segment_path(folder, number)
     with suppress(FileNotFoundError):
         return os.stat(path).st_size
-    descriptor = os.open(folder, FOLDER_FLAGS)  # it may have been away a moment ago, and be back
+    descriptor = os.open(folder, FOLDER_FLAGS)  # it may have been missing a moment ago, and be back
     try:
         return os.stat(path.name, dir_fd=descriptor).st_size
     except FileNotFoundError:
@@ -93,11 +93,11 @@ def end_of(folder: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def stream_names(spool: Path, *, links: bool = False) -> list[str]:
-    """Streams in a spool, oldest first; whatever else lies there is passed over.
+    """Streams in a spool, oldest first; other entries are skipped.
 
     Args:
         spool: the folder of the streams.
-        links: also what only leads to a folder, for those who say that they do not read it.
+        links: include links to folders, for callers that report them as unread.
     """
     with os.scandir(spool) as entries:
         named = (entry for entry in entries if STREAM_NAME.match(entry.name))
@@ -109,7 +109,7 @@ def stream_names(spool: Path, *, links: bool = False) -> list[str]:
 
 
 def check_stream(folder: Path) -> None:
-    """A stream, and its folder of blobs, are folders of ours (or of root's): others' are not read.
+    """Check that a stream, and its folder of blobs, are folders of ours (or of root's).
 
     Raises:
         FileNotFoundError: it is gone.
@@ -129,12 +129,12 @@ def _check_folder(folder: Path) -> None:
 
 
 def spool_bytes(spool: Path) -> int:
-    """Bytes that all streams hold, blobs included; streams that go meanwhile count as nothing."""
+    """Bytes of all streams, blobs included; streams that are removed meanwhile count as nothing."""
     return sum(stream_size(spool / name)[0] for name in stream_names(spool))
 
 
 def stream_size(folder: str | os.PathLike[str]) -> tuple[int, int, float]:
-    """Bytes that one stream holds, those of its blobs among them, and its last change (Unix seconds)."""
+    """Bytes of one stream, blobs included, and its last change (Unix seconds)."""
     total, blobs, changed = 0, 0, 0.0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,8 +1,8 @@
 """The liveness of a stream's writer.
 
-The lock file is a POSIX record lock, held by the writer while it lives; it says `<pid> <start time>`. The
-lock decides whether a writer lives; where it is free or gone, whether a process has the newest segment open
-for writing. The writer has it mapped as well, so that it lives as long as its process, whoever closes its
+The writer holds a POSIX record lock on the lock file while it lives; the file has `<pid> <start time>`. A
+held lock means a live writer; where it is free or its file is gone, an open-for-writing newest segment does.
+The writer has that mapped as well, so that it counts as open as long as the process, whoever closes its
 descriptors.
 """
 
@@ -20,7 +20,7 @@ from rla_client.contract.process.locks import is_locked
 from rla_client.contract.spool.segments import MAX_HOLDER_BYTES, segment_numbers, segment_path
 
 LOCK_NAME = "lock"
-LOCKLESS_S = 600.0  # after its last row, a writer is believed dead of which nothing is known
+LOCKLESS_S = 600.0  # after its last row a writer of unknown state counts as dead
 _NO_LOCK_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
 
@@ -28,14 +28,14 @@ _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
 def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bool | None:
     """Whether the writer of a stream lives; True when that cannot be found out, None if its folder is away.
 
-    It lives while it holds the lock. A free lock says nothing, nor does one whose file is gone or another
-    one: a cleaner deletes it, and whatever in the writing process opens and closes it (a copy of the state
-    folder) lets it go. Then the writer lives while a process has the newest segment open for writing, or
-    mapped so: that holds while its program runs, also where something in it closed all descriptors, until the
-    next record opens the segment again.
+    It lives while it holds the lock. A free lock, or one whose file is missing or replaced, proves nothing: a
+    cleaner may delete the file, and any code in the writing process that opens and closes it (a copy of the
+    state folder) releases the lock. Then the writer lives while a process has the newest segment open for
+    writing, or mapped for it: that lasts while its program runs, also where some code closed all descriptors,
+    until the next record opens the segment again.
 
-    All of that is asked of one folder, whatever takes its name meanwhile. One that is away (the spool is
-    renamed, say) may come back: that says nothing of the writer.
+    All checks are made in one open folder, whatever takes its name meanwhile. A missing one (the spool is
+    renamed, say) may come back, and proves nothing.
 
     Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
     drops the lock.
@@ -49,7 +49,7 @@ def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bo
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
-        return True  # out of descriptors or memory: that says nothing of the writer
+        return True  # out of descriptors or memory: the writer's state is unknown
     try:
         return _writes_in(held)
     finally:
@@ -76,14 +76,14 @@ def _writes_in(folder: int) -> bool:
 
 
 def _segment_is_written(folder: int, named: bytes) -> bool:
-    """Whether a process has the newest segment open for writing; True when that cannot be found out.
+    """Whether a process has the newest segment open for writing; True when that cannot be determined.
 
-    The kernel grants a read lease only on files that nobody has open for writing. That holds over pid
-    namespaces, after exec, and where the number of a dead process went to another one.
+    The kernel grants a read lease only on files that nobody has open for writing. That is reliable over pid
+    namespaces, after exec, and where the pid of a dead process was reused.
 
     Args:
         folder: of the stream; a descriptor.
-        named: what the lock file says, for file systems without leases.
+        named: content of the lock file, for file systems without leases.
     """
     try:
         numbers = segment_numbers(folder)
@@ -121,8 +121,8 @@ def _is_open_for_writing(descriptor: int) -> bool | None:
 def process_lives(named: bytes) -> bool:
     """Whether the process of a lock file's `<pid> <start time>` lives on this machine.
 
-    It counts where the lock is free and the file system has no leases; a writer that lets go empties
-    the file.
+    It decides where the lock is free and the file system has no leases; a writer that releases the stream
+    empties the file.
     """
     pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
     if not (pid.isdecimal() and start.isdecimal()):

@@ -1,8 +1,8 @@
 """Bounded parsing of untrusted JSON or YAML.
 
-A file of a few bytes can stand for billions of values (aliases of aliases, merges of merges), for a number
-that takes minutes to print, or for lists so deep that whoever walks them runs out of stack. The bounds are
-on what a text says once it is written out, so anchors and aliases may be used as always.
+A file of a few bytes can expand to billions of values (aliases of aliases, merges of merges), to a number
+that takes minutes to print, or to lists so deep that walking them exhausts the stack. The bounds apply to the
+expanded content, so that anchors and aliases may be used as usual.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def _check_size(value: object, max_values: int) -> None:
 
 
 def check_yaml(text: str | bytes, loader: Any = None) -> None:  # noqa: ANN401 - a class of pyyaml's
-    """Be sure that a YAML text stands for a bounded value, before anything is built of it.
+    """Check that a YAML text expands to a bounded value, before anything is built of it.
 
     Args:
-        text: what is to be loaded.
+        text: the text to be loaded.
         loader: which loader's messages and line numbers errors have; None: the fastest.
 
     Raises:
@@ -76,7 +76,7 @@ def check_yaml(text: str | bytes, loader: Any = None) -> None:  # noqa: ANN401 -
 
 
 class _Tally:
-    """Values and characters that a series of YAML events stands for."""
+    """Number of values and characters that a series of YAML events expands to."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, tuple[int, int]] = {}  # by anchor

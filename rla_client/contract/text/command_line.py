@@ -24,7 +24,7 @@ _MEANT = "Did you mean"  # of typer's messages
 
 
 def escape_unprintable(*streams: object) -> None:
-    """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
+    """Make text streams escape characters that their encoding lacks, since names may have any."""
     for stream in streams:
         reconfigure = getattr(stream, "reconfigure", None)  # what tests or an embedder put there has none
         if reconfigure is not None:
@@ -37,24 +37,24 @@ def examples(*lines: str) -> str:
 
 
 def columns(stream: TextIO) -> int:
-    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    """Width of lines: that of a terminal, unlimited in a pipe."""
     import shutil  # noqa: PLC0415 - not at import of the package
 
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
 
 
 def tell_error(message: object) -> None:
-    """Print `error: …` on stderr, whole words a line; lines of the message, such as `hint: …`, stay lines."""
+    """Print `error: …` on stderr, wrapped at words; lines of the message (`hint: …`) stay separate."""
     print(fitted(f"error: {message}", columns(sys.stderr)), file=sys.stderr)  # noqa: T201
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
-    """Run a command and end with its exit code; wrong words are told as other errors are.
+    """Run a command and exit with its code; usage errors are printed like other errors.
 
     Args:
         app: the command.
         arguments: its words; None: those of this process.
-        name: what users type for it; None: what this process was started as.
+        name: the command's name for users; None: that of this process.
 
     Raises:
         SystemExit: always, or whatever else the command raises.

@@ -1,4 +1,4 @@
-"""Arguments of pandas for a CSV as it was written."""
+"""Arguments of pandas for an exact read of a CSV."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ EXACT_SINCE = (3, 1)  # this version of pandas reads floats exactly without bein
 
 
 def frame_arguments() -> dict[str, Any]:
-    """For `pandas.read_csv`: exact floats, no index, nothing missing but what `na_values` names."""
+    """Arguments of `pandas.read_csv`: exact floats, no index, only `na_values` count as missing."""
     import pandas as pd  # noqa: PLC0415 - not at import of the package
 
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])

@@ -1,8 +1,8 @@
 """Unambiguous CSV lines.
 
 They end with a newline alone. Python's writer then quotes cells with a newline, but not those with a lone
-carriage return, which pandas and the csv module take for the end of a row. It quotes both where lines end
-with both: so it is told that they do, and the ends are fixed on their way to the file.
+carriage return, which pandas and the csv module read as the end of a row. It quotes both where its line ends
+have both: so it is configured for these, and they are replaced on their way to the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TextSink(Protocol):
 
 
 class NewlineEnds(io.TextIOBase):
-    r"""Takes lines that end with `\r\n`, one at each call, and passes them on with `\n`.
+    r"""Replaces `\r\n` at the end of lines, one at each call, with `\n`.
 
     Args:
         sink: gets the lines.
@@ -89,7 +89,7 @@ def split_rows(text: str, delimiter: str = ",") -> list[list[str]]:
 
 
 def cells_of(record: str, delimiter: str = ",") -> list[str]:
-    """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
+    """Cells of one record, also long ones, which the csv module refuses by a process-wide limit."""
     text = record.removesuffix("\n").removesuffix("\r")
     if not text:
         return []
@@ -117,7 +117,7 @@ def stream_rows(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _records(lines: Iterable[str], joint: str = "\n") -> Iterator[str]:
-    """Lines put together where a quoted cell holds their ends."""
+    """Lines joined where a quoted cell has their ends."""
     record: list[str] = []
     quotes = 0
     for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration_text(seconds: float | None) -> str | None:
-    """How long something took, as every command prints it: `3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays."""
+    """A duration as text: `3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays None."""
     if seconds is None:
         return None
     seconds = max(seconds, 0.0)  # clocks are set back

@@ -79,7 +79,7 @@ _layout = lru_cache(maxsize=256)(_lay_out)
 
 @lru_cache(maxsize=256)
 def _numbers(keys: tuple[str, ...], kinds: tuple[type, ...]) -> tuple[Callable[[Any], Any], str]:
-    """For a row of numbers: what picks its values in the order shown, and the format of their cells."""
+    """For a row of numbers: a getter of its values in printed order, and the format of their cells."""
     order = _layout(keys)[0]
     kind_of = dict(zip(keys, kinds, strict=True))
     return itemgetter(*order), "\n".join("%-8.3g" if kind_of[key] is float else "%s" for key in order)

@@ -1,8 +1,8 @@
 """Resolution of shortened or misspelt names.
 
-A name of several parts (`charts/episodic_return`, `agent.lr`) may be given by its last parts alone where no
-other known name ends in them; a whole name always means itself. A name that means nothing becomes an error
-with the nearest names as its hint.
+A name of several parts (`charts/episodic_return`, `agent.lr`) may be shortened to its last parts where no
+other known name ends in them; a complete name always means itself. An unknown name becomes an error with the
+nearest names as its hint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 CUTOFF = 0.6  # difflib's measure of likeness; below, words share letters but no meaning
-MARGIN = 0.12  # of likeness below the nearest name's; what is farther is noise beside it
+MARGIN = 0.12  # of likeness below the nearest name's; farther names are not suggested
 MOST_MEANT = 3
 MOST_LISTED = 20
 MOST_COMPARED = 5000  # names; comparing one takes 50 µs
@@ -28,7 +28,7 @@ _PARTS = re.compile(r"[/.]")
 def near(name: object, known: Iterable[str], count: int = MOST_MEANT) -> list[str]:
     """At most `count` known names that look like `name`, the nearest first; case does not count.
 
-    Names of several parts are also compared by their last ones, and found by any word in them.
+    Names of several parts are also compared by their last ones, and match by any word in them.
     """
     import difflib  # noqa: PLC0415 - for messages only
 
@@ -82,15 +82,15 @@ def ends_in(name: str, known: Iterable[str]) -> list[str]:
 
 
 def full_name(name: str, known: Iterable[str], problem: str) -> str:
-    """The one known name that is meant.
+    """Resolve a name to the one known name.
 
     Args:
-        name: as given: whole, or its last parts.
-        known: all names that there are.
-        problem: says that there is no such name, for the error.
+        name: complete, or its last parts.
+        known: all names.
+        problem: the error's text for an unknown name.
 
     Raises:
-        UnknownNameError: none is meant, or several; the message has a line `hint: …`.
+        UnknownNameError: none matches, or several do; the message has a line `hint: …`.
     """
     words = list(dict.fromkeys(known))
     if name in words:
@@ -104,6 +104,6 @@ def full_name(name: str, known: Iterable[str], problem: str) -> str:
 
 
 def unknown(name: object, known: Iterable[str], problem: str) -> UnknownNameError:
-    """The error for a name that there is not, with the nearest names as its hint."""
+    """The error for an unknown name, with the nearest names as its hint."""
     advice = hint(name, known)
     return UnknownNameError(f"{problem}\nhint: {advice}" if advice else problem)

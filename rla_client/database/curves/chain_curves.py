@@ -1,4 +1,4 @@
-"""The rows of a chain's items as one table.
+"""Combined table of a chain's items.
 
 Of a chain (see `tree.chains`) the rows of all its items that count make one table.
 """

@@ -1,4 +1,4 @@
-"""Points for a small chart, read without pandas or numpy.
+"""Lightweight reader of points for a small chart.
 
 Of a large table they are a sample, so that a look stays quick, and the rows that count are told by time-step
 alone.

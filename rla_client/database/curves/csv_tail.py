@@ -1,4 +1,4 @@
-"""The last row of a table, read without the rest."""
+"""Reader of a table's last row."""
 
 from __future__ import annotations
 

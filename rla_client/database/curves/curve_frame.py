@@ -1,4 +1,4 @@
-"""The DataFrame of curves that `Database.curves` gives."""
+"""DataFrame of curves (`Database.curves`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan of a catalogue for the runs that pass a filter.
+"""Scan of a catalogue by a filter.
 
 Names go by `json_values`; fields of a run, nested parameters, and runs whose state this machine may know
 better go by `RowView`.

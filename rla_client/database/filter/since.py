@@ -1,4 +1,4 @@
-"""The date or age that `since=` means."""
+"""Parser of dates or ages (`since=`)."""
 
 from __future__ import annotations
 

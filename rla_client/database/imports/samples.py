@@ -1,9 +1,11 @@
-"""Import of samples that a trainer wrote into a run that is there.
+"""Import of a trainer's samples into an existing run.
 
-Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL), tables of wandb
-(`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of the
-wandb module and of `rla import trackio` have in their results. Of a table that was logged again with more
-rows, each row counts once. What the run has already, logged or imported before, is left out
+Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL, SkyRL), tables of
+wandb (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of
+the wandb module and of `rla import trackio` have in their results. The time-step is what a row says, else its
+folder (`step_5`, `global_step_5_evals`), else the file's name. Of a table that was logged again with more
+rows, and of a trace that lies in two folders, each row counts once. Files of a folder without a prompt or a
+completion are passed over. What the run has already, logged or imported before, is left out
 (`known_samples`). The others become a samples file of their own,
 `samples.import-<hash of the path>.jsonl.gz` (`…-2` where the path was imported before), whole or not at all.
 """
@@ -28,6 +30,7 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, is_there
 from rla_client.contract.layout import SAMPLES, item_path, samples_file
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
+from rla_client.database.imports.dumped_rows import TRACE, TRAINED_ON, dumped_rows
 from rla_client.database.imports.known_samples import KnownSamples
 from rla_client.samples.cells import plain_row
 from rla_client.samples.completion_tables import (
@@ -48,6 +51,7 @@ from rla_client.samples.completion_tables import (
 ENDINGS = (".parquet", ".jsonl", ".json", ".ndjson")
 TABLE_ENDING = ".table.json"
 CSV_TABLE = re.compile(r"\d+-.+\.csv")
+_STEP_OF_FOLDER = re.compile(r"(?:^|_)step_?(\d+)(?:_|$)")
 _STEP_AND_HASH = re.compile(r"_\d+_[0-9a-f]+\.table\.json$")
 TRL_NAME = "completions_"
 TRL_CSV = "-completions.csv"
@@ -99,9 +103,11 @@ def import_samples(  # noqa: PLR0913 - what a call says
         ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
         BrokenFileError: the run's own samples are damaged. OSError: a file cannot be read or written.
     """
-    files = [source] if source.is_file() else sorted(
+    is_file = source.is_file()
+    above = source.parent if is_file else source
+    files = [source] if is_file else sorted(
         (path for path in source.rglob("*") if _has_samples(path.name) and path.is_file()),
-        key=lambda path: (step_of_name(path) or 0, str(path)),
+        key=lambda path: (_step_of(path, above) or 0, TRAINED_ON not in path.parts, str(path)),
     )  # fmt: skip
     if not files:
         raise ArgumentError(
@@ -112,8 +118,7 @@ def import_samples(  # noqa: PLR0913 - what a call says
         roles = chain([first], (f"{first}-{number}" for number in count(2)))
         role = next(one for one in roles if not is_there(folder / samples_file(one)))
         known = KnownSamples(data_root, table, index)
-        above = source.parent if source.is_file() else source
-        tables = Tables(parameters)
+        tables = Tables(parameters, takes_all=is_file)
         parts = _new_parts(files, above, known, tables, SampledAt(name or "", role, 0, now))
         part = next(parts, None)
         if part is None:
@@ -135,7 +140,7 @@ def _new_parts(
     """Rows that the run does not have, each part with its step and name."""
     for path in files:
         told = samples_name(f"{above.resolve().name}/{path.relative_to(above).as_posix()}")
-        for step, name, rows in _chunks(path, tables):
+        for step, name, rows in _chunks(path, _step_of(path, above) or 0, tables):
             some = known.without(rows, step)
             if some:
                 yield at._replace(step=step, name=at.name or samples_name(told, name)), some
@@ -145,18 +150,33 @@ def _has_samples(name: str) -> bool:
     return name.endswith(ENDINGS) or CSV_TABLE.fullmatch(name) is not None
 
 
+def _step_of(path: Path, above: Path) -> int | None:
+    """The time-step that the nearest folder says, else the file's name.
+
+    Args:
+        path: of a file.
+        above: the folder whose name is the last that is looked at.
+    """
+    folders = [above.resolve().name, *path.relative_to(above).parent.parts]
+    found = next(filter(None, map(_STEP_OF_FOLDER.search, reversed(folders))), None)
+    return step_of_name(path) if found is None else int(found[1])
+
+
 class Tables:
     """The tables of an import, of which each is logged again when it has grown.
 
     Args:
         parameters: of the run.
+        takes_all: files without a prompt or a completion, too.
 
     Attributes:
         withheld: see `ImportedSamples`.
     """
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, parameters: Mapping[str, Any], *, takes_all: bool) -> None:
         self.withheld: set[str] = set()
+        self._takes_all = takes_all
+        self._traces: set[object] = set()
         self._trl = TrlTables(parameters)
         self._last: dict[str, Sequence[Mapping[str, Any]]] = {}
 
@@ -166,29 +186,48 @@ class Tables:
         """The rows that the same table did not have in the file before, and the name of them."""
         if rows and _is_of_trl(path) and are_of_trl(rows[0]):
             return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)
+        if not (self._takes_all or any(map(_is_sample, rows))):
+            return [], "train"
         if not path.name.endswith(TABLE_ENDING):
-            return rows, "train"
+            return [row for row in rows if self._is_first(row)], "train"
         name = _STEP_AND_HASH.sub("", str(path))
         before = self._last.get(name, [])
         self._last[name] = rows
         return rows[len(before) :] if rows[: len(before)] == before else rows, "train"
+
+    def _is_first(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is none of a trace that came before."""
+        if (trace := row.get(TRACE)) is None:
+            return True
+        is_first = trace not in self._traces
+        self._traces.add(trace)
+        return is_first
+
+
+def _is_sample(row: Mapping[str, Any]) -> bool:
+    return not {"prompt", "completion"}.isdisjoint(known_names(single_rows([row])[0]))
 
 
 def _is_of_trl(path: Path) -> bool:
     return path.name.startswith(TRL_NAME) or path.name.endswith(TRL_CSV)
 
 
-def _chunks(path: Path, tables: Tables) -> Iterator[tuple[float, str, list[dict[str, Any]]]]:
-    """Rows of a file with the step and the name of each run of them."""
+def _chunks(path: Path, of_file: float, tables: Tables) -> Iterator[tuple[float, str, list[dict[str, Any]]]]:
+    """Rows of a file with the step and the name of each run of them.
+
+    Args:
+        path: of the file.
+        of_file: step of rows that say none.
+        tables: of the import.
+    """
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
     elif path.suffix == ".csv":
         rows = list(_csv_rows(path))
     else:
-        rows = list(_json_rows(path))
+        rows = [row for found in _json_rows(path) for row in dumped_rows(found)]
     rows, name = tables.new_rows(path, rows)
     rows = single_rows(rows)
-    of_file = step_of_name(path) or 0
     steps = [of_file if (own := step_of_row(row)) is None else own for row in rows]
     if _is_of_trl(path):
         rows = trl_rows(rows)

@@ -1,4 +1,4 @@
-"""The lake of a bucket that is the master.
+"""Lake of a bucket.
 
 The same parts and manifest, as objects in `.rla/lake/` there. What a build or a query needs is fetched into a
 folder that is a small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as on a disk.

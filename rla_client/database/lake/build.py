@@ -1,4 +1,4 @@
-"""The build that brings the lake up to the database.
+"""Update of the lake from the database.
 
 Only parts that got, lost or changed a run are written, and only new and changed runs are read from files. One
 part after another is written and published, so a build that is killed loses one part's work at most.

@@ -1,4 +1,4 @@
-"""The parts that a table should have.
+"""Build plan of a table's parts.
 
 New runs join the newest part of their table while that has room; parts of a table that shrank are put
 together. Pure.

@@ -1,4 +1,4 @@
-"""The reader of the lake, by signature.
+"""Reader of the lake by signature.
 
 A run is in the lake under the signature that the catalogue gives it. Whoever reads a run from the lake
 compares that first; a run with another signature is read from its files. So a row that was appended, a tag, a

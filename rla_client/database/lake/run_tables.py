@@ -1,4 +1,4 @@
-"""The lake's tables, made of runs.
+"""Tables of the lake from runs.
 
 Memory: a part is made from at most `MAX_RUNS` runs with `MAX_CSV_BYTES` of progress.csv; a run with a larger
 one stays out of the lake.

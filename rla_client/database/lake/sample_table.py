@@ -1,4 +1,4 @@
-"""Table of the samples of all runs, for SQL.
+"""SQL table of all runs' samples.
 
 One row a sample: what its index has (`database.samples.sample_index`), so of long texts the first characters.
 """

@@ -1,4 +1,4 @@
-"""The process that runs one SQL query.
+"""Process of one SQL query.
 
 DuckDB's memory limit and its interrupt do not reach the values that a query makes as it goes
 (`range(100000000)`, `repeat('x', 2000000000)`), nor what is made of them for Python. So a query has a process

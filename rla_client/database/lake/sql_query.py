@@ -1,4 +1,4 @@
-"""A query's side of the process that runs it (`sql_process`).
+"""Parent side of an SQL query's process.
 
 `Query` is started before the tables that it may read are known, so that Python and DuckDB load meanwhile. Its
 result is DuckDB's, over batches that come from the process as they are asked for.

@@ -1,4 +1,4 @@
-"""The SQL session over the lake, with the runs that are not in it.
+"""SQL session over the lake with the runs outside of it.
 
 The tables are the views `runs`, `params`, `last`, `rows`, `system`, `files` and `samples`. What the lake
 holds as it is now comes from its Parquet files, everything else (live runs, those that changed since the

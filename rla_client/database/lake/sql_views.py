@@ -1,4 +1,4 @@
-"""The views of a database that a query reads."""
+"""SQL views of a database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VIEWS = {
     + " FROM ({source})",
     "params": "SELECT run, name, value, number FROM ({source})",
     "last": f"SELECT run, metric, value, text, {_ROLE} AS role FROM ({{source}})",  # noqa: S608 - constants
-    "rows": f"""SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
+    "rows": f"""SELECT * FROM (SELECT run, unnest(step) AS step, metric, unnest(value) AS value,
         unnest(text) AS text, {_ROLE} AS role FROM ({{source}})
         WHERE metric <> 'time-step' AND metric NOT LIKE 'time-step@%')
         WHERE value IS NOT NULL OR text IS NOT NULL""",  # noqa: S608 - constants
@@ -47,7 +47,7 @@ VIEWS = {
         FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
     "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
         FROM ({source})""",
-    "samples": """SELECT run, id, step AS time_step,
+    "samples": """SELECT run, id, step,
         make_timestamp(TRY_CAST("time" * 1e6 AS BIGINT)) AS logged, name, role, "group", reward, prompt,
         completion, numbers, texts FROM ({source})""",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The comparison of the lake with the files, bit by bit."""
+"""Exact comparison of the lake with the files."""
 
 from __future__ import annotations
 

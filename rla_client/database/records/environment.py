@@ -1,4 +1,4 @@
-"""The environment of a run at its start, by its environment.json.
+"""Environment of a run at its start (`environment.json`).
 
 The client writes the file (`rla_client/code/environment.py`), imports one with what the other tool knew. A
 few of its values are fields of a run (`TOLD_HERE`): filters, tables and `rla show` know them; of ten thousand

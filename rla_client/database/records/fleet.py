@@ -1,4 +1,4 @@
-"""The machines of a fleet, from their status files on the master.
+"""Machines of a fleet by their status files.
 
 The master has a status file of each machine in `.rla-fleet/` of its data root.
 """

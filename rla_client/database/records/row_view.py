@@ -1,4 +1,4 @@
-"""A record by the names of its fields, hyper-parameters, metrics."""
+"""View of a record by names of fields, hyper-parameters or metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample as text for people."""
+"""Samples as text for people."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ def _turns(value: object) -> Iterator[str]:
                 else str(part)
                 for part in content
             )
+        if isinstance(thought := message.get("reasoning_content") or message.get("reasoning"), str):
+            yield f"[reasoning] {thought}".rstrip()
         yield f"[{message['role']}] {content if content is not None else ''}".rstrip()
         for call in message.get("tool_calls") or ():
             yield f"[tool call] {json.dumps(call, ensure_ascii=False)}"

@@ -1,4 +1,4 @@
-"""Samples of a run as Python sees them."""
+"""Python API of a run's samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences of two texts, word by word. Pure."""
+"""Word-wise difference of two texts. Pure."""
 
 from __future__ import annotations
 

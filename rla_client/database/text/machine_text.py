@@ -1,4 +1,4 @@
-"""JSON or CSV of plain data, for programs."""
+"""JSON or CSV output for programs."""
 
 from __future__ import annotations
 

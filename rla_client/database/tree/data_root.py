@@ -1,4 +1,4 @@
-"""The data root that a command works in."""
+"""Choice of a command's data root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a run's index, as people read them."""
+"""Parts of a run's index as text for people."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from rla_client.contract.capture import wandb_distribution
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
+from rla_client.integrations.wandb.id_turns import turn_of_id
 from rla_client.integrations.wandb.open_run import Run
 from rla_client.integrations.wandb.run_config import parameters_of
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
@@ -117,28 +118,29 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     table = safe_name(project or environment("WANDB_PROJECT") or script_name())
     known = id or environment("WANDB_RUN_ID") or None
     resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
-    living = None if beside else _living(table, known)
-    if living is not None:
-        opened = _join(living, name, project or table, {**about, "id": known, "entity": entity}, settings)
-        dict.update(opened.config, parameters)
-        return opened
-    try:
-        earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
-        if earlier is not None:
-            parameters = {**_config_of(earlier.hyper_param), **parameters}
-            told["resumed_from"] = earlier.item.index.path
-        tracked = [
-            *telling_parameters(parameters),
-            *(key for key in ("name", "run_name") if name and key in told),
-        ]
-        opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
-        # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold, else
-        # the run has an id like wandb's, by which other processes may join it
-        named = known or ("" if environment("RLA_RUN_ID") else generate_id())
-        own: dict[str, Any] = {"run_id": named, "resume": "never"} if named else {}
-        handle = opens(table, {**parameters, **told}, tracked, **own)
-    except (RlaError, OSError) as error:
-        raise UsageError(str(error)) from error
+    with turn_of_id(known):
+        living = None if beside else _living(table, known)
+        if living is not None:
+            opened = _join(living, name, project or table, {**about, "id": known, "entity": entity}, settings)
+            dict.update(opened.config, parameters)
+            return opened
+        try:
+            earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+            if earlier is not None:
+                parameters = {**_config_of(earlier.hyper_param), **parameters}
+                told["resumed_from"] = earlier.item.index.path
+            tracked = [
+                *telling_parameters(parameters),
+                *(key for key in ("name", "run_name") if name and key in told),
+            ]
+            opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
+            # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold,
+            # else the run has an id like wandb's, by which other processes may join it
+            named = known or ("" if environment("RLA_RUN_ID") else generate_id())
+            own: dict[str, Any] = {"run_id": named, "resume": "never"} if named else {}
+            handle = opens(table, {**parameters, **told}, tracked, **own)
+        except (RlaError, OSError) as error:
+            raise UsageError(str(error)) from error
     if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):
         time_step_holder.put(step)
     tags = [tags] if isinstance(tags, str) else tags

@@ -180,7 +180,7 @@ class Run(Lenient):
         own_time = "_timestamp" in data and "timestamp" not in data  # which would be called so
         when = values.pop("_timestamp", None) if own_time else None
         when = float(when) if isinstance(when, int | float) and math.isfinite(when) else None
-        self._metrics.take(values)
+        self._metrics.take(values, step)
         if self._metrics:
             self._metrics.summarise(values, self.summary)
         else:
@@ -192,13 +192,13 @@ class Run(Lenient):
         elif commit and (rows := scalar_rows(logger.get_current())) is not None:
             rows.write()
         if others:
-            self._keep(others, at)
+            self._keep(others, at, is_given=step is not None)
         self.step = max(self.step, at) + commit
 
-    def _keep(self, others: Mapping[str, Any], at: float) -> None:
+    def _keep(self, others: Mapping[str, Any], at: float, *, is_given: bool) -> None:
         """Keep what is no part of a row."""
         for key, value in others.items():
-            x = self._metrics.step_of(key, at)
+            x = self._metrics.step_of(key, at, is_given=is_given)
             time_step_holder.follow(x, "")
             try:
                 kept = self._tables.new_rows(key, value, x) if isinstance(value, Table) else value

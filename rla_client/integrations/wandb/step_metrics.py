@@ -12,6 +12,7 @@ from typing import Any
 
 _TIMES = frozenset({"_timestamp", "_runtime"})  # of wandb's own: their rows are at the step that is under way
 _OWN = _TIMES | {"_step"}  # which each row has
+_STEPS = frozenset({"step", "global_step"})  # last part of the name of a value that says where its row is
 MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
 MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
 
@@ -77,12 +78,16 @@ class StepMetrics:
 
     The time-step of a row is the value of its metrics' step metric. Metrics of one call that have different
     ones become several rows, unless the values are the same. Rows before the first such value wait for it:
-    MAX_WAITING at most, for MAX_WAIT_S at most.
+    MAX_WAITING at most, for MAX_WAIT_S at most. Those with a step among their values (`eval/global_step`) do
+    not: some frameworks name a step metric that they never log. Where a script gives a step that its step
+    metric has told so far, too, a call at the next step need not wait for the metric's value there.
     """
 
     def __init__(self) -> None:
         self._metrics: list[DefinedMetric] = []
         self._last: dict[str, Any] = {}
+        self._names: set[str] = set()  # of step metrics
+        self._told_alike: set[str] = set()  # those whose last value was the step that the script gave
         self._now: float | None = None  # time-step of the last row that is not drawn over time
         # with the step metric that they wait for, and since when; of threads that take from it, one gets each
         self._waiting: deque[tuple[LoggedRow, str, float]] = deque()
@@ -99,9 +104,17 @@ class StepMetrics:
                 metric.step_metric = metric.step_metric or former.step_metric
                 metric.words = metric.words or former.words
         self._metrics.append(metric)
+        self._names = {one.step_metric for one in self._metrics if one.step_metric}
 
-    def take(self, values: Mapping[str, Any]) -> None:
-        """Remember values: one of them may be a step metric."""
+    def take(self, values: Mapping[str, Any], given: float | None = None) -> None:
+        """Remember values: one of them may be a step metric.
+
+        Args:
+            values: of a call.
+            given: the step that it gave.
+        """
+        for name in self._names.intersection(values):
+            (self._told_alike.add if values[name] == given else self._told_alike.discard)(name)
         if self._waiting and not self._came:
             self._came = any(self._value(name) is None for name in values)
         self._last.update(values)
@@ -111,25 +124,27 @@ class StepMetrics:
         for key, value in values.items():
             self._said(key, "words").summarise(key, value, summary)
 
-    def step_of(self, name: str, at: float) -> float:
+    def step_of(self, name: str, at: float, *, is_given: bool = False) -> float:
         """What something of this name is drawn over: `at` where no step metric has a value."""
-        return self._place(self._said(name, "step_metric").step_metric, at)
+        return self._place(self._said(name, "step_metric").step_metric, at, is_given=is_given)
 
     def due(self, row: LoggedRow, *, waits: bool) -> list[tuple[LoggedRow, float]]:
         """The rows that can be written now that this one is there, in order, each with its time-step.
 
         Args:
             row: that was logged.
-            waits: whether it may wait for its step metric.
+            waits: whether it may wait for its step metric, as it gives no step.
         """
         if not self._metrics:
             return [(row, row.at)]
         found: dict[float, LoggedRow] = {}
         for part, wanted in self._parts(row):
+            at = self._place(wanted, part.at, is_given=not waits)
             if waits and wanted is not None and wanted not in _OWN and self._value(wanted) is None:
-                self._waiting.append((part, wanted, time.monotonic()))
-                continue
-            at = self._place(wanted, part.at)
+                if (own := _own_step(part.values)) is None:
+                    self._waiting.append((part, wanted, time.monotonic()))
+                    continue
+                at = own
             if wanted not in _TIMES:
                 self._now = at
             same = found.setdefault(at, part)
@@ -176,16 +191,27 @@ class StepMetrics:
             else:
                 self._waiting.append((row, wanted, since))
 
-    def _place(self, step_metric: str | None, at: float) -> float:
+    def _place(self, step_metric: str | None, at: float, *, is_given: bool = False) -> float:
         found = self._now if step_metric in _TIMES else self._value(step_metric)
-        return at if found is None else found
+        if found is None or (is_given and step_metric in self._told_alike and at > found):
+            return at
+        return found
 
     def _value(self, step_metric: str | None) -> float | None:
-        found = self._last.get(step_metric or "")
-        return found if isinstance(found, int | float) and math.isfinite(found) else None
+        return _finite(self._last.get(step_metric or ""))
 
     def _said(self, key: str, what: str) -> DefinedMetric:
         """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
         fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
         fitting.sort(key=lambda one: one.name != key)
         return next((one for one in fitting if getattr(one, what)), _PLAIN)
+
+
+def _own_step(values: Mapping[str, Any]) -> float | None:
+    """The step among the values of a row."""
+    steps = (_finite(value) for name, value in values.items() if name.rpartition("/")[2] in _STEPS)
+    return next((step for step in steps if step is not None), None)
+
+
+def _finite(value: object) -> float | None:
+    return value if isinstance(value, int | float) and math.isfinite(value) else None

@@ -6,6 +6,7 @@ A value goes into a cell of the row, a file of the results, or TensorBoard's eve
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from rla_client.integrations.wandb.unknown_names import Lenient, Unknown, tell_u
 from rla_client.media.result_file import keep_bytes, keep_copy
 from rla_client.media.row_media import is_media, safe_name
 from rla_client.media.values import audio, histogram, html, image, point_cloud, table, video
-from rla_client.media.values.logged_value import LoggedValue, Where, is_frame, to_array
+from rla_client.media.values.logged_value import LoggedValue, Where, ending_of, is_frame, to_array
 from rla_client.stream.values import to_plain
 
 _CATEGORIES = (  # colours, Tableau's ten
@@ -53,7 +54,10 @@ class Image(image.Image):
 
 
 class Video(video.Video):
-    """See `rla_client.Video`; frames have the shape (T, C, H, W), a batch of films one dimension more."""
+    """See `rla_client.Video`; frames have the shape (T, C, H, W), a batch of films one dimension more.
+
+    The films of a batch are one with all of them beside each other, as in wandb.
+    """
 
     def __init__(
         self, data_or_path: Any, caption: str | None = None, fps: float | None = None,
@@ -64,11 +68,8 @@ class Video(video.Video):
 
     @property
     def ending(self) -> str:
-        """See `LoggedValue.ending`; a batch of films has none."""
-        shape = getattr(self.data, "shape", None)
-        if shape is None:
-            return super().ending
-        return "" if len(shape) == 5 else f".{self._film_format}"  # noqa: PLR2004 - (batch, T, C, H, W)
+        """See `LoggedValue.ending`."""
+        return f".{self._film_format}" if hasattr(self.data, "shape") else super().ending
 
     @property
     def _film_format(self) -> str:
@@ -80,10 +81,20 @@ class Video(video.Video):
             super().save(name, where)
             return
         frames = to_array(self.data)
-        batches = frames if frames.ndim == 5 else [frames]  # noqa: PLR2004 - (batch, T, C, H, W)
-        for number, film in enumerate(batches):
-            which = f"{name}_{number}" if len(batches) > 1 else name
-            video.Video(film.transpose(0, 2, 3, 1), self.fps, self._film_format).save(which, where)
+        film = _one_film(frames) if frames.ndim == 5 else frames  # noqa: PLR2004 - (batch, T, C, H, W)
+        video.Video(film.transpose(0, 2, 3, 1), self.fps, self._film_format).save(name, where)
+
+
+def _one_film(films: Any) -> Any:
+    """Films as one of the shape (T, C, H, W), in rows; what is left of the last row is black."""
+    count, *shape = films.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / max(columns, 1))
+    full = np.zeros((rows * columns, *shape), films.dtype)
+    full[:count] = films
+    length, channels, height, width = shape
+    grid = full.reshape(rows, columns, *shape).transpose(2, 3, 0, 4, 1, 5)
+    return grid.reshape(length, channels, rows * height, columns * width)
 
 
 class Audio(audio.Audio):
@@ -141,6 +152,13 @@ class Object3D(LoggedValue):
     def from_point_cloud(cls, points: Any, *_: Any, **__: Any) -> Object3D:
         """Of the points of a lidar."""
         return cls(points)
+
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`."""
+        return (
+            f".{safe_name(str(self.format))}" if hasattr(self.data, "read") else ending_of(self.data, ".ply")
+        )
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""

@@ -47,7 +47,7 @@ class OutputWorker(threading.Thread):
     """Thread that handles pieces of output, or calls functions, in order.
 
     Args:
-       take: called with each piece; it may block.
+        take: called with each piece; it may block.
     """
 
     def __init__(self, take: Callable[[OutputPiece], None]) -> None:

@@ -1,4 +1,4 @@
-"""The largest variables of a program, by their memory."""
+"""Memory report of a program's largest variables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rla_client.contract.errors import MissingExtraError
 from rla_client.run.current_logger import get_current, info, warn
 
 LARGE_MEMORY_TAG = "large_memory"
-MIN_LARGE_BYTES = 1 << 20  # of a variable worth telling about
+MIN_LARGE_BYTES = 1 << 20  # smallest reported size of a variable
 MAX_LARGE_VARIABLES = 10
-SAMPLED_ITEMS = 1000  # of a longer container as many are measured, and the rest reckoned from them
+SAMPLED_ITEMS = 1000  # elements that are measured; a longer container's size is extrapolated
 MAX_SIZE_DEPTH = 8
 
 
@@ -39,9 +39,9 @@ def print_large_memory_variable(write: Callable[[str], object] = print, *, depth
 def large_variables(namespace: Mapping[str, object]) -> list[tuple[str, int]]:
     """Name and bytes of the at most MAX_LARGE_VARIABLES largest objects, the largest first.
 
-    What is below MIN_LARGE_BYTES is left out. Arrays and tensors count with their data (also on a GPU),
-    containers and objects with what they hold. What several of them hold counts for each; an object with
-    several names has its first.
+    Objects below MIN_LARGE_BYTES are left out. Arrays and tensors count with their data (also on a GPU),
+    containers and objects with their content. Shared content counts for each; an object with several names is
+    listed under its first.
     """
     sizes = []
     known: set[int] = set()
@@ -66,7 +66,7 @@ _NOT_COUNTED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctio
 
 
 def _size(value: object, seen: set[int], depth: int) -> float:
-    """Bytes of `value` and all it holds, without what was seen already."""
+    """Bytes of `value` and its content, without objects that were counted already."""
     if isinstance(value, _NOT_COUNTED) or id(value) in seen:
         return 0
     seen.add(id(value))
@@ -120,7 +120,7 @@ def _sampled(items: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
 
 
 def tell_large_memory_variables(depth: int) -> dict[str, str]:
-    """Log the largest variables that a caller sees (over 1 MiB, with what they hold): name → size.
+    """Log the largest variables of a caller (over 1 MiB, with their content): name → size.
 
     They also become the text `large_memory` in TensorBoard, where that is an output.
 

@@ -28,7 +28,7 @@ def log_samples(
     """Hand samples to the agent; see `rla_client.log_samples`.
 
     Returns:
-        How many rows the spool took. What could not be kept is counted as lost, with a warning.
+        Number of rows written to the spool. Others are counted as lost, with a warning.
     """
     with logger.lock:
         outbox = logger.stream_outbox()

@@ -1,4 +1,4 @@
-"""The logger object of a run.
+"""Logger object of a run.
 
 A `Logger` keeps the values of the next row in a dict. `dump` packs them into one ROW frame for its outbox
 and prints the table when `stdout` is among its sinks; nothing else happens in the training process. All
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 PLAIN_TYPES = frozenset({float, int, bool})
-WAIT_PREFIX = "wait_"  # of the seconds that ProfileKV adds up
+WAIT_PREFIX = "wait_"  # prefix of ProfileKV's sums of seconds
 NAMES_SHOWN = 5  # in a warning
-FIRST_ROWS = 3  # that `brief` prints
-COLUMNS = frozenset((TIME_STEP, TIMESTAMP))  # that each row has of its own
+FIRST_ROWS = 3  # rows that `brief` prints
+COLUMNS = frozenset((TIME_STEP, TIMESTAMP))  # columns of each row
 CLOCK_NEVER_SET = (
     "two rows have time-step 0, because nobody sets it: call time_step_holder.set_time(step) in the loop, "
     "or logger.dump_tabular(step=...)"
@@ -58,16 +58,16 @@ class Logger:
     """Pending values, levels and sinks of one experiment.
 
     Args:
-        folder: where its files lie, or what says it when it is asked for; None when it only prints.
+        folder: folder of its files, or a function that returns it; None when it only prints.
         sinks: of SINKS.
         outbox: the stream, None when it only prints.
         callback: called with each dumped row.
         comm: MPI communicator over whose ranks values are averaged at dump.
         join: called once at the first record of a worker process; gives its outbox.
-        clock: of the run; default that of the run that the calling thread writes to.
+        clock: of the run; default: that of the calling thread's current run.
 
     Attributes:
-        silent: it writes nothing to stdout: the program knows nothing of it (`rla_client/capture`).
+        silent: it writes nothing to stdout, since the program is not aware of it (`rla_client/capture`).
     """
 
     silent = False
@@ -86,7 +86,7 @@ class Logger:
         self._folder = folder
         self.clock = clock or time_step_holder
         self.sinks = frozenset(sinks)
-        #: Whether the next row is printed; and of `brief` how many of the first are still to come.
+        #: Whether the next row is printed; for `brief` the number of first rows that are still to come.
         self._prints_rows = not PRINTED.isdisjoint(self.sinks)
         self._rows_to_print = None if "stdout" in self.sinks else FIRST_ROWS
         self.outbox = outbox
@@ -113,8 +113,8 @@ class Logger:
         self.for_workers = (
             ""  # describes the run to the worker processes that are started while it is current
         )
-        self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
-        self._reminded = False  # that nobody sets the time-step
+        self.reminder = ""  # warned of once: no run is open, at the second row
+        self._reminded = False  # warned of once: nobody sets the time-step
         self.forget_pending()
         at_fork(self)
 
@@ -128,12 +128,12 @@ class Logger:
         self._folder = folder
 
     def after_fork_in_child(self) -> None:
-        """Free the lock, and leave what was recorded since the last dump to the parent."""
+        """Free the lock, and discard the parent's pending values."""
         renew_lock(self.lock)
         self.forget_pending()
 
     def forget_pending(self) -> None:
-        """Drop what was recorded since the last dump."""
+        """Discard the values recorded since the last dump."""
         self.pending: Row = {}
         self.excluded: dict[str, tuple[str, ...]] = {}
         self._counts: dict[str, int] = {}
@@ -161,7 +161,7 @@ class Logger:
                 self.excluded.pop(key, None)
 
     def save_media(self, key: str, value: object, step: float | None = None) -> None:
-        """Save what `is_media` knows, at the time-step `step`, by default the clock's."""
+        """Save values that `is_media` accepts, at the time-step `step`, by default the clock's."""
         with self.lock:
             if self.outbox is None and self._join is not None:
                 self._joined()
@@ -201,7 +201,7 @@ class Logger:
     def record_moving(
         self, key: str, value: object, length: int, exclude: Exclude, freq: float | None, *, ignore_nan: bool
     ) -> None:
-        """Record the mean of the last `length` values, nothing before there are as many."""
+        """Record the mean of the last `length` values, once there are as many."""
         key = text_of(key)
         plain = _averaged(f"ma_record_tabular({key!r}, …)", value)
         if plain is None:
@@ -218,7 +218,7 @@ class Logger:
                 self.record(key, sum(window) / length, exclude, freq)
 
     def add(self, key: str, amount: float) -> None:
-        """Add to the pending value of `key`, 0 where that is no number."""
+        """Add to the pending value of `key`, which counts as 0 where it is no number."""
         with self.lock:
             before = self.pending.get(key)
             self.record(key, (before if isinstance(before, int | float) else 0.0) + amount)
@@ -233,10 +233,10 @@ class Logger:
             self._warn(f"{key} {what} is kept in CSV and JSON and left out of TensorBoard")
 
     def dump(self) -> Row:
-        """Write what is pending as one row. See `logger.dump_tabular`."""
+        """Write the pending values as one row. See `logger.dump_tabular`."""
         with self.lock:
             row = self.pending
-            if not row and self.comm is None:  # ranks with nothing to say still take part in the mean
+            if not row and self.comm is None:  # ranks without values still take part in the mean
                 return {}
             self.pending = {}
             excluded = self.excluded
@@ -260,7 +260,7 @@ class Logger:
             if self._prints_rows:
                 shown = without(row, excluded, "stdout")
                 beside_the_clock = shown.keys() - {TIME_STEP, TIMESTAMP}
-                if beside_the_clock or not excluded:  # as log.txt has it; `1.8e+09` tells nothing
+                if beside_the_clock or not excluded:  # as in log.txt: `1.8e+09` would be useless
                     shown = {key: value for key, value in shown.items() if key != TIMESTAMP}
                     self._print_row(format_table(shown))
         if self.callback is not None:
@@ -268,7 +268,7 @@ class Logger:
         return row
 
     def write_row(self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...]) -> None:
-        """Write a row beside those of `dump`: neither the clock nor what is pending takes part.
+        """Write a row beside those of `dump`, without the clock or pending values.
 
         Args:
             values: name to plain data.
@@ -286,9 +286,9 @@ class Logger:
                 outbox.put(_ROW, payload, time.time(), 1)
 
     def _beside_columns(self, row: Row, excluded: dict[str, tuple[str, ...]]) -> Row:
-        """A row in which no value of the user's has the name of a column that each row has.
+        """A row in which the user's values are renamed where they have the name of a standard column.
 
-        What is left out of some outputs is so under its new name.
+        Values that are excluded from some outputs are so under the new name.
         """
         names = {key: key for key in row}
         for key in sorted(COLUMNS & row.keys()):
@@ -305,7 +305,7 @@ class Logger:
         return {names[key]: value for key, value in row.items()}
 
     def _remind(self, *, stored: bool) -> None:
-        """Say, once and from the second row on, what the user forgot."""
+        """Warn once, from the second row on, of a missing call of the user's."""
         if not self.last_row:
             return
         reminder = ""
@@ -317,7 +317,7 @@ class Logger:
             self._tell(reminder)
 
     def write_scalars(self) -> None:
-        """Write the scalars of `SummaryWriter`s that wait for more of their row."""
+        """Write pending scalars of `SummaryWriter`s."""
         if self.scalar_rows is not None:
             self.scalar_rows.write()
 
@@ -333,12 +333,12 @@ class Logger:
             self._tell(f"{values} recorded {since}; call logger.dump_tabular() ({shown})")
 
     def flush(self, timeout: float | None, *, media: bool) -> bool:
-        """Wait until what was sent is on disk, with `media` also figures and videos. See `logger.flush`."""
+        """Wait until all records are on disk, with `media` also figures and videos. See `logger.flush`."""
         self.write_scalars()
         return True if self.outbox is None else self.outbox.flush_kept(timeout, media=media)
 
     def stream_outbox(self) -> Outbox | None:
-        """The stream of what is no row; None where nothing is stored, which is said once."""
+        """The stream for records other than rows; None, with one warning, where nothing is stored."""
         outbox = self.outbox
         if outbox is None and self._join is not None:
             outbox = self._joined()
@@ -391,7 +391,7 @@ class Logger:
             return {"averages": windows, "passed": dict(self._passed)}
 
     def restore_memory(self, memory: Mapping[str, Any]) -> None:
-        """Go on with what `memory` gave."""
+        """Restore the state of `memory`."""
         with self.lock:
             self._averages = {
                 key: deque(values, maxlen=length) for key, (length, values) in memory["averages"].items()
@@ -408,8 +408,8 @@ class Logger:
     ) -> None:
         """Write a line of text. See `logger.log`.
 
-        `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only. `lead` stands
-        before it in these two, instead of what `self.lead` gives.
+        `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only. `lead` replaces the
+        prefix `self.lead` in these two.
         """
         if lead is None:
             lead = "" if self.lead is None else self.lead()
@@ -452,7 +452,7 @@ class Logger:
         return not self.silent and not PRINTED.isdisjoint(self.sinks)
 
     def _print_row(self, table: str) -> None:
-        """Print a row; of `brief` the last of the first rows is followed by where the others are."""
+        """Print a row; with `brief` the last of the first rows is followed by a hint where the others are."""
         self.print_text(table)
         if self._rows_to_print is None:
             return
@@ -463,7 +463,7 @@ class Logger:
             self.print_text(f"rla: further rows are not printed, {where}; `stdout` in LOG_USED prints each\n")
 
     def print_text(self, text: str) -> None:
-        """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
+        """Write to stdout; a full disk, a closed pipe or a narrow encoding raises no error."""
         if self.silent:
             return
         try:
@@ -488,10 +488,10 @@ class Logger:
 
 
 def _averaged(call: str, value: object) -> float | None:
-    """The number of which a mean is made; None stays.
+    """A value of a mean as a number; None stays None.
 
     Raises:
-        ArgumentError: it is none, or beyond what a float holds.
+        ArgumentError: it is no number, or too large for a float.
     """
     plain = to_plain(value)
     if plain is None:
@@ -507,7 +507,7 @@ def _averaged(call: str, value: object) -> float | None:
 
 
 def shown_text(value: object) -> str:
-    """What a value of a line of text is in it; never raises."""
+    """Text of a value in a line; never raises."""
     if isinstance(value, int):
         return text_of(value)
     try:
@@ -517,9 +517,9 @@ def shown_text(value: object) -> str:
 
 
 def _write_text(stream: TextIO, text: str) -> None:
-    """Write to a text stream, behind what the program wrote; what cannot be written stays in no buffer.
+    """Write to a text stream, behind the program's output, and leave nothing in its buffer.
 
-    Python tries a buffer's rest again when the process ends, and exits with 120 where that fails.
+    Python writes a buffer's rest when the process ends, and exits with 120 where that fails.
     """
     buffer = stream.buffer if type(stream) is io.TextIOWrapper else None
     if type(buffer) is not io.BufferedWriter or type(buffer.raw) is not io.FileIO:

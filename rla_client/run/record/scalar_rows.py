@@ -15,16 +15,16 @@ from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import Logger
 
 EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own
-ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
+ROW_WAIT_S = 1.0  # time that a row waits for further scalars of its step
 
 
 class ScalarRows:
-    """Rows from values that are given with their step, one by one: those of one step, given in a row.
+    """Assembles rows from values that come one by one, each with its step.
 
-    A row is written when a value of another step comes, or of a name that it has already, when the
-    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
-    have the values already do not get the row; nor is it printed. The clock follows the furthest step, and
-    begins anew where the steps do.
+    A row is the consecutive values of one step. It is written when a value of another step comes, or of a
+    name that it has already, when the writer is flushed, when the run ends, and at the latest ROW_WAIT_S
+    after its first value. Outputs that have the values already do not get the row; nor is it printed. The
+    clock follows the furthest step, and restarts where the steps do.
     """
 
     def __init__(self, current: Logger) -> None:
@@ -37,7 +37,7 @@ class ScalarRows:
         at_fork(self)
 
     def after_fork_in_child(self) -> None:
-        """What waits belongs to the parent."""
+        """Discard the pending row, which belongs to the parent."""
         self._values, self._waiting = {}, threading.Event()
         self._watched = False
 
@@ -61,10 +61,10 @@ class ScalarRows:
     def add_all(
         self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
     ) -> set[str]:
-        """Take several values of one step; nothing more comes to a row that is `complete`.
+        """Take several values of one step; a row that is `complete` gets no further values.
 
         Returns:
-            Names that this row had already with another value, which gave way.
+            Names whose former value in this row was replaced.
         """
         with self._logger.lock:
             held = self._values
@@ -90,13 +90,13 @@ class ScalarRows:
         if not self._watched:
             at_exit(self.write)  # a worker's run has no close of its own
             self._watched = True
-            with suppress(RuntimeError):  # no more threads: its rows wait for the next step
+            with suppress(RuntimeError):  # no thread available: rows wait for the next step
                 threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         if not self._waiting.is_set():  # to set it takes five times as long
             self._waiting.set()
 
     def write(self) -> None:
-        """Write the row that waits for more, if there is one."""
+        """Write the pending row, if there is one."""
         with self._logger.lock:
             values, self._values = self._values, {}
             if values:
@@ -114,7 +114,7 @@ class ScalarRows:
 
 
 def scalar_rows(current: Logger) -> ScalarRows | None:
-    """What makes rows of values that come one by one; one for each run. None without a file of rows."""
+    """The assembler of a run's rows from single values; None where the run has no file of rows."""
     if current.scalar_rows is None and current.sinks - PRINTED - {"log", "tensorboard"}:
         current.scalar_rows = ScalarRows(current)
     rows: ScalarRows | None = current.scalar_rows

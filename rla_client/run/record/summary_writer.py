@@ -1,14 +1,14 @@
-"""tensorboardX's `SummaryWriter` with a way out through the agent.
+"""tensorboardX's `SummaryWriter` on top of the agent.
 
-tensorboardX builds each event as ever; only its `FileWriter`, with a thread, a queue and a file, is replaced
-by one that hands the serialised event on. What it spreads over several files lands where TensorBoard reads
-it just as well: `add_scalars(main, {…})` becomes tags `main/<name>` of this run, `add_hparams` stays in this
-run, the projector's files of `add_embedding` come to `logdir` by temp name and rename, `add_video` (GIF
-through Pillow) and `add_audio` (WAV) need neither moviepy nor soundfile.
+tensorboardX builds each event; only its `FileWriter`, with a thread, a queue and a file, is replaced by one
+that sends the serialised event to the agent. Data that tensorboardX spreads over several files are stored
+where TensorBoard finds them, too: `add_scalars(main, {…})` becomes tags `main/<name>` of this run,
+`add_hparams` stays in this run, the projector's files of `add_embedding` are put into `logdir` by temp name
+and rename, `add_video` (GIF through Pillow) and `add_audio` (WAV) need neither moviepy nor soundfile.
 
-A step that is not given is the logger's time-step. Events leave at the call; scalars also become rows
-(`scalar_rows`). `flush` and `close` write the row that still waits for more, and the writer continues
-working after them. Import this module inside functions: tensorboardX imports torch where it is installed.
+A missing step is the logger's time-step. Events are sent at the call; scalars also become rows
+(`scalar_rows`). `flush` and `close` write the pending row, and the writer can be used after them. Import this
+module inside functions: tensorboardX imports torch where it is installed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
 
 
 def writer_arguments(current: Logger) -> dict[str, Any]:
-    """What makes an `AgentSummaryWriter` write into the run of `current`; all of one run share its rows."""
+    """Arguments of an `AgentSummaryWriter` for the run of `current`; all writers of a run share its rows."""
     return {
         "emit": current.event,
         "logdir": os.path.join(current.folder or ".", "tb", "events"),
@@ -95,7 +95,7 @@ def writer_arguments(current: Logger) -> dict[str, Any]:
 
 
 def send_graph(current: Logger, source: object, *args: object, **kwargs: object) -> None:
-    """Send the graph of a tensorflow session; of anything else what tensorboardX's `add_graph` makes.
+    """Send the graph of a tensorflow session; for anything else use tensorboardX's `add_graph`.
 
     Raises:
         ArgumentError: `tensorboard` is not among the outputs.
@@ -111,20 +111,21 @@ def send_graph(current: Logger, source: object, *args: object, **kwargs: object)
 
 
 class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is untyped
-    """`SummaryWriter` of tensorboardX with another way out; every `add_*` works as documented there.
+    """`SummaryWriter` of tensorboardX that sends events to the agent; every `add_*` works as documented.
 
     Args:
         emit: takes the serialised Event, its wall time (Unix seconds) and its step.
         logdir: the folder of this run's event files; the projector's files are written there.
-        get_step: the step of what is added without one.
+        get_step: the default step.
         emit_file: takes the path below `logdir` and the content of an extra file; by default it is
             written at once, atomically.
-        shown: gives hyper-parameters as they may be written.
+        shown: returns hyper-parameters without secrets.
         rows: takes each scalar as well.
-        parameters: takes what `add_hparams` is given as hyper-parameters of the run.
-        prefix: stands before each tag.
-        follow: is told step and tag of what is added.
+        parameters: takes the hyper-parameters of `add_hparams` for the run.
+        prefix: of each tag.
+        follow: called with step and tag of each value.
         beside: takes the hyper-parameters and metrics of further `add_hparams`, with a step.
+        seen: gets each event but those of scalars.
     """
 
     clean_tag = staticmethod(_clean_tag)  # of scalars; tensorboardX's writes spaces and the like as `_`
@@ -142,6 +143,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         prefix: str = "",
         follow: Callable[[float, str], object] = lambda _, __: None,
         beside: Callable[[Mapping[str, Any], Mapping[str, Any], int | None], object] | None = None,
+        seen: Callable[[Event], object] = lambda _: None,
     ) -> None:
         self._shown = shown or dict
         self._beside = beside
@@ -150,7 +152,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._parameters = parameters
         self._tags: dict[str, tuple[str, bytes]] = {}
         self._step_field = (0, b"\x10\x00")  # a step, and the part of an event that says it
-        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix, follow)
+        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix, follow, seen)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
@@ -172,7 +174,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             self._rows.write()
 
     def close(self) -> None:
-        """Flush; the writer belongs to the run and continues working."""
+        """Flush; the writer belongs to the run and can still be used."""
         self.flush()
 
     def add_scalar(  # tensorboardX's signature
@@ -224,7 +226,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             writer.follow(step, shown)
 
     def _know(self, tag: str) -> tuple[str, bytes]:
-        """A tag as it is written, and the part of an event that names it."""
+        """A tag as it is written, with the part of an event that has it."""
         if len(self._tags) >= MAX_KNOWN_TAGS:
             self._tags.clear()
         shown = self._writer.prefix + self.clean_tag(tag)
@@ -281,7 +283,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
     def name_hparams(
         self, hparam_dict: Mapping[str, Any], metrics: Iterable[str], global_step: int | None = None
     ) -> None:
-        """`add_hparams` of metrics whose scalars the script writes itself: of them the names alone."""
+        """`add_hparams` with the names of metrics whose scalars the script writes itself."""
         if self._parameters is not None:
             self._parameters(hparam_dict)
         plain = {key: plain_param(value) for key, value in self._shown(hparam_dict).items()}
@@ -361,7 +363,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         return self._config
 
     def _send_files(self, folder: Path) -> None:
-        """Hand on all files, the list of them last, so that nothing is listed before it is there."""
+        """Send all files, the list of them last, so that it never names a missing one."""
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name != PROJECTOR_CONFIG:
                 self._emit_file(path.relative_to(folder).as_posix(), path.read_bytes())
@@ -395,11 +397,12 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         get_step: Callable[[], float],
         prefix: str = "",
         follow: Callable[[float, str], object] = lambda _, __: None,
+        seen: Callable[[Event], object] = lambda _: None,
     ) -> None:
         # FileWriter's own __init__ would open a file and start a thread.
         self.emit = emit
         self.prefix = prefix
-        self.get_step, self.follow = get_step, follow
+        self.get_step, self.follow, self.seen = get_step, follow, seen
         self._logdir = logdir
         self._default_metadata: dict[str, Any] = {}
 
@@ -423,9 +426,10 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         event.step, event.wall_time = self.time_of(step, walltime)
         self.follow(event.step, event.summary.value[0].tag if event.summary.value else "")
         self.emit(event.SerializeToString(), event.wall_time, event.step)
+        self.seen(event)
 
     def time_of(self, step: SupportsInt | None, walltime: float | None) -> tuple[int, float]:
-        """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
+        """Step and wall time: the given ones, else those of `use_metadata`, else the clock's and now."""
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
         if step is None:

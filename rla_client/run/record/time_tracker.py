@@ -1,4 +1,4 @@
-"""The time that named blocks of a training take.
+"""Timer of named blocks of a training.
 
     with time_tracker("rollout"):        # or @time_tracker("rollout") on a function
         collect()
@@ -134,7 +134,7 @@ def log_time_tracker() -> None:
 
 
 def time_record(name: str) -> None:
-    """Begin to measure `name`; begun already, it begins again."""
+    """Begin to measure `name`, again where it was begun already."""
     _times().records[name] = time.perf_counter()
 
 
@@ -153,7 +153,7 @@ def time_record_end(name: str) -> float:
 
 
 def clear_time() -> None:
-    """Forget all that was measured: a new experiment starts afresh."""
+    """Discard all measurements, as for a new experiment."""
     time_tracker.clear()
     _times().records.clear()
 

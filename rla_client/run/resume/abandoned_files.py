@@ -1,7 +1,7 @@
 """Abandoned files behind the point of a resume.
 
-They move to `abandoned-N/`. Time-steps may have begun again since: the order of the saves counts, and of
-figures the time, too.
+Figures and checkpoints that are later than the point move to `abandoned-N/`. Time-steps may have restarted
+since then: the order of the saves decides, and for figures the time, too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _is_later(point: ResumePoint, file: SaveTime) -> bool:
 
 
 def _abandon_notes(point: ResumePoint) -> None:
-    """The same for checkpoints that are on the master alone: their notes move."""
+    """Move the notes of later checkpoints that are on the master alone."""
     folder, target = Path(point.item.folder(CHECKPOINT)), point.continues.abandoned
     for note in pruned_files(folder):
         match = _CHECKPOINT.match(note.name)
@@ -72,7 +72,7 @@ def _abandon_notes(point: ResumePoint) -> None:
 
 
 def _abandon_sharded(point: ResumePoint) -> None:
-    """The same for sharded checkpoints. What ranks of earlier openings still write comes to nothing."""
+    """Move later sharded checkpoints. Saves of earlier openings that still run are discarded."""
     folder, target = Path(point.item.folder(CHECKPOINT)), point.continues.abandoned
     finals = finals_of(folder)
     if not finals and not parts_of(folder):

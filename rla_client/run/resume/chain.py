@@ -1,8 +1,8 @@
 """A run that continues an earlier one in a new item.
 
-The earlier run is one of this machine, or came from the master (`fetch_run`). It is not written any more: a
-new item begins, whose `parent` in run.json names it, with `chain` set; its checkpoint lies in the new item
-too, so that the chain can continue on a third machine. Queries show the chain as one run
+The earlier run is one of this machine, or was fetched from the master (`fetch_run`). It is not written any
+more: the new item's `parent` in run.json names it, with `chain` set; its checkpoint is copied into the new
+item, so that the chain can continue on a third machine. Queries return the chain as one run
 (`rla_client.database.tree.chains.chain_of`).
 """
 
@@ -39,7 +39,7 @@ class Chained:
     Attributes:
         parent: the earlier run, now here too.
         time_step: of the checkpoint.
-        state: what `save_checkpoint` stored beside it.
+        state: stored beside it by `save_checkpoint`.
         link: for run.json's `parent`.
     """
 
@@ -50,7 +50,7 @@ class Chained:
 
 
 def chain_here(item: ItemFolders) -> Chained | None:
-    """Go on with a run of this machine in a new item, where it cannot be gone on with in place.
+    """Continue a run of this machine in a new item, where it cannot be continued in place.
 
     Returns:
         None where no checkpoint of it is on the disk.
@@ -63,7 +63,7 @@ def chain_here(item: ItemFolders) -> Chained | None:
 
 
 def chain_from(parent: ItemFolders, step: int, told: Mapping[str, Any]) -> Chained:
-    """A chain from a checkpoint of `parent`; `told`: what run.json or the agent says of that run."""
+    """A chain from a checkpoint of `parent`; `told`: that run's description by run.json or the agent."""
     folder = Path(parent.folder(CHECKPOINT))
     link = {
         "run": parent.index.path,
@@ -78,7 +78,7 @@ def chain_from(parent: ItemFolders, step: int, told: Mapping[str, Any]) -> Chain
 
 
 def take_checkpoint(chained: Chained, item: ItemFolders) -> None:
-    """Give the new item the checkpoint that it begins with.
+    """Copy the first checkpoint into the new item.
 
     Raises:
         OSError: the disk is full, and the like.

@@ -1,7 +1,7 @@
 """Streams of an earlier run that wait in the spool.
 
-They are awaited before a fork copies the run's files or a resume cuts them. Nothing here needs an agent:
-what it has not taken in yet stays in the spool, and the caller decides what can be done without it.
+A fork awaits their ingest before it copies the run's files, a resume before it truncates them. No agent is
+required: without one the records stay in the spool, and the caller decides how to proceed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rla_client.contract.spool.writer_liveness import LOCK_NAME, writer_alive
 from rla_client.run.current_logger import warn
 from rla_client.run.item import ItemFolders
 
-TAKEN_IN_S = 30.0  # for the agent to take in what a run left behind
+TAKEN_IN_S = 30.0  # for the agent to ingest the rest of a run
 ENDS_S = 30.0  # for the former process of a run to end
 POLL_S = 0.02
 
@@ -36,7 +36,7 @@ class StillWritingError(RlaError):
 
 @dataclass(frozen=True, slots=True)
 class EarlierStream:
-    """One stream in the spool and what its opening frame says; None where that cannot be read."""
+    """One stream in the spool with its opening; None where that cannot be read."""
 
     folder: Path
     opening: Opening | None
@@ -80,19 +80,19 @@ def all_streams(places: Places) -> list[EarlierStream]:
 
 
 def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> int:
-    """The epoch of a run's newest opening, by its run.json and by what waits in the spool; 0 for none."""
+    """The epoch of a run's newest opening, by its run.json and its streams in the spool; 0 for none."""
     known = [content.get("epoch"), *(stream.opening.epoch for stream in streams if stream.opening)]
     return max((epoch for epoch in known if isinstance(epoch, int)), default=0)
 
 
 def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostart: bool) -> str:
-    """Wait until streams are taken in to their ends: by an agent, or by a drain where none may be started.
+    """Wait until streams are ingested to their ends: by an agent, or by a drain where none may be started.
 
-    It waits TAKEN_IN_S at most, for a drain and whoever goes on with it together.
+    It waits TAKEN_IN_S at most in all.
 
     Args:
-        places: where the agent is.
-        streams: of writers that are gone.
+        places: of the agent.
+        streams: of writers that have ended.
         autostart: start an agent where none runs.
 
     Returns:
@@ -107,8 +107,8 @@ def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostar
     if not any(map(os.path.isdir, waiting)):
         return ""
     if not agent_alive(places) and not (autostart and start_for(places, [one.opening for one in streams])):
-        drain_once(TAKEN_IN_S)  # the user wants no agent; nobody wants the training to begin anew
-        nobody = not agent_alive(places)  # else somebody else's drain is at it
+        drain_once(TAKEN_IN_S)  # the user wants no agent, but surely no restart of the training from 0
+        nobody = not agent_alive(places)  # else another process drains
         if nobody and any(map(os.path.isdir, waiting)):
             return (
                 f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
@@ -135,7 +135,7 @@ def await_ended(streams: Sequence[EarlierStream], ends_s: float) -> None:
 
     Args:
         streams: of a run.
-        ends_s: so long at most: of a job that was started again, the former process may be on its way out.
+        ends_s: so long at most: the former process of a restarted job may be about to end.
 
     Raises:
         StillWritingError: a writer lives; at once where it is this process.

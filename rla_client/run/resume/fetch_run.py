@@ -1,4 +1,4 @@
-"""Fetch of a run that another machine began, in order to resume it.
+"""Fetch of another machine's run in order to resume it.
 
 Its last checkpoint comes from the master: the agent finds the newest run of this `run_id` there and brings it
 here.
@@ -25,16 +25,16 @@ from rla_client.stream.fetch import ask_for_fetch, fetch_timeout_s
 def find_elsewhere(
     root: str, table: str, run_key: str, config: Config, *, must: bool, known: ItemFolders | None = None
 ) -> Chained | None:
-    """Bring a run here that another machine began; None where there is none to continue.
+    """Fetch a run that another machine began; None where there is none to continue.
 
     Args:
         root: data root.
         table: task table name.
         run_key: the user's name of the run.
         config: names the master.
-        must: raise where it cannot be told.
-        known: the unfinished run of that name that is here; only one that was begun later, which went
-            on with it, counts then.
+        must: raise where that is unknown.
+        known: the unfinished run of that name here; then only a run counts that was begun later and
+            continued it.
 
     Raises:
         StillWrittenError: the run is still being written on another machine.

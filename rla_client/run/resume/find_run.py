@@ -1,4 +1,4 @@
-"""The search for an earlier run by its date, index or `run_id`.
+"""Search for an earlier run by date, index or `run_id`.
 
 It works on databases that were moved, on both index spellings, and on runs of the original.
 """
@@ -31,20 +31,20 @@ from rla_client.run.state.archive import load_custom_data
 
 
 class RunNotFoundError(ArgumentError):
-    """No run, or several, answer to a date or index."""
+    """No run, or several, match a date or index."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run as its files tell of it.
+    """A run with the data in its files.
 
     Attributes:
-        item: where it lies now.
+        item: its present folders.
         hyper_param: its hyper-parameters, nested.
         tracked: `key=value` texts.
         custom_data: its custom data, arrays included.
         run_file: content of run.json, empty without one.
-        archive: what its archive_tester entry says, as plain data; empty without one.
+        archive: its archive_tester entry, as plain data; empty without one.
     """
 
     item: ItemFolders
@@ -93,7 +93,7 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> ItemFolde
 
 
 def read_run(item: ItemFolders, archive: Mapping[str, Any] | None = None) -> FoundRun:
-    """What a run's files tell of it; broken ones count as missing. `archive`: its entry, if it was read."""
+    """Read the data in a run's files; broken ones count as missing. `archive`: its entry, if it was read."""
     from rla_client.run.parameters.hyper_params import read_hyper_params  # noqa: PLC0415
     from rla_client.run.state.archive_reader import read_archive  # noqa: PLC0415
 
@@ -165,8 +165,8 @@ def log_file_finder(
 def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> ItemFolders | None:
     """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
 
-    Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
-    item of its own. One whose run.json is damaged is passed over with a warning.
+    Copies of runs that another machine began are left out, and runs that a later one has continued in an item
+    of its own. One whose run.json is damaged is skipped with a warning.
     """
     gone_on: set[str] = set()
     for index in newest_first(Path(root, LOG, table), run_id):
@@ -194,13 +194,13 @@ def find_here(
     any_state: bool = False,
     ends_s: float | None = None,
 ) -> tuple[ItemFolders | None, str]:
-    """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
+    """`find_unfinished`, after an agent has ingested a run of that name that is only in the spool.
 
-    `ends_s`: wait so long for a living process that writes the run. It may have finished, then or a moment
-    ago: only what has been taken in says so. Where `ends_s` is None, `prepare` sees to all that.
+    `ends_s`: wait so long for a living process that writes the run. It may have finished meanwhile, which
+    only ingested records show. Where `ends_s` is None, `prepare` does all that.
 
     Returns:
-        The run; and why one is left in the spool, empty where none is.
+        The run, and why one is left in the spool (empty where none is).
 
     Raises:
         StillWritingError: a living process writes it.

@@ -1,10 +1,10 @@
 """Copies of an earlier run's files in the open run's item.
 
-Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and a new
-stream of the run says in its opening frame that they are to take their places when it begins; the agent does
-so after the last record of the stream before (rla_agent/pipeline/recovery.py). So it does not matter whether
-an agent runs, or when it comes. A kill leaves the run as it was, or forked: visible files are complete, and
-nothing of the run's own is replaced: it is moved to `before-fork/`.
+Checkpoints, results and the like are copied to their places. Logs are copied into a hidden folder, and the
+opening frame of a new stream of the run asks the agent to put them into place, which it does after the last
+record of the stream before (rla_agent/pipeline/recovery.py). So it does not matter whether or when an agent
+runs. A kill leaves the run unchanged, or forked: visible files are complete, and the run's own files are not
+replaced but moved to `before-fork/`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ NOT_FORKED = (
 
 
 def copy_run_into(source: ItemFolders, item: ItemFolders, run: Run) -> str:
-    """Copy a run's data under an open one, which continues in them.
+    """Copy a run's data into an open one, which continues them.
 
     Returns:
-        What went wrong; empty when nothing did.
+        The failure; empty on success.
     """
     aside = _free_name(source, item)
     staged = Path(item.folder(LOG)) / f"{FORK_COPY_PREFIX}{os.urandom(8).hex()}"
@@ -99,9 +99,9 @@ def _free_name(source: ItemFolders, item: ItemFolders) -> str:
 
 
 def _copy(source: Path, target: Path, aside: str) -> None:
-    """Copy the plain files below a folder; what lies in the way goes to the folder `aside`.
+    """Copy the plain files below a folder; files in the way move to the folder `aside`.
 
-    A launcher's snapshots that another machine wrote stay where they are: here they would be the user's own.
+    A launcher's snapshots of another machine are not copied, since copies would count as the user's own.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -123,7 +123,7 @@ def _copy(source: Path, target: Path, aside: str) -> None:
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:
-    """Files that a fork takes over: no links, and nothing that is the earlier run's own."""
+    """Files that a fork copies: no links, and none that belong to the earlier run alone."""
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not (_left_out(name) or is_called_whole(Path(here, name)))]
         for name in names:
@@ -137,7 +137,7 @@ def _plain_files(folder: Path) -> Iterator[Path]:
 
 
 def _whole_folders(folder: Path) -> Iterator[Path]:
-    """Sharded checkpoints, each of which is taken over as a whole."""
+    """Complete sharded checkpoints, each of which is copied as a whole."""
     for here, folders, _ in os.walk(folder):
         found = [name for name in folders if is_called_whole(Path(here, name))]
         folders[:] = [name for name in folders if not (_left_out(name) or name in found)]
@@ -155,6 +155,6 @@ def _left_out(name: str) -> bool:
 
 
 def _place(temp: Path, final: Path, aside: Path) -> None:
-    """Give a file its name; the agent may be writing one of that name just now, and neither is lost."""
+    """Put a file in place, so that neither it nor a file of that name by the agent is lost."""
     while not claim_name(temp, final):
         _make_way(final, aside)

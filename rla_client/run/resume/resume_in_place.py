@@ -1,7 +1,6 @@
-"""A run that continues in its own item.
+"""Continuation of a run in its own item.
 
-The point from which it continues is found by `resume_point`; figures, checkpoints and rows that came later
-go to `abandoned-N/`.
+`resume_point` determines the point; later figures, checkpoints and rows move to `abandoned-N/`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def continue_at(data: RunData, point: ResumePoint) -> None:
-    """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
+    """Open the run of `point` at that point; the caller loads its checkpoint."""
     from rla_client.run.resume.abandoned_files import abandon_later  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.worker_tables import cut_worker_tables, saved_moment  # noqa: PLC0415
 
@@ -44,7 +43,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     changed = changed_parameters(item, setup.hyper_param, setup.secrets())
     abandon_later(point)
     cut_worker_tables(point)
-    resumed = point.name, point.time_step, saved_moment(point)  # before the agent cuts the table itself
+    resumed = point.name, point.time_step, saved_moment(point)  # before the agent truncates the table itself
     end_run(data, "finished", "")
     with entered(data):
         clear_time()
@@ -64,7 +63,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
 
 
 def reopen(data: RunData, item: ItemFolders) -> Run:
-    """Open an item in files of its own again: who calls this sends the rows that stay once more."""
+    """Open an item again with new files; the caller sends the rows that stay once more."""
     from rla_client.run.resume.find_run import read_run_file  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.resume_point import earlier_times  # noqa: PLC0415
 
@@ -78,9 +77,9 @@ def reopen(data: RunData, item: ItemFolders) -> Run:
 
 
 def go_on(data: RunData, ended: Run) -> bool:
-    """Open the run that `data` had once more, which this process has ended: behind all that it has.
+    """Reopen the run of `data` that this process has ended, behind its last record.
 
-    Nothing waits for the agent, which takes the new stream in after the former one.
+    It does not wait for the agent, which ingests the new stream after the former one.
 
     Args:
         data: its item, setup and clock are still those of the run.
@@ -123,9 +122,9 @@ def go_on(data: RunData, ended: Run) -> bool:
 
 
 def take_back(data: RunData, step: float) -> bool:
-    """Take the open run's rows from `step` on back: those that come now are in their place.
+    """Withdraw the open run's rows from `step` on, which new ones will replace.
 
-    They are kept in `abandoned-N/`. Nothing waits for the agent.
+    They are moved to `abandoned-N/`. It does not wait for the agent.
 
     Returns:
         False where the spool takes no new stream, and the rows stay.
@@ -137,7 +136,7 @@ def take_back(data: RunData, step: float) -> bool:
         return True
     kept = next_abandoned(item)
     try:
-        os.mkdir(os.path.join(item.folder(LOG), kept))  # or the next one would be given its name
+        os.mkdir(os.path.join(item.folder(LOG), kept))  # so that the next one gets another name
     except OSError as error:
         run.logger.log(
             f"{kept} was not made, the agent will: {error.strerror or error}", level=WARN, quiet=True
@@ -146,7 +145,7 @@ def take_back(data: RunData, step: float) -> bool:
 
 
 def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
-    """Go on in an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
+    """Continue an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
     if not writes_runs():
         meeting = meeting_place(data)
         end_run(data, "finished", "")

@@ -1,9 +1,9 @@
 """Choice of the run that a `run_id` continues.
 
-When the master or the agent is away, `must` raises and `allow` begins a new run with a warning: training
-does not stand still because of the network, and nothing is lost by it, for the older run stays as it is on
-the master. Who would rather wait than begin anew says `must`. Where a run is here whose later saves wait for
-parts of other machines, both raise: only the master knows whether these are whole.
+When the master or the agent cannot be reached, `must` raises and `allow` begins a new run with a warning:
+training does not stop because of the network, and nothing is lost, since the older run stays unchanged on the
+master. Users who would rather wait than begin anew choose `must`. Where later saves of a local run wait for
+parts of other machines, both raise: only the master knows whether these saves are complete.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None, Chained | None]:
     """Where the run of this run_id continues, by the setup's `resume_mode`.
 
-    One that has finished continues at its last checkpoint, too: a job that stopped in good order when it was
-    told to looks like one that came to its end. Without a checkpoint it is left as it is.
+    A finished run continues at its last checkpoint, too: a job that was stopped and exited cleanly looks like
+    one that reached its end. Without a checkpoint it is left unchanged.
 
     Returns:
         In place, in the run of this machine; or in a new item: from a newer run of another machine, or with
@@ -58,7 +58,7 @@ def where_to_continue(setup: RunSetup, run_id: str) -> tuple[ResumePoint | None,
     try:
         return prepare(root, table, here, None, CHECKPOINT_NAME, autostart=config.agent.autostart), None
     except FetchError:
-        raise  # a new run would begin behind what only the master knows to be whole
+        raise  # a new run would miss saves that only the master knows to be complete
     except (RlaError, OSError) as error:
         chained = chain_here(here)
         step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
@@ -88,14 +88,14 @@ def _run_here(setup: RunSetup, run_id: str) -> ItemFolders | None:
 
 
 def raise_or_warn(setup: RunSetup, error: Exception, then: str) -> None:
-    """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
+    """Warn of a failure of agent or disk with `resume='allow'`, raise it with `must`."""
     if setup.resume_mode == "must":
         raise error
     warn(f"{error}. {then}; resume='must' would have ended here instead")
 
 
 def _newer_elsewhere(setup: RunSetup, run_id: str, here: ItemFolders | None) -> Chained | None:
-    """The run of this run_id that another machine began, its checkpoint brought here.
+    """The run of this run_id that another machine began, with its checkpoint fetched.
 
     Raises:
         ArgumentError: `resume='must'`, and there is none here or on the master.

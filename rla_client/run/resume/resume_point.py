@@ -1,8 +1,8 @@
-"""The point from which a run continues.
+"""Point from which a run continues.
 
-A `ResumePoint` says for the new stream's opening frame how much of the rows and events counts; the agent
-cuts them before it takes the first new record in (rla_agent/pipeline/recovery.py). The clock, moving
-averages, random generators and custom data come back from the state that `save_checkpoint` stored
+A `ResumePoint` determines, for the new stream's opening frame, how many rows and events count; the agent
+truncates them before it ingests the first new record (rla_agent/pipeline/recovery.py). The clock, moving
+averages, random generators and custom data are restored from the state that `save_checkpoint` stored
 (`run/state/resume_state.py`).
 """
 
@@ -53,7 +53,7 @@ class ResumePoint:
         order: of its save; None where it has no stamp.
         saved_before: order of the run's last save of any name.
         name: of the checkpoint's series.
-        state: what `save_checkpoint` stored beside it.
+        state: stored beside it by `save_checkpoint`.
         continues: for the opening frame.
     """
 
@@ -74,7 +74,7 @@ def over_text(run_id: str, index: str) -> str:
 
 
 def is_over(item: ItemFolders) -> bool:
-    """Whether a run has finished and has no checkpoint from which it could continue, and none to come."""
+    """Whether a run has finished and has no checkpoint to continue from, now or later."""
     if read_run_file(item).get("state") != "finished":
         return False
     folder = Path(item.folder(CHECKPOINT))
@@ -86,16 +86,16 @@ def is_over(item: ItemFolders) -> bool:
 def newest_sharded(folder: Path, name: str, at: int | None) -> ShardedStatus | None:
     """The whole sharded checkpoint that was saved last, or that of time-step `at`; None without one.
 
-    What all ranks had finished is published first. It may be on the master alone.
+    Saves that all ranks had finished are published first. The checkpoint may be on the master alone.
     """
-    with suppress(OSError):  # where it cannot be, it is none
+    with suppress(OSError):  # one that cannot be published does not count
         publish_all(folder)
     found = [one for one in whole_status(folder, name) if at in {None, one.step}]
     return found[-1] if found else None
 
 
 def _settle(folder: Path, *, autostart: bool) -> FetchError | None:
-    """Let saves of several machines become whole on the master for a while; why nothing is known of them."""
+    """Wait a while for saves of several machines on the master; why their state is unknown, else None."""
     try:
         settle_parts(folder, SETTLE_S, autostart=autostart)
     except FetchError as error:
@@ -104,7 +104,7 @@ def _settle(folder: Path, *, autostart: bool) -> FetchError | None:
 
 
 def _waiting(folder: Path, name: str, after: int = 0) -> list[str]:
-    """Saves later than `after` of which this machine has its part, and the master has not all yet."""
+    """Saves later than `after` of which this machine has its part, and the master not all parts yet."""
     found = []
     for parts in waiting_parts(folder):
         parsed = parse_parts_name(parts)
@@ -118,7 +118,7 @@ def _waiting(folder: Path, name: str, after: int = 0) -> list[str]:
 def _check_waiting(
     folder: Path, name: str, step: int | None, after: int, unknown: FetchError | None, *, over: bool
 ) -> None:
-    """Say what will not be resumed from, though this machine has its part of it.
+    """Warn of saves that the resume ignores although this machine has its part of them.
 
     Args:
         folder: of the checkpoints.
@@ -129,7 +129,7 @@ def _check_waiting(
         over: the run has finished.
 
     Raises:
-        FetchError: a later save may be whole, which only the master knows.
+        FetchError: a later save may be complete, which only the master knows.
         NoCheckpointError: a run that has finished would begin at 0.
     """
     waiting = _waiting(folder, name, after)
@@ -154,7 +154,7 @@ def _check_waiting(
 def prepare(
     root: str, table: str, which: str | ItemFolders, at: int | None, name: str, *, autostart: bool
 ) -> ResumePoint:
-    """Wait for a run's earlier streams to be taken in, and find the checkpoint to continue from.
+    """Wait for the ingest of a run's earlier streams, and choose the checkpoint to continue from.
 
     Args:
         root: data root.
@@ -168,8 +168,8 @@ def prepare(
         RunNotFoundError: there is no such run.
         StillWritingError: a living process writes it.
         NoCheckpointError: `at` names none.
-        FetchError: a save may be whole on the master, which cannot be asked.
-        RlaError: it has no run.json, or no agent takes its records in.
+        FetchError: a save may be complete on the master, which cannot be asked.
+        RlaError: it has no run.json, or no agent ingests its records.
     """
     item = which if isinstance(which, ItemFolders) else find_item(root, table, which)
     content = read_run_file(item)
@@ -241,12 +241,12 @@ def _checkpoint_at(
 
 
 def _newest_whole(folder: Path, name: str, *, autostart: bool) -> tuple[int, Path] | None:
-    """Time-step and path of the newest checkpoint that is a whole file; None without one.
+    """Time-step and path of the newest checkpoint that is a complete file; None without one.
 
-    A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
+    A truncated file (the disk was full, a copy was interrupted) is skipped, with a warning.
 
     Raises:
-        OSError: one cannot be opened: that says nothing of what it holds.
+        OSError: one cannot be opened, so that its content is unknown.
     """
     for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
         found = find_checkpoint(folder, name, step, autostart=autostart)[1]
@@ -259,13 +259,13 @@ def _newest_whole(folder: Path, name: str, *, autostart: bool) -> tuple[int, Pat
 
 
 def earlier_times(content: dict[str, Any]) -> Earlier:
-    """When the run of this run.json began and how long it ran, for an agent that does not know it."""
+    """Start and duration of the run of this run.json, for an agent that does not know it."""
     began = content.get("opened")
     return Earlier(began, run_duration_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
 
 
 def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
-    """How long each output was when a checkpoint was taken; empty when nobody noted it."""
+    """Length of each output when a checkpoint was saved; empty where it was not recorded."""
     with suppress(OSError, ValueError):
         content = parse_json(read_small(folder / RESUME_FOLDER / f"{name}_{step}.marks.json"))
         if isinstance(content, dict):

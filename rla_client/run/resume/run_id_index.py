@@ -1,8 +1,8 @@
-"""The index of a table's runs by `run_id`.
+"""Index of a table's runs by `run_id`.
 
-Which runs of a table bear a `run_id` is found without reading the run.json of every run: it is noted in
-`<data root>/log/<table>/.rla-run-ids.json`: `{day: {name: run_id}}`. A run's id never changes, so a note is
-never out of date; where the file is missing or broken, or cannot be written, the runs are read again.
+It avoids reading the run.json of every run: `<data root>/log/<table>/.rla-run-ids.json` has
+`{day: {name: run_id}}`. A run's id never changes, so an entry is never out of date; where the file is missing
+or broken, or cannot be written, the runs are read again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rla_client.contract.text.bounded_parsing import parse_json
 
 NOTES = ".rla-run-ids.json"
 MAX_NOTES_BYTES = 64 << 20  # of a million runs
-UNNOTED_MAX = 200  # runs that are read again each time before the notes are written anew: some 5 ms
+UNNOTED_MAX = 200  # unindexed runs that are read each time before the index is rewritten: some 5 ms
 _RUN_KEY = re.compile(rb'"run_key":\s*("(?:[^"\\]|\\.)*")')
 _LEVELS = (re.compile(r"\d{4}\Z"), re.compile(r"\d\d\Z"), re.compile(r"\d\d\Z"))
 Notes = dict[str, dict[str, str]]
 
 
 def newest_first(table: Path, run_id: str) -> Iterator[RunIndex]:
-    """The runs of a table that bear this id, by their record dates; also damaged ones that may bear it.
+    """The runs of a table with this id, by their record dates; also damaged ones that may have it.
 
     Args:
         table: its folder below `log`.
@@ -78,7 +78,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _run_id(path: str) -> tuple[str, bool] | None:
-    """The id in a run.json, empty where it says none, and whether the file is whole; None without one."""
+    """The id in a run.json (empty where it has none), and whether the file is intact; None without a file."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

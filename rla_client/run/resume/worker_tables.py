@@ -1,15 +1,17 @@
 """Truncation of workers' tables at a resume.
 
-They have tables of their own in the run's log folder, `progress.<label>.csv` and `progress.<label>.json`,
-event files in `tb/<label>/`, and samples in `samples.<label>.jsonl.gz` of the folder of samples.
-The agent cuts those of the main process when its stream begins (rla_agent/pipeline/resume_fork.py). These are
-cut here, before the run is opened anew: all that the former processes recorded has been taken in, and the new
-ones have not begun. What is cut off goes to the same abandoned folder. A rank then goes on in its own table.
+Workers and ranks have tables of their own in the run's log folder, `progress.<label>.csv` and
+`progress.<label>.json`, event files in `tb/<label>/`, and samples in `samples.<label>.jsonl.gz` of the folder
+of samples. The agent truncates those of the main process when its stream begins
+(rla_agent/pipeline/resume_fork.py). The others are truncated here, before the run is opened again: all
+records of the former processes have been ingested, and the new processes have not begun. Removed rows move to
+the same abandoned folder. A rank then continues its own table.
 
-A row counts as later when its time-step is above the checkpoint's. Where time-steps begin at 0 again (stages
-of a curriculum), it must also have been recorded after the checkpoint was saved: the earlier stages stay.
-Else the moment says nothing, for a rank may have been ahead of the main process then. So it is with events:
-a file is cut before the first later one, as the main process's is, and one without others goes aside.
+A row counts as later when its time-step is above the checkpoint's. Where time-steps restart at 0 (stages of a
+curriculum), it must also have been recorded after the checkpoint was saved, so that earlier stages stay. Else
+its time does not count, since a rank may have been ahead of the main process then. The same holds for events:
+a file is truncated before its first later event, as the main process's is, and one without earlier events is
+moved.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ Placed = tuple[float, float]  # time-step, Unix seconds
 
 
 def cut_worker_tables(point: ResumePoint) -> None:
-    """Cut the tables of workers and ranks where their run goes on; can be repeated.
+    """Truncate the tables of workers and ranks to the point of a resume; can be repeated.
 
-    One that cannot be read or written stays as it is, with a warning.
+    One that cannot be read or written stays unchanged, with a warning.
     """
     limit = -math.inf if point.time_step is None else float(point.time_step)
     saved = saved_moment(point)
@@ -70,9 +72,10 @@ def cut_worker_tables(point: ResumePoint) -> None:
 
 
 def saved_moment(point: ResumePoint) -> float | None:
-    """When the checkpoint was saved, Unix seconds, if time-steps had begun anew before; else None.
+    """When the checkpoint was saved, Unix seconds, if time-steps had restarted before; else None.
 
-    The main process's own table tells: what it recorded before that save is of a later time-step only then.
+    The main process's own table shows it: only then has it later time-steps that were recorded before the
+    save.
     """
     if point.time_step is None or point.order is None:
         return None
@@ -90,7 +93,7 @@ def saved_moment(point: ResumePoint) -> float | None:
 
 
 def is_writer(log: Path, label: str) -> bool:
-    """Whether a label is of a worker, a rank, a joined process; not of an import, nor of a file put aside."""
+    """Whether a label is of a worker, a rank or a joined process, and not of an import or a renamed file."""
     own_table = (log / f"progress.{label}.csv").is_file() and not label.startswith("old-")
     return own_table or _WORKER.fullmatch(label) is not None
 
@@ -202,7 +205,7 @@ def cut_table(path: Path, abandoned: Path, limit: float, moment: float) -> None:
 
 
 def _move_rest(file: BinaryIO, abandoned: Path, path: Path, head: bytes) -> bool:
-    """Copy what follows in a file to `abandoned`, behind a head; False where nothing does."""
+    """Copy the rest of a file to `abandoned`, behind a head; False where there is no rest."""
     data = file.read(1 << 20)
     if not data:
         return False
@@ -216,7 +219,7 @@ def _move_rest(file: BinaryIO, abandoned: Path, path: Path, head: bytes) -> bool
 
 
 def _rows(file: BinaryIO, name: str) -> tuple[bytes, Iterator[bytes], Callable[[bytes], Placed]]:
-    """Header, rows and what reads a row's place, of a CSV or of JSON lines."""
+    """Header, rows, and a function for a row's time-step and moment, of a CSV or of JSON lines."""
     if name.endswith(".json"):
         return b"", iter(file), _place_in_line
     records = _records(file)
@@ -225,7 +228,7 @@ def _rows(file: BinaryIO, name: str) -> tuple[bytes, Iterator[bytes], Callable[[
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Whole records; newlines inside quotes end none."""
+    """Complete records; newlines inside quotes do not end one."""
     waiting: list[bytes] = []
     quotes = 0
     for line in file:
@@ -243,7 +246,7 @@ def _cells(record: bytes) -> list[str]:
 
 
 def _table(head: bytes) -> tuple[bytes, Callable[[bytes], Placed]]:
-    """The header, and what reads a row's place by it; a row without one counts as early."""
+    """The header, and a function for a row's time-step and moment; a row without them counts as early."""
     columns = _cells(head)
 
     def place(record: bytes) -> Placed:
@@ -261,7 +264,7 @@ def _place_in_line(record: bytes) -> Placed:
 
 
 def _placed(row: dict[str, object]) -> Placed:
-    """Time-step and moment of a row; one without a moment is as of now."""
+    """Time-step and moment of a row; the default moment is now."""
     return _number(row.get(TIME_STEP), -math.inf), _number(row.get(TIMESTAMP), math.inf)
 
 

@@ -1,9 +1,9 @@
 """Archive of a run (`archive_tester`).
 
-It is what RLA pickled of its manager, as plain data. `<index>.json` holds hyper-parameters, tracked keys,
-custom data, dates and folders. Arrays and tensors among the custom data lie in `<index>.pt`
-(torch.load(weights_only=True) reads it), and the JSON names them. Without tensors among them neither writing
-nor reading needs torch.
+It has the data that RLA pickled with its manager, as plain data. `<index>.json` has hyper-parameters, tracked
+keys, custom data, dates and folders. Arrays and tensors of the custom data are in `<index>.pt`
+(torch.load(weights_only=True) reads it), and the JSON names them. Without tensors neither writing nor reading
+needs torch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
 
 
 def write_archive(path: str, text: bytes, tensors: bytes, written: Path | None = None) -> None:
-    """Write the pair; the tensors first, so that the JSON never names what is not there.
+    """Write the pair, the tensors first, so that the JSON never names missing ones.
 
     Args:
         path: of the JSON.
@@ -96,7 +96,7 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
 
 
 def unpack_arrays(data: bytes) -> Mapping[str, Any]:
-    """What `pack_arrays` made; without torch, what only torch can hold is missing."""
+    """Inverse of `pack_arrays`; without torch, values that need torch are missing."""
     if "torch" in sys.modules or importlib.util.find_spec("torch") is not None:
         from rla_client.checkpoint.loading import load_file  # noqa: PLC0415 - imports torch
 

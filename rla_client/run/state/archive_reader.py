@@ -17,7 +17,7 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
     """The archive_tester entry as plain data: our JSON, else the original's pickle.
 
     Keys: hyper_param, hyper_param_record (list of `key=value`), custom_data, record_date, info,
-    task_table_name, data_root, and whatever else the entry holds. Passwords are left out.
+    task_table_name, data_root, and further ones of the entry. Passwords are left out.
 
     Raises:
         BrokenFileError: the file is broken.

@@ -1,14 +1,14 @@
 """Encoding of custom data.
 
-`split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is its inverse.
-None, numbers, text, lists and dicts with text as keys stand as they are; the others are dicts with one of
-the marks below (`__rla_array__`, …), so that tuples, sets, bytes, deques, dicts with other keys, and objects
-of registered types come back as they were. Reading never imports or calls what a file names: a registered
-pair of functions is the reader's own, and without one an object is its plain data. Any other object is
-pickled, by itself, and comes back as a `Pickled`: the rule for checkpoints says whether it may be opened
-(`open_own`), and `saved_by` which run wrote it. What was not opened is not kept once more: it would count as
-the next run's own. What cannot be pickled is left out with one warning: no checkpoint is lost for it. Tensors
-of which this rank holds a part are refused as in checkpoints, also within objects (`refused_shards`).
+`split_arrays` converts a value into data for JSON and msgpack, with arrays apart; `join_arrays` is its
+inverse. None, numbers, text, lists and dicts with text as keys are unchanged; other values become dicts with
+one of the marks below (`__rla_array__`, …), so that tuples, sets, bytes, deques, dicts with other keys, and
+objects of registered types are restored. Reading never imports or calls names in a file: a registered pair of
+functions is the reader's own, and without one an object stays plain data. Any other object is pickled, by
+itself, and read as a `Pickled`: the rule for checkpoints decides whether it may be opened (`open_own`), and
+`saved_by` names the run that wrote it. An unopened object is not stored again, since it would count as the
+next run's own. An object that cannot be pickled is left out with one warning and costs no checkpoint. Tensors
+of which this rank has only a part are refused as in checkpoints, also within objects (`refused_shards`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OBJECT_KEY = "__rla_object__"
 PICKLED_KEY = "__rla_pickled__"
 INT_KEY = "__rla_int__"  # of more digits than Python reads, in hexadecimal
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
-MAX_DEPTH = 100  # what contains itself ends here
+MAX_DEPTH = 100  # a value that contains itself ends here
 MAX_KNOWN = 1000  # warnings that are remembered, of all runs of a process
 MANY_PICKLED_BYTES = 64 << 20
 PICKLE_PROTOCOL = 4  # of objects: any Python that this runs on reads it
@@ -65,8 +65,8 @@ def register_custom_type(
 
     Args:
         kind: the type itself; types derived from it are registered by themselves.
-        to_plain: makes plain data (arrays may be in it) of an object.
-        from_plain: makes an object of that plain data again.
+        to_plain: converts an object into plain data, which may have arrays in it.
+        from_plain: the inverse of `to_plain`.
         name: what files call the type; default: its qualified name.
 
     Raises:
@@ -85,7 +85,7 @@ def register_custom_type(
 
 
 class Parts(dict[str, Any]):
-    """Arrays by path; what cannot be kept is left out, and why.
+    """Arrays by path, with the values that are left out.
 
     Attributes:
         left_out: path → why.
@@ -99,7 +99,7 @@ class Parts(dict[str, Any]):
 
 
 class Pickled:
-    """An object of custom data as its file holds it.
+    """A pickled object of custom data, as read from its file.
 
     Attributes:
         content: the pickle.
@@ -115,16 +115,16 @@ class Pickled:
 
 
 class _ContainsItself:
-    """A value that contains itself: a pickle can say that, plain data cannot."""
+    """A value that contains itself, which a pickle can represent and plain data cannot."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
 
 def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Parts]:
-    """Plain data and arrays of all custom data; what cannot be kept is left out.
+    """Plain data and arrays of all custom data; values that cannot be stored are left out.
 
-    There is one warning for each name of a run, whatever is left out of it.
+    There is one warning for each name of a run.
 
     Raises:
         ShardedContentError: of a tensor in it this rank holds a part.
@@ -150,7 +150,7 @@ def split_custom(custom_data: Mapping[str, Any], run: str = "") -> tuple[Any, Pa
 
 
 def _split_one(value: object, parts: Parts, path: str) -> object:
-    """What `split_arrays` makes of one entry; None, and a word in `left_out`, where it cannot."""
+    """`split_arrays` of one entry; None, with a reason in `left_out`, where it fails."""
     sizes = len(parts), len(parts.left_out), parts.pickled
     error: Exception | None = None
     for tried in (value, _ContainsItself(value)):
@@ -173,7 +173,7 @@ def _split_one(value: object, parts: Parts, path: str) -> object:
 
 
 def _first(run: str, name: str | None) -> bool:
-    """Whether that is to be told of a run for the first time."""
+    """Whether this warning of a run is the first one."""
     if (run, name) in _told:
         return False
     while len(_told) >= MAX_KNOWN:
@@ -315,7 +315,7 @@ def _pickled(value: object) -> bytes:
 
 
 def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
-    """What a pickler makes of an object.
+    """The pickle of an object.
 
     Raises:
         ShardedContentError: of a tensor in it this rank holds a part.
@@ -326,7 +326,7 @@ def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
     pickler(file, PICKLE_PROTOCOL).dump(value)
     content = file.getvalue()
     torch = loaded("torch")
-    if torch is not None and pickle_names_shards(content):  # then each object is worth a look
+    if torch is not None and pickle_names_shards(content):  # then each object is examined
         kinds = *sharded_types(), torch.nn.Parameter  # the latter: flat ones of FullyShardedDataParallel
 
         def refuse(found: object) -> None:
@@ -339,7 +339,7 @@ def _written(value: object, pickler: type[pickle.Pickler]) -> bytes:
 
 
 def _opened(content: bytes) -> object:
-    """An object of a pickle: by the rule for checkpoints.
+    """The object of a pickle, opened by the rule for checkpoints.
 
     Raises:
         Exception: the user's class is gone, or refuses.
@@ -406,7 +406,7 @@ def _join_pickled(value: dict[str, Any], arrays: Mapping[str, Any]) -> object:
 
 
 def open_own(value: Any, problem: str | None, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401
-    """Custom data with its pickles opened; where there is a `problem`, they stay as they are and know it."""
+    """Custom data with its pickles opened; where there is a `problem`, they stay closed and have it."""
     if isinstance(value, Pickled):
         if problem is None:
             try:
@@ -439,7 +439,7 @@ def _open_dict(value: dict[Any, Any], problem: str | None, depth: int) -> dict[A
 
 
 def _remade(value: Any, make: Callable[[], Any]) -> Any:  # noqa: ANN401
-    """What `make` gives, which hashes objects of the user's; the value as it is where they refuse that."""
+    """The result of `make`, which hashes the user's objects; the value itself where they are unhashable."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - the user's class
@@ -449,7 +449,7 @@ def _remade(value: Any, make: Callable[[], Any]) -> Any:  # noqa: ANN401
 
 
 def unopened(value: object, depth: int = MAX_DEPTH) -> Pickled | None:
-    """A pickle in custom data, as it was read, that was not opened; None without one."""
+    """An unopened pickle in custom data; None without one."""
     if isinstance(value, Pickled):
         return value
     entries: Iterable[object] = ()

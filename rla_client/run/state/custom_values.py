@@ -1,4 +1,4 @@
-"""The custom data of a run, by key."""
+"""Custom data of a run by key."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rla_client.run.run import Run
 from rla_client.run.state.custom_data import open_own, unopened
 
 CustomDataMode: TypeAlias = Literal["append", "replace"]
-# Of runs that have ended, as long as somebody has the run, to open it once more.
+# Of ended runs, as long as somebody has the run and may reopen it.
 _of_ended: weakref.WeakKeyDictionary[Run, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 class CustomValues:
-    """Custom data, some of it perhaps objects that nobody has vouched for yet."""
+    """Custom data, perhaps with unopened objects."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._unread: set[str] = set()  # keys of those that hold such objects
 
     def leave_to(self, ended: Run) -> None:
-        """Forget what belongs to a run that ends; who opens it once more takes it by `take_of`."""
+        """Hand over the data of a run that ends; a reopening gets it by `take_of`."""
         _of_ended[ended] = self.values
         self.take({})
 
     def take(self, read: dict[str, Any]) -> None:
-        """Take what was read of an earlier run's in place of all that is here."""
+        """Replace all data with those of an earlier run."""
         self.values = read
         self._unread = {key for key, value in read.items() if unopened(value) is not None}
 
@@ -39,9 +39,9 @@ class CustomValues:
         return key in self._unread
 
     def take_of(self, ended: Run, read: Callable[[], dict[str, Any]]) -> None:
-        """Take over what a run had that this process has ended; `read` gives what its files hold.
+        """Take over the data of a run that this process has ended; `read` reads its files.
 
-        The agent writes these behind us: what ended a moment ago is not there yet, but in memory.
+        The agent writes these with a delay: the data of a run that has just ended are in memory.
         """
         kept = _of_ended.get(ended)
         self.take(read() if kept is None else kept)

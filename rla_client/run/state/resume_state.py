@@ -1,9 +1,10 @@
 """Resume state beside a checkpoint.
 
-It is taken at `save_checkpoint` and lies as plain msgpack in the checkpoint item under
-`.resume/<name>_<time-step>.state`. The agent adds `.marks.json`: how long each output was at that moment.
-Arrays and pickles of more than MAX_STATE_BYTES lie beside it in `<name>_<time-step>.<order>.arrays`, a `.pt`
-that the archive's is a link to: of the same moment as the model, whatever the archive keeps later.
+It has clock, random generators, moving averages and custom data. It is taken at `save_checkpoint` and stored
+as plain msgpack in the checkpoint item under `.resume/<name>_<time-step>.state`. The agent adds `.marks.json`
+with the length of each output at that moment. Arrays and pickles of more than MAX_STATE_BYTES are beside it
+in `<name>_<time-step>.<order>.arrays`, a `.pt` to which the archive's is a link: of the same moment as the
+model, whatever the archive has later.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 def keep_resume_state(
     run: Run, plain: object, arrays: bytes, name: str, step: int, order: int
 ) -> Path | None:
-    """Store the present state for the checkpoint `<name>_<step>`; nothing here stops training.
+    """Store the present state for the checkpoint `<name>_<step>`; a failure is only a warning.
 
     Args:
         run: the open one.
         plain: custom data of `split_custom`, and
-        arrays: `pack_arrays` of what belongs to it.
+        arrays: `pack_arrays` of its arrays.
         name: the checkpoint's series.
         step: its time-step.
         order: of its stamp.

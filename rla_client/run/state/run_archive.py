@@ -41,7 +41,7 @@ def archive_content(data: SavedRun) -> dict[str, Any]:
 
 
 def run_name(data: SavedRun) -> str:
-    """What the agent knows the open run by."""
+    """Name of the open run for the agent."""
     return data.run.opening.run if data.run is not None and data.run.opening else ""
 
 
@@ -50,7 +50,7 @@ def save_archive(data: SavedRun, kept: tuple[Any, bytes, Path | None] | None = N
 
     Args:
         data: of the run.
-        kept: what was made of the custom data a moment ago, with its arrays' file.
+        kept: the custom data as just encoded, with its arrays' file.
     """
     item, run = data.item, data.run
     if item is None:

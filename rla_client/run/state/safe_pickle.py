@@ -1,11 +1,11 @@
 """Safe pickle reader without imports.
 
-The original dumps its whole manager by dill. Unpickling that as it stands would import and call whatever the
-file names. Here `pickle.Unpickler` gets, for every name, an inert class of our own that only remembers the
-name, the arguments and the state. The only branches on names are the comparisons in `to_plain`, where dates,
-numpy numbers and deques are decoded from their bytes. Files over `MAX_PICKLE_BYTES`, with more than
-`MAX_OPCODES`, with more than `MAX_NAMES` or with memo numbers that would only take memory are refused.
-Shared and cyclic references cost nothing while reading; `to_plain` cuts them at a depth and a count.
+The original dumps its whole manager by dill. Plain unpickling would import and call everything that the file
+names. Here `pickle.Unpickler` gets, for every name, an inert placeholder class that only stores the name, the
+arguments and the state. The only branches on names are the comparisons in `to_plain`, where dates, numpy
+numbers and deques are decoded from their bytes. Files over `MAX_PICKLE_BYTES`, with more than `MAX_OPCODES`,
+with more than `MAX_NAMES` or with memo numbers that would only take memory are refused. Shared and cyclic
+references cost nothing while reading; `to_plain` limits them by depth and count.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NUMPY_FORMATS = {
 MAX_PICKLE_BYTES = 256 << 20  # the original puts custom data (arrays, deques) into this file
 MAX_OPCODES = 20_000_000  # at about 1 µs each
 MAX_NAMES = 10_000  # each is a class; the original's manager names a few dozen
-_MEMO_SLACK = 256  # memo numbers are given one after the other
+_MEMO_SLACK = 256  # memo numbers are consecutive
 _MEMO_OPCODES = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
 
 
 class _Named(type):
-    """Makes the classes of placeholders tell which name they stand for."""
+    """Metaclass whose classes, the placeholders, have the name they represent."""
 
     name = ""
 
@@ -45,7 +45,7 @@ class _Named(type):
 
 
 class Placeholder(metaclass=_Named):
-    """What stands for an object that the pickle would make; a subclass stands for each name.
+    """Placeholder of an object that the pickle would make; each name has a subclass.
 
     Attributes:
         name: `module.attribute` as the file spells it; only text.
@@ -66,7 +66,7 @@ class Placeholder(metaclass=_Named):
         return made
 
     def __init__(self, *args: object, **keywords: object) -> None:
-        """Nothing: `__new__` has kept what there is."""
+        """Does nothing: `__new__` has stored the arguments."""
 
     def __setstate__(self, state: object) -> None:
         for part in state if isinstance(state, tuple) else (state,):
@@ -93,7 +93,7 @@ class Placeholder(metaclass=_Named):
 
 
 class _Reader(pickle.Unpickler):
-    """Knows no name."""
+    """Unpickler that resolves every name to a placeholder."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data), fix_imports=False, encoding="latin-1")  # text as Python 2 wrote it
@@ -115,7 +115,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - any pick
     """Read one pickle file into containers, numbers, text and placeholders.
 
     Raises:
-        BrokenFileError: it is not a whole pickle, or too large.
+        BrokenFileError: it is no complete pickle, or too large.
         OSError: it cannot be opened.
     """
     with open_plain(path) as file:
@@ -130,7 +130,7 @@ def parse_pickle(data: bytes) -> object:
     """The value of a pickle; see `read_pickle`.
 
     Raises:
-        ValueError: the bytes are no whole pickle, or over a bound.
+        ValueError: the bytes are no complete pickle, or over a bound.
     """
     if len(data) > MAX_PICKLE_BYTES:
         raise ValueError(f"larger than {MAX_PICKLE_BYTES >> 20} MiB")
@@ -213,7 +213,7 @@ _PLAIN: dict[str, Callable[[Placeholder], Any]] = {
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """Turn what `read_pickle` gave into JSON-like data; unknown objects become their description.
+    """Convert the result of `read_pickle` into JSON-like data; unknown objects become their description.
 
     Raises:
         ValueError: there are more than `MAX_PLAIN_NODES` values.

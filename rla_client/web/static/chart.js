@@ -12,6 +12,7 @@ const BEHIND = 0.35;  // values as they were recorded, behind a smoothed curve
 const NAMED = 14;  // curves that the tip names
 const DAY_S = 86_400;
 const MOST_POWERS = 8;
+const ROUNDING = 1e-9;  // of a value: what its sums may be off by
 const [TEXT_WIDTH, TEXT_HEIGHT] = [44, 14];  // pixels that the text of a tick takes, about
 export const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
 
@@ -146,7 +147,7 @@ export class Chart {
         focus: { prox: NEAR }, points: { show: false }, bind: { dblclick: () => null },
       },
       scales: {
-        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => (options.rulers ? [low - (high - low) * 0.12, high + (high - low) * 0.06] : padded(low, high)) : undefined },
+        x: { time: false, distr: logX ? 3 : 1, range: range && !(logX && range[0] <= 0) ? () => range : options.xTicks && !logX ? (_, low, high) => (options.rulers ? [low - (high - low) * 0.12, high + (high - low) * 0.12] : padded(low, high)) : undefined },
         y: { distr: logY ? 3 : 1, range: yEnds ? () => yEnds : logY ? undefined : (_, low, high) => yRange(low, high) },
       },
       axes: this.axes(),
@@ -300,6 +301,7 @@ export class Chart {
 
 function padded(low, high) {
   if (!given(low) || !given(high)) return [0, 1];
-  const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  const most = Math.max(Math.abs(low), Math.abs(high));
+  const room = high - low > most * ROUNDING ? (high - low) * 0.06 : most * 0.1 || 1;  // else a mean of equal values would seem to jump
   return [low - room, high + room];
 }

@@ -5,6 +5,7 @@ import { fill, h } from "./dom.js";
 
 const FEW = 6;  // curves whose names stand there unasked
 const MOST = 200;  // that are named
+const [SHORT, LONG] = [14, 44];  // letters of the longest name that a column of them is made for
 
 /** A piece of a curve's line. */
 export const swatch = ({ colour, dash }) => h("span", { class: "swatch", style: { background: stripes(dash, colour) } });
@@ -42,6 +43,8 @@ export class Legend {
     if (!this.names.open || this.entries) return;
     this.entries = h("div", { class: "entries" }, this.curves.slice(0, MOST).map((curve, at) => this.entry(curve, at)),
       this.curves.length > MOST && h("span", { class: "dim" }, `and ${this.curves.length - MOST} more`));
+    const longest = Math.max(...this.curves.slice(0, MOST).map(({ label }) => label.length));
+    this.entries.style.setProperty("--longest", String(Math.min(Math.max(longest, SHORT), LONG)));
     this.names.append(this.entries);
   }
 

@@ -11,6 +11,7 @@ import { systemCharts } from "./system.js";
 
 const MAX_SHOWN = 500;  // rows of a table of names and values
 const MAX_CHARS = 200;  // of a value in it: a list may have thousands
+const SHARE = 50;  // values at a step are asked for again after this many times as long as they took
 
 /** A name that breaks behind its parts. */
 const brokenAt = (name) => name.split(/(?<=[/._])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
@@ -64,13 +65,20 @@ function valuesSection({ path, signal, run, query, save }, pairs, onStep) {
   const rows = h("div", {});
   const text = ([name, value]) => (name === "timestamp" ? timeText(value) : value);
   const asked = () => { const step = Number(query.get("at") || NaN); return Number.isFinite(step) ? step : null; };
+  let last = {};  // step and last values of the run as they were asked for, the answer, when the next one may be asked for
   async function update(now) {
     const step = asked();
     title.textContent = step === null ? "Last values" : `Values at step ${numberText(step)}`;
     clear.hidden = step === null;
-    if (step === null) { fill(rows, pairs(now.metrics.map((one) => [one[0], text(one)]))); return; }
-    const found = await ask("values", { run: path, step }, signal);
-    if (step === asked()) fill(rows, pairs(found.map((one) => [one[0], text(one), one[2] === step ? "" : `  step ${numberText(one[2])}`])));
+    if (step === null) { last = {}; fill(rows, pairs(now.metrics.map((one) => [one[0], text(one)]))); return; }
+    const metrics = JSON.stringify(now.metrics);
+    if (step !== last.step || (metrics !== last.metrics && performance.now() >= last.due)) {
+      const begun = performance.now();
+      const mine = last = { step, metrics, due: Infinity, found: step === last.step ? last.found : null };
+      try { mine.found = await ask("values", { run: path, step }, signal); } catch (error) { mine.step = null; throw error; }
+      mine.due = performance.now() + SHARE * (performance.now() - begun);
+    }
+    if (last.found) fill(rows, pairs(last.found.map((one) => [one[0], text(one), one[2] === last.step ? "" : `  step ${numberText(one[2])}`])));
   }
   function choose(step) {
     field.value = step;

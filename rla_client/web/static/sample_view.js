@@ -7,7 +7,7 @@ const LONG = 80;  // characters beyond which a value has a block of its own
 const ROLES = ["system", "user", "assistant", "tool"];
 const SPECIAL = /(<\|[^|<>\n]{1,40}\|>|<\/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|answer)>|\[\/?INST\])/;
 const SHOWN = ["image", "video", "audio"];
-const FILES = [...SHOWN, "html", "table", "histogram", "pointcloud"];
+const FILES = [...SHOWN, "html", "table", "histogram", "pointcloud", "object3d"];
 const MARKS = { " ": "·", "\t": "→\t", "\n": "↵\n" };
 let marked = false;  // white space is shown
 let plain = false;  // special tokens are left out
@@ -74,8 +74,10 @@ function talk(run, messages) {
       const { name, arguments: given } = call?.function ?? call ?? {};
       return h("details", {}, h("summary", {}, `calls ${name ?? "a tool"}`), text(typeof given === "string" ? given : call));
     });
-    const said = content === null || content === undefined ? null : text(content);
+    const said = content === null || content === undefined || content === "" ? null : text(content);
+    const thought = message.reasoning_content ?? message.reasoning;
     return h("section", { class: `turn ${ROLES.includes(role) ? role : ""}` }, h("h4", {}, role, message.name ? ` ${message.name}` : ""),
+      typeof thought === "string" && thought !== "" ? h("details", {}, h("summary", {}, "reasoning"), text(thought)) : null,
       role === "tool" ? h("details", {}, h("summary", {}, "answer of the tool"), said) : said, files(run, message.content), calls);
   }));
 }

@@ -9,7 +9,7 @@ const LIVE_MS = 3000;
 const PAGE = 100;
 const FIRST = ["step", "reward", "role", "name", "group"];
 const TEXTS = ["prompt", "completion"];
-const SHARED = ["id", "step", "timestamp", "name", "role", "group", "reward"];  // by the samples of a group, or in the title
+const SHARED = ["prompt", "truth", "id", "step", "timestamp", "name", "role", "group", "reward"];  // by the samples of a group, or in the title
 const MAX_COLUMNS = 14;
 const BAR_PX = 44;
 
@@ -34,6 +34,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
   const list = h("div", { class: "samples-list", tabIndex: 0, role: "region", "aria-label": "Samples" });
   const pager = h("div", { class: "strip" });
   const detail = h("div", { class: "sample-detail", "aria-live": "polite" });
+  const halves = h("div", { class: "samples-halves" }, h("div", {}, list, pager), detail);
   const sort = () => (query.get("sort") ?? "").replace(/^-/, "");
   const down = () => (query.get("sort") ?? "").startsWith("-");
 
@@ -63,7 +64,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
       steps.change(found.steps);
       choices();
       if (!every.checked && steps.step() !== before) { load(); return; }  // it stays at the newest step
-      show();
+      showList();
     } catch (error) {
       if (error.name === "AbortError" || own !== asking) return;
       fill(said, h("span", { class: "bad" }, error.message));
@@ -85,7 +86,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     }
   }
 
-  function show() {
+  function showList() {
     const nothing = !found.count;
     const closed = found.unread.length ? `left out, as this page's user may not read it: ${found.unread.join(", ")}` : "";
     fill(said, nothing ? closed || "no samples: a training script keeps them by rla_client.log_samples(rows, step=…)"
@@ -187,7 +188,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
       const { samples } = await ask("sample", { run: path, rows: [row] }, signal);
       if (!samples.length) { fill(detail, h("p", { class: "dim" }, "not there any more")); return; }
       const [, sample] = samples[0];
-      fill(detail, head(sample), sampleView(path, sample));
+      show(false, head(sample), sampleView(path, sample));
     });
   }
   const told = async (work) => {
@@ -196,23 +197,30 @@ export function samplesTab({ path, body, signal, run, query, save }) {
     }
   };
 
+  /** In the detail, below the list where it takes all of the width. */
+  function show(across, ...parts) {
+    halves.classList.toggle("across", across);
+    fill(detail, ...parts);
+    if (parts.length && detail.offsetTop > list.offsetTop) detail.scrollIntoView({ block: "start" });  // it is below the list
+  }
+
   function head(sample) {
     return h("div", { class: "strip sticky" }, h("h2", {}, `Sample ${sample.id}`),
       h("button", { type: "button", onclick: () => group(sample) }, "Its group side by side"),
       h("button", { type: "button", onclick: () => story(sample) }, "Its prompt over steps"),
       copyButton(JSON.stringify(sample, null, 2)),
-      h("button", { type: "button", class: "push", "aria-label": "Close the sample", onclick: () => { save({ sample: "" }); fill(detail); } }, "×"));
+      h("button", { type: "button", class: "push", "aria-label": "Close the sample", onclick: () => { save({ sample: "" }); show(false); } }, "×"));
   }
 
   async function group(sample) {
     const other = h("div", {});
     const cards = (whose, { samples, more }) => [h("div", { class: "side-by-side", tabIndex: 0, role: "region", "aria-label": "Samples side by side" },
-      samples.map(([, one]) => h("article", {}, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(whose, one, { without: ["prompt", ...SHARED], tools: false })))),
+      samples.map(([, one]) => h("article", { class: whose === path && one.id === sample.id ? "chosen" : "" }, h("h3", {}, `${one.id}: reward ${numberText(one.reward)}`), sampleView(whose, one, { without: SHARED, tools: false })))),
     more > 0 && h("p", { class: "dim" }, `${more} more are not shown`)];
     const body = { group: String(sample.group), step: sample.step, name: sample.name, sort: "reward", down: true };
     await told(async () => {
       const answer = await ask("sample", { run: path, ...body }, signal);
-      fill(detail, head(sample), sampleView(path, { prompt: sample.prompt }), cards(path, answer),
+      show(true, head(sample), sampleView(path, { prompt: sample.prompt, truth: sample.truth }), cards(path, answer),
         runPicker(path, "The same prompt at this step in another run", (chosen) => told(async () => {
           const theirs = await ask("sample", { run: chosen, ...body }, signal);
           fill(other, h("h3", {}, chosen.slice(chosen.indexOf("/") + 1)), theirs.samples.length ? cards(chosen, theirs) : h("p", { class: "dim" }, "that run has no sample of this prompt at this step"));
@@ -223,7 +231,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
   async function story(sample) {
     await told(async () => {
       const answer = await ask("sample_story", { run: path, group: String(sample.group), name: sample.name }, signal);
-      fill(detail, head(sample), sampleView(path, { prompt: answer.prompt }),
+      show(false, head(sample), sampleView(path, { prompt: sample.prompt ?? answer.prompt }),
         h("h3", {}, "Mean reward of this prompt"), drawCurve(answer.curve),
         answer.earlier > 0 && h("p", { class: "dim" }, `${answer.earlier} earlier steps are not shown`),
         answer.steps.map((one, place) => h("section", { class: "part" },
@@ -234,8 +242,7 @@ export function samplesTab({ path, body, signal, run, query, save }) {
 
   const tools = h("div", { class: "strip" }, given.where, given.text, which,
     h("label", { class: "control" }, every, "all steps"), steps.node);
-  fill(body, tools, h("div", { class: "strip" }, h("label", { class: "control" }, "histogram of ", of), bars), said,
-    h("div", { class: "samples-halves" }, h("div", {}, list, pager), detail));
+  fill(body, tools, h("div", { class: "strip" }, h("label", { class: "control" }, "histogram of ", of), bars), said, halves);
   load().then(() => { if (query.get("sample")) open(Number(query.get("sample"))); });
   repeat(async () => {
     if (!run().live) return;

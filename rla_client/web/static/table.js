@@ -12,7 +12,8 @@ const ROW = 26;  // pixels; the style sheet has the same
 const BESIDE = 12;  // rows that are made above and below those that are seen
 const TEXT = 13;  // pixels of letters, as the style sheet has them; dates are smaller
 const DATE = 11;
-const PADDING = 14;  // pixels beside a text
+const PADDING = 14;  // pixels beside a text; there are more beside a name
+const MORE = 4;
 const HEAD = 96;  // pixels up to which a column is as wide as its head; what it holds may make it wider
 const WIDEST = { run: 380, note: 320 };  // pixels of a column, unasked
 const WIDE = 215;  // of others
@@ -20,6 +21,7 @@ const SAMPLED = 300;  // rows that a column's width is taken from
 const WIDTHS = "rla-widths";  // of columns that the user chose
 const SPARK = 72;  // pixels of a small curve
 const GAP = 6;  // pixels between the parts of a cell
+const STATE = 86;  // pixels of a state, with what is beside it
 const MARK = 24;  // pixels of a sign behind a text
 const LEAST = 40;  // pixels of a column
 const SWATCH = 16;  // pixels of a colour
@@ -90,7 +92,7 @@ export class Table {
     this.widths = this.columns.map((name, at) => {
       if (Object.hasOwn(this.chosenWidths, name)) return this.chosenWidths[name];
       const head = Math.min(widthOf([headText(name, this.columns), ...(this.view.sort.name === name ? [`${headText(name, this.columns)} ↓`] : [])], TEXT, "600") + PADDING, HEAD);
-      return Math.round(Math.max(head, Math.min(this.contentWidth(name, rows, groups, means, at) + PADDING, WIDEST[name] ?? WIDE), LEAST));
+      return Math.round(Math.max(head, Math.min(this.contentWidth(name, rows, groups, means, at) + PADDING, name === "run" ? this.mostOfNames() : WIDEST[name] ?? WIDE), LEAST));
     });
     this.setWidths();
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
@@ -106,13 +108,23 @@ export class Table {
   contentWidth(name, rows, groups, means, at) {
     if (name === "trend") return SPARK;
     if (name === "run") {
-      const dates = rows.some((row) => this.view.name(row)) ? widthOf(["00-00 00:00:00"], DATE) + 2 * GAP : 0;
+      const given = rows.map((row) => this.view.name(row)).filter(Boolean);
       const marks = widthOf([`${rows.some((row) => this.view.pinned.has(row.number)) ? "★ " : ""}${rows.some((row) => row.problem) ? " ⚠" : ""}`]);
       const menu = matchMedia("(hover: none)").matches ? MARK : 0;  // it is always there
-      return Math.max(widthOf(rows.map((row) => this.view.name(row) || dateText(row))) + dates + marks + menu, widthOf(groups.map((one) => `${one.label}  ${one.rows.length} runs`), TEXT, "600") + MARK);
+      const names = widthOf(rows.map((row) => this.view.name(row) || dateText(row))) + marks + menu + MORE;
+      const dates = given.length ? widthOf(["00-00 00:00:00"], DATE) + 2 * GAP : 0;
+      const dated = names + dates + PADDING <= this.mostOfNames() || new Set(given).size < given.length;  // else the names tell the runs apart
+      this.box.classList.toggle("undated", !dated);
+      return Math.max(names + (dated ? dates : 0), widthOf(groups.map((one) => `${one.label}  ${one.rows.length} runs`), TEXT, "600") + MARK);
     }
     const pill = name === "state" ? 2 * GAP : 0;
     return Math.max(widthOf(rows.map((row) => cellText(name, this.view.store.value(row, name)))) + pill, widthOf(means.map((one) => one[at])));
+  }
+
+  /** Pixels of the column of names, unasked: on a small screen the states stand beside it. */
+  mostOfNames() {
+    const room = matchMedia("(max-width: 900px)").matches ? this.box.clientWidth - SIDE - STATE : Infinity;
+    return Math.max(Math.min(WIDEST.run, room), LEAST);
   }
 
   setWidths() {

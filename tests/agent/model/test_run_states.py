@@ -39,6 +39,14 @@ def test_the_times_of_a_run_that_is_resumed_twice() -> None:
     assert read == replace(killed, extra=read.extra)
 
 
+def test_the_record_of_an_earlier_release_has_the_defaults_of_later_fields() -> None:
+    plain = record().rows_seen(3, 2.0, 150.0).to_plain(0.0)
+    read = RunRecord.from_plain({name: value for name, value in plain.items() if name != "launch"})
+    assert (read.launch, read.rows, read.time_step) == ("", 3, 2.0)
+    with pytest.raises(TypeError, match="root"):
+        RunRecord.from_plain({name: value for name, value in plain.items() if name != "root"})
+
+
 def test_what_a_closing_frame_says() -> None:
     for state in ("finished", "interrupted", "failed"):
         ended = record().after(closed_as(state), 160.0, "why")

@@ -55,6 +55,13 @@ def test_the_index_has_numbers_short_texts_and_the_begin_of_long_ones() -> None:
     }  # fmt: skip
 
 
+def test_a_completion_that_only_calls_a_tool_is_told_by_its_name() -> None:
+    for call in ({"function": {"name": "calc", "arguments": "6*7"}}, {"name": "calc", "arguments": "6*7"}):
+        talk = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        (index,) = _indices(_written(SamplesEncoder(""), {"completion": talk}))
+        assert index.columns["completion"] == ["calls calc"]
+
+
 def test_prompt_and_completion_are_measured_however_short() -> None:
     (index,) = _indices(_written(SamplesEncoder(""), {"prompt": "four", "finish": "stop"}))
     assert index.columns["prompt_chars"] == [4]

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.spooled import bare_opening
 
 from rla_agent.model.records import Record, Row
 from rla_agent.outputs import file_content
 from rla_agent.outputs.csv_encoder import CsvEncoder
-from rla_agent.outputs.json_encoder import JsonEncoder
+from rla_agent.outputs.encoder import Encoder, RowEncoder
+from rla_agent.outputs.formats import FORMATS
 from rla_agent.outputs.output_file import Output
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.pipeline.resume_fork import continue_outputs
+from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.contract.spool.opening import Continuation
 
 TEXTS = ("plain", 'a "quoted"\ntext, too', "\u00e4\n\n")
 STEPS = range(30)
+TABLES = {
+    OUTPUT_NAMES[name]: partial(form.new, bare_opening())
+    for name, form in FORMATS.items()
+    if name in OUTPUT_NAMES and isinstance(form.new(bare_opening()), CsvEncoder | RowEncoder)
+}
+"""Files of rows, each with a factory of its encoders."""
 ROWS = [{"x": number / 2, "note": TEXTS[number % 3]} for number in STEPS]
 Events = partial(EventEncoder, 5.0)
 EVENTS = "events.out.tfevents.5.h.1.u"
@@ -43,10 +52,15 @@ def left_behind(
     return Output("one", str(root), folder, name, encoder, encoder())
 
 
-def steps_of(content: bytes, name: str) -> list[int]:
-    if name.endswith(".csv"):
-        return [int(row["time-step"]) for row in csv.DictReader(io.StringIO(content.decode(), newline=""))]
-    return [int(json.loads(line)["time-step"]) for line in content.splitlines()]
+def steps_of(content: bytes, encoder: Encoder) -> list[int]:
+    if isinstance(encoder, RowEncoder):
+        ends = encoder.ends(content)
+        return [int(encoder.time_step(content[start:end])) for start, end in pairwise([0, *ends])]
+    return [int(row["time-step"]) for row in csv.DictReader(io.StringIO(content.decode(), newline=""))]
+
+
+def test_files_of_rows() -> None:
+    assert TABLES.keys() >= {"progress.csv", "progress.json"}
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100, 1 << 20])
@@ -67,17 +81,17 @@ def test_rows_are_cut_and_the_rest_is_kept(
 ) -> None:
     monkeypatch.setattr(file_content, "CHUNK_BYTES", piece)
     opening: Any = SimpleNamespace(root=str(tmp_path), primary=True)
-    for name, encoder in (("progress.csv", CsvEncoder), ("progress.json", JsonEncoder)):
+    for name, encoder in TABLES.items():
         output = left_behind(tmp_path, "log", name, encoder, ROWS)
         path = tmp_path / "log" / name
         whole = path.read_bytes()
         path.write_bytes(whole + b'"torn')
         continue_outputs(opening, [output], plan)
         assert output.encoder.rows == kept
-        assert steps_of(whole[: output.size], name) == list(STEPS)[:kept]
+        assert steps_of(whole[: output.size], output.encoder) == list(STEPS)[:kept]
         beyond = (tmp_path / "log" / "abandoned-1" / name).read_bytes()
         assert beyond.endswith(whole[output.size :] + b'"torn')
-        assert steps_of(beyond.removesuffix(b'"torn'), name) == list(STEPS)[kept:]
+        assert steps_of(beyond.removesuffix(b'"torn'), output.encoder) == list(STEPS)[kept:]
 
 
 @pytest.mark.parametrize("piece", [1, 50, 1 << 20])
@@ -114,7 +128,7 @@ def test_a_damaged_record_ends_what_is_cut(tmp_path: Path) -> None:
 def test_a_large_file_is_not_read_into_memory(tmp_path: Path, plan: Continuation) -> None:
     rows = [{"x": number, "note": "y" * 4000} for number in range(8000)]
     opening: Any = SimpleNamespace(root=str(tmp_path), primary=True)
-    for name, encoder in (("progress.csv", CsvEncoder), ("progress.json", JsonEncoder)):
+    for name, encoder in TABLES.items():
         output = left_behind(tmp_path, "log", name, encoder, rows)
         tracemalloc.start()
         try:

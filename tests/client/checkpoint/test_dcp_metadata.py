@@ -15,7 +15,7 @@ from torch.distributed.checkpoint import FileSystemReader, save  # noqa: E402 - 
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex  # noqa: E402
 
 from rla_client.checkpoint.dcp_metadata import make_metadata, read_metadata  # noqa: E402
-from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan  # noqa: E402
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan, placed  # noqa: E402
 from rla_client.contract.errors import UntrustedCheckpointError  # noqa: E402
 
 PIECES = (
@@ -26,7 +26,7 @@ PIECES = (
 
 def own() -> bytes:
     plan = SharedPlan([LocalPlan(PIECES, {"w": ("model", "w"), "n": ("n",)})])
-    return make_metadata(plan, plan.placed(0, {"n": 40}))
+    return make_metadata(plan, placed(plan.pieces[0], 0, {"n": 40}))
 
 
 def test_what_we_make_is_read_by_torch_and_by_us(tmp_path: Path) -> None:

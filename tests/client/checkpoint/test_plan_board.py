@@ -12,7 +12,7 @@ from rla_client.checkpoint.plan_board import CHUNK_BYTES, TOGETHER, FolderBoard,
 from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.files import OWN_FOLDER, layout_file, parts_name, plan_note_name
-from rla_client.contract.sharded_checkpoint.records import PlanNote
+from rla_client.contract.sharded_checkpoint.records import PlanDecision, PlanNote
 
 TOKENS = ["0" * 16, "1" * 16, "2" * 16]
 PLAN = LocalPlan((ShardPiece("w", "tensor", (0,), (2,), (2,), "float32", 8),), {"w": ("w",)})
@@ -68,6 +68,25 @@ def test_each_rank_sees_what_the_others_told(boards: list[PlanBoard]) -> None:
     assert LocalPlan.decode(other.description(0, PLAN.layout), PLAN.layout) == PLAN
     assert PlanNote.decode(other.note(parts(1), 0)) == note(1, 0)
     assert note(2, 0) in [PlanNote.decode(data) for data in other.notes_of([0, 1])]
+
+
+def test_the_others_see_what_rank_0_decides(boards: list[PlanBoard]) -> None:
+    own, other = boards
+    for number, layout in enumerate(["a" * 32, "b" * 32, "a" * 32, "", "a" * 32]):
+        token = f"{number:016x}"
+        folder = parts_name("checkpoint", number, token)
+        own.describe(0, PLAN)
+        own.tell(folder, PlanNote(token, 0, 2, number, PLAN.layout, "host", {}))
+        with pytest.raises(FileNotFoundError):
+            other.decision(folder)
+        decision = PlanDecision(token, layout, "" if layout else "rank 1 is gone", 7, {"r": 1.0})
+        if layout:
+            own.share_out(layout, layout.encode())
+        own.decide(folder, decision, number)
+        assert PlanDecision.decode(other.decision(folder)) == decision
+        if layout:
+            assert other.shares(layout) == layout.encode()
+            own.all_told(number)
 
 
 def test_notes_are_read_up_to_one_that_is_not_there(boards: list[PlanBoard]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan
+from rla_client.checkpoint.shard_plan import LocalPlan, ShardPiece, SharedPlan, placed, share_of
 from rla_client.contract.errors import RemoteProtocolError
 
 
@@ -22,13 +22,16 @@ STEP = ShardPiece("step", "bytes")
 
 def test_each_piece_is_written_once_by_the_rank_with_least_to_write() -> None:
     others = [ShardPiece(f"b{n}", "tensor", (0,), (4,), (4,), "float32", 70) for n in range(4)]
-    shared = SharedPlan([plan(shard(0), STEP, *others), plan(shard(1), STEP, *others)])
+    plans = [plan(shard(0), STEP, *others), plan(shard(1), STEP, *others)]
+    shared = SharedPlan(plans)
     assert not shared.problem
     keys = [[piece.key for piece in pieces] for pieces in shared.pieces]
     assert keys == [["w", "b0", "b2", "step"], ["w", "b1", "b3"]]
-    placed = shared.placed(0, {"step": 33})
-    assert [(one.offset, one.length) for one in placed] == [(0, 100), (128, 70), (256, 70), (384, 33)]
-    assert {one.file for one in placed} == {"__0_0.distcp"}
+    for rank in range(2):  # what each rank learns of it
+        assert share_of(plans[rank], rank, shared.shares) == shared.pieces[rank]
+    places = placed(shared.pieces[0], 0, {"step": 33})
+    assert [(one.offset, one.length) for one in places] == [(0, 100), (128, 70), (256, 70), (384, 33)]
+    assert {one.file for one in places} == {"__0_0.distcp"}
 
 
 def test_what_one_rank_alone_has_is_written_by_it() -> None:
@@ -44,6 +47,20 @@ def test_plans_are_read_back_by_their_hash() -> None:
         with pytest.raises(RemoteProtocolError):
             LocalPlan.decode(data, own.layout)
     assert SharedPlan([own, own]).layout != SharedPlan([own, plan(shard(1))]).layout
+
+
+def test_shares_of_many_ranks_are_a_few_bytes_for_each() -> None:
+    plans = [plan(*(shard(rank, world=50, key=f"w{n}") for n in range(100))) for rank in range(50)]
+    assert len(SharedPlan(plans).shares) < 50 * 12
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [b"", b"{}", b"[]", b"[3]", b"[[3]]", b"[[[0, 2]]]", b"[[[-1, 1]]]", b'[[["a", 1]]]', b"[[[0.5, 1]]]"],
+)
+def test_shares_of_other_plans_are_refused(shares: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        share_of(plan(SAME), 0, shares)
 
 
 @pytest.mark.parametrize(

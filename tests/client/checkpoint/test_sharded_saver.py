@@ -153,8 +153,8 @@ def test_a_state_that_grows_leaves_no_descriptions_behind(
         content = {**state(step), "new": torch.ones(more)}
         assert all(save.wait("whole", 30) for save in ranks.save(step, content)), step
     described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
-    assert len(described) == 1
-    assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 1]
+    assert len(described) == 2  # of a rank's pieces, and of who writes what
+    assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 0]
 
 
 def test_a_description_that_cannot_be_removed_is_said_and_costs_no_save(
@@ -377,6 +377,46 @@ def test_ranks_that_share_no_folder_save_together(apart: Callable[..., Apart]) -
     for folder, shards in zip(machines.folders, (2, 1), strict=True):
         (told,) = sharded_status(folder)
         assert str(told) == f"checkpoint_1: whole, on the master; {shards} of 3 shards are here, too"
+
+
+class _Weighing:
+    """A store of torch's; how many bytes were read there."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.read = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def multi_get(self, keys: list[str]) -> Any:
+        found = self._store.multi_get(keys)
+        self.read += sum(map(len, found))
+        return found
+
+
+def test_what_a_rank_reads_does_not_grow_with_their_number(apart: Callable[..., Apart]) -> None:
+    machines = apart(*((rank,) for rank in range(24)))
+    weighing = _Weighing(machines.store)
+    machines.savers[5].writer._board = StoreBoard(weighing, "rla")
+    for step in range(2):
+        before = weighing.read
+        assert all(save.wait("local", 30) for save in machines.save(step))
+        assert weighing.read - before < 2000, step
+
+
+def test_what_makes_no_state_is_told_on_all_ranks(apart: Callable[..., Apart]) -> None:
+    machines = apart((0,), (1,), (2,))
+    for step in range(3):
+        saves = [
+            saver.save({"w": rank or torch.ones(3)}, "checkpoint", step, order=step)
+            for rank, saver in enumerate(machines.savers)
+        ]
+        assert not any(save.wait("local", 30) for save in saves)
+        assert {save.problem for save in saves} == {"w has another type or shape on some rank"}
+    assert all(save.wait("local", 30) for save in machines.save(3))
+    for folder in machines.folders:  # nothing of those before is left
+        assert len(parts_of(folder)) == 1
+    assert machines.send(3) == ["checkpoint_3.dcp"]
 
 
 def test_objects_that_other_machines_wrote_need_trust(apart: Callable[..., Apart]) -> None:

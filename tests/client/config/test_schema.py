@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -72,6 +73,25 @@ def test_template_explains_each_key() -> None:
     sections = ("PROJECT_TYPE", "BACKUP_CONFIG", "AGENT")
     assert explained == len([key for key in keys_of_schema(Config, capitals=True) if key not in sections])
     assert all(len(line) <= 110 for line in lines)
+
+
+def choices(kind: type[Any], *, capitals: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Keys whose values are words, with these."""
+    for item in dataclasses.fields(kind):
+        section: Any = item.default_factory
+        if isinstance(section, type):
+            yield from choices(section)
+        elif words := getattr(item.metadata.get("rule"), "words", ()):
+            yield item.name.upper() if capitals else item.name, words
+
+
+def test_template_names_each_choice() -> None:
+    found = dict(choices(Config, capitals=True))
+    assert found.keys() >= {"LOG_USED", "file_transfer_protocol", "retention_kinds"}
+    for key, words in found.items():
+        above = re.search(rf"((?:^ *#.*\n)+)^ *{key}:", template_text(), re.MULTILINE)
+        assert above is not None, key
+        assert [word for word in words if not re.search(rf"\b{word}\b", above[1])] == [], key
 
 
 def test_an_empty_file_and_an_empty_dict_are_the_defaults(tmp_path: Path) -> None:

@@ -579,6 +579,40 @@ ours = SummaryWriter("runs/x")""",
 
 
 @pytest.mark.slow
+def test_pictures_films_and_sounds_are_files_of_the_results(scripts: Scripts) -> None:
+    scripts.run(
+        """
+import io
+import numpy as np
+import rla_client
+from PIL import Image
+from rla_client.integrations.tensorboard import SummaryWriter
+writer = SummaryWriter("runs/x")
+for step in (0, 5):
+    writer.add_image("made/digit", np.full((3, 8, 8), step * 0.1), step)
+writer.add_video("film", np.zeros((1, 2, 3, 8, 8), np.uint8), 5)
+writer.add_audio("sound", np.zeros(100), 5)
+writer.add_histogram("weights", np.zeros(3), 5)
+SummaryWriter("runs/x/eval").add_image("digit", np.zeros((3, 8, 8)), 7)
+other = rla_client.init("beside")
+writer.add_image("not", np.zeros((3, 8, 8)), 9)  # of x, but another run is open
+"""
+    )
+    run, other = sorted(scripts.runs(2), key=lambda one: one.table == "beside")
+    results = run.folder("results")
+    found = {path.relative_to(results).as_posix(): path.read_bytes() for path in results.rglob("*.*")}
+    assert sorted(found) == [
+        "5-film.gif",
+        "5-sound.wav",
+        "eval/7-digit.png",
+        "made/0-digit.png",
+        "made/5-digit.png",
+    ]
+    assert found["made/5-digit.png"].startswith(b"\x89PNG")
+    assert not list(other.folder("results").rglob("*.*"))
+
+
+@pytest.mark.slow
 def test_texts_of_the_trainer_become_hyper_parameters(scripts: Scripts) -> None:
     scripts.run(
         """

@@ -850,6 +850,7 @@ from wandb.util import generate_id
 from wandb.data_types import Image, Table
 from wandb.sdk.data_types import Video
 from wandb.apis.public import Api
+from wandb_gql import gql
 from wandb import Settings, AlertLevel, Artifact
 import wandb.env, wandb.plot, wandb.sdk.lib.runid, wandb.sdk.wandb_settings
 assert Run is Former is wandb.sdk.wandb_run.Run and Image is wandb.Image is wandb.data_types.Image
@@ -973,6 +974,47 @@ wandb.init(project="many", id="gone", settings=settings).log({"reward": 1.0})
     assert "no other process of this machine writes the run 'gone' of 'many'" in done.stdout
     (run,) = scripts.runs()
     assert [row["reward"] for row in run.rows()] == ["1.0"]
+
+
+@pytest.mark.slow
+def test_processes_of_one_id_that_start_at_once_write_one_run(scripts: Scripts) -> None:
+    """prime-rl's trainer and orchestrator, whichever comes first."""
+    scripts.run(
+        """
+import os, subprocess, sys, time
+WORKER = '''
+import sys
+import rla_client.integrations.wandb as wandb
+label = sys.argv[1]
+settings = wandb.Settings(mode="shared", x_label=label, x_primary=label == "main")
+print("ready", flush=True)
+sys.stdin.readline()
+run = wandb.init(project="at_once", resume="allow", settings=settings)
+wandb.define_metric("*", step_metric="step")
+wandb.log({label: 1.0, "step": 3})
+print("logged", flush=True)
+sys.stdin.readline()
+'''
+for number in range(3):
+    chosen = {**os.environ, "WANDB_RUN_ID": f"run{number}"}
+    command = [sys.executable, "-c", WORKER]
+    both = [
+        subprocess.Popen([*command, label], env=chosen, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for label in ("main", "trainer")
+    ]
+    for word in (b"ready", b"logged"):
+        for one in both:
+            while word not in (line := one.stdout.readline()):
+                assert line
+        for one in both:
+            one.stdin.write(b"go on\\n")
+            one.stdin.flush()
+    assert [one.wait(100) for one in both] == [0, 0]
+"""
+    )
+    runs = scripts.runs(3)
+    names = [sorted(path.name for path in run.log.glob("progress*.csv")) for run in runs]
+    assert all(len(found) == 2 for found in names), names
 
 
 @pytest.mark.slow

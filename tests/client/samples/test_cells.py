@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import ItemsView, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -141,3 +143,31 @@ def test_whatever_it_is_becomes_data_that_can_be_packed() -> None:
     with pytest.raises(UnicodeEncodeError):
         pack(_plain({"a": "\udc80", "b": ["\udc80", {"\udc80": 1}]}))
     assert unpack(pack(clean_row(_plain({"a": "\udc80", "b": [{"\udc80": 1}]}))))["b"] == [{"\\udc80": 1}]
+
+
+class Endless(Mapping[str, int]):
+    """A mapping whose items never end."""
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, count())
+
+    def items(self) -> ItemsView[str, int]:
+        return ((name, 1) for name in self)  # type: ignore[return-value]
+
+
+class EndlessList(list[int]):
+    def __iter__(self) -> Iterator[int]:
+        return count()
+
+
+@pytest.mark.parametrize("cell", [Endless(), EndlessList(), [Endless()], {"a": EndlessList()}])
+def test_a_cell_without_an_end_is_cut(cell: object) -> None:
+    plain = _plain({"a": cell})
+    assert plain[CUT] == ["a"]
+    assert len(plain["a"]) < 2000

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import pytest
@@ -77,3 +77,14 @@ def test_an_iterator_beside_columns_of_another_length_is_left_as_it_is() -> None
     with pytest.raises(ArgumentError, match="beside a list, which says its length; got c"):
         rows_of({"c": numbers, "d": "x"})
     assert next(numbers) == 0
+
+
+def test_a_mapping_without_an_end_is_refused() -> None:
+    class Endless(dict[str, int]):
+        def items(self) -> Any:
+            return ((str(number), [1]) for number in itertools.count())
+
+    for given in (Endless(), [{"a": 1}, Endless()]):
+        with pytest.raises(ArgumentError, match="this Endless has more than 10000 columns"):
+            rows_of(given)
+    assert rows_of([OrderedDict(a=1)]) == [{"a": 1}]

@@ -216,7 +216,7 @@ def test_hyper_parameters_of_every_kind_become_plain_data() -> None:
         "ordered": collections.OrderedDict(z=1), "level": Level.HIGH, "mode": Mode.FAST,
         Colour.RED: 1, 5: "five",
         "array": np.arange(3), "scalar": np.array([2]), "tensor": torch.tensor(1.5), "dtype": torch.float32,
-        "class": Net, "decimal": Decimal("0.5"), "nan": float("nan"),
+        "device": torch.device("cuda:0"), "class": Net, "decimal": Decimal("0.5"), "nan": float("nan"),
         "big": np.zeros(70_000),
     }  # fmt: skip
     plain = plain_hyper_param(parameters)
@@ -229,7 +229,7 @@ def test_hyper_parameters_of_every_kind_become_plain_data() -> None:
         "pair": {"low": 0.0, "high": 1.0}, "set": [1, 2, 3], "mixed": [1, "b"], "queue": [1],
         "ordered": {"z": 1}, "level": 3, "mode": "fast", "RED": 1, "5": "five",
         "array": [0, 1, 2], "scalar": 2, "tensor": 1.5, "dtype": "torch.float32",
-        "class": repr(Net), "decimal": 0.5,
+        "device": "cuda:0", "class": repr(Net), "decimal": 0.5,
     }  # fmt: skip
 
 

@@ -83,6 +83,28 @@ def test_values_parameters_and_the_programs_own_files(tmp_path: Path, module: st
     }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["torch.utils.tensorboard", pytest.param("tensorboardX", marks=further)])
+def test_pictures_are_files_of_the_results(tmp_path: Path, module: str) -> None:
+    script = f"""
+import numpy as np
+from {module} import SummaryWriter
+writer = SummaryWriter("runs/a")
+writer.add_scalar("loss", 1.0, 0)
+writer.add_image("made/digit", np.full((3, 8, 8), 0.5), 3)
+writer.close()
+"""
+    run = capture(tmp_path, script).run
+    place = Path(str(run.folder).replace("/log/", "/results/")) / "made" / "3-digit.png"
+    (theirs,) = [
+        value.image.encoded_image_string
+        for event in own_events(tmp_path / "runs")
+        for value in event.summary.value
+        if value.HasField("image")
+    ]
+    assert place.read_bytes() == theirs
+
+
 ENDINGS = {
     "pass": (0, "finished"),
     "raise ValueError('so')": (1, "failed"),

@@ -46,6 +46,26 @@ def test_what_differs_names_a_run_and_its_date_stands_beside(sweep: View) -> Non
     assert min(sweep.shown("return", 6)["labels"]) == "lr=0.01 seed=0 other/deep"
 
 
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (420, 800)])
+def test_a_long_name_is_read_to_its_end_before_its_date(
+    page_server: Serve, root: Path, page: Page, width: int, height: int
+) -> None:
+    for number in range(4):
+        params = {"learning_rate": (3e-4, 1e-3)[number % 2], "seed": number // 2, "clip_coefficient": number}
+        write_page_run(root, number, params=params, tracked=tuple(params))
+    page.set_viewport_size({"width": width, "height": height})
+    view = View(page, page_server(root))
+    view.shown("return", 4)
+    state, name = view.row(3).locator(".state"), view.row(3).locator(".name a")
+    assert not view.row(3).locator(".date").is_visible()
+    assert "11/21/09-33" in (name.get_attribute("title") or "")
+    assert box_of(state)["x"] + box_of(state)["width"] <= min(
+        width, box_of(page.locator("#runs-table"))["width"]
+    )
+    if width > 900:
+        assert name.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "nothing of it is cut off"
+
+
 def test_runs_without_anything_that_differs_are_named_by_date(
     page_server: Serve, root: Path, page: Page
 ) -> None:

@@ -53,6 +53,16 @@ def test_a_smoothed_constant_is_that_constant_at_the_left_edge(
     assert smoothed == pytest.approx([7.0] * len(smoothed))
 
 
+def test_the_mean_of_equal_values_does_not_seem_to_jump(page_server: Serve, root: Path, page: Page) -> None:
+    for number in range(3):
+        write_page_run(root, number, {"return": [1000.1] * 200}, params={"lr": 0.1, "seed": number})
+    view = View(page, page_server(root), "group=lr&smooth=5")
+    view.until("return", "chart.curves.length === 1")
+    y = view.shown("return")["y"]
+    assert y["min"] < 950
+    assert y["max"] > 1050
+
+
 def test_outliers_are_clipped_on_request(page_server: Serve, root: Path, page: Page) -> None:
     values = [float(step % 10) for step in range(500)]
     values[250] = 1e9

@@ -556,6 +556,25 @@ def test_values_and_media_at_the_step_of_a_click(run: RunView) -> None:
     assert "at=" not in run.page.url
 
 
+def test_values_at_a_step_are_asked_for_again_only_after_new_rows(
+    page_server: Serve, root: Path, page: Page
+) -> None:
+    live = LiveRun(root, rows=10)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    view = RunView(root, live.index, page_server(root), page)
+    view.open("at=12")
+    values = page.locator("section.part", has=page.locator("h2.values"))
+    values.get_by_role("row", name="return 4.5  step 9").wait_for()
+    for _ in range(2):
+        with page.expect_request("**/api/run"):
+            pass
+    assert asked.count("values") == 1
+    for _ in range(3):
+        live.append()
+    values.get_by_role("row", name="return 6", exact=True).wait_for()
+
+
 def test_a_step_that_was_chosen_stays_while_more_files_come(
     page_server: Serve, root: Path, page: Page
 ) -> None:

@@ -25,6 +25,7 @@ TALK = [
     {
         "role": "assistant",
         "content": None,
+        "reasoning_content": "folded thought",
         "tool_calls": [{"function": {"name": "calc", "arguments": "6*7"}}],
     },
     {"role": "tool", "name": "calc", "content": "folded 42"},
@@ -138,6 +139,9 @@ def test_a_talk_is_read_with_its_tools_folded_and_nothing_is_executed(shown: Pag
         )
     assert shown.evaluate("window.hacked") is None
     shown.get_by_text("calls calc").wait_for()
+    assert not shown.locator("pre", has_text="folded thought").is_visible()
+    shown.get_by_text("reasoning", exact=True).click()
+    assert shown.locator("pre", has_text="folded thought").is_visible()
     answer = shown.locator("pre", has_text="folded 42")
     assert not answer.is_visible()
     shown.get_by_text("answer of the tool").click()
@@ -162,6 +166,12 @@ def test_it_fits_a_narrow_page_and_rewards_are_numbers(
         assert box["x"] + box["width"] <= 420
     page.locator("table.samples tbody button.link").nth(1).click()
     page.locator(".sample-detail dt", has_text="rewards/right").wait_for()
+    page.wait_for_function(
+        """() => {
+            const top = document.querySelector(".sample-detail h2").getBoundingClientRect().top;
+            return top > 41 && top < 400;  // below the page's head, not below 40 rows
+        }"""
+    )
     page.get_by_text("0.333333", exact=True).last.wait_for()
 
 
@@ -173,6 +183,10 @@ def test_text_group_and_story(shown: Page) -> None:
     shown.get_by_role("button", name="Its group side by side").click()
     shown.locator(".side-by-side article").first.wait_for()
     assert shown.locator(".side-by-side article").count() == len(HOSTILE) // 2
+    assert shown.locator(".side-by-side article.chosen").count() == 1
+    below, wide = box_of(shown.locator(".sample-detail")), box_of(shown.locator(".samples-list"))
+    assert below["y"] >= wide["y"] + wide["height"]
+    assert below["width"] >= wide["width"] - 1
     shown.get_by_role("button", name="Its prompt over steps").click()
     shown.locator(".small-curve").wait_for()
     shown.reload()

@@ -21,9 +21,10 @@ from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
 from rla_agent.replicate.worker.sharded_master import MasterStep, OnMaster, PartFound, next_step
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.fence import raise_fence
-from rla_client.contract.sharded_checkpoint.folder import look, read_fence
+from rla_client.contract.sharded_checkpoint.folder import finals_of, look, parts_of, read_fence
 from rla_client.contract.sharded_checkpoint.pruned import note_of_whole
 from rla_client.contract.sharded_checkpoint.publish import publish
 from rla_client.contract.sharded_checkpoint.records import Fence, SaveIdentity
@@ -42,10 +43,10 @@ class Site:
         self.b = Machine(folder / "b", (2, 3))
         self.session = FolderSession(str(self.master))
 
-    def saved(self, save: SaveIdentity, order: int = 1) -> None:
+    def saved(self, save: SaveIdentity, order: int = 1, keep: Retention | None = None) -> None:
         """Both have written and sent."""
         for machine in (self.a, self.b):
-            machine.save(save, order)
+            machine.save(save, order, keep)
             machine.send(self.session, save)
 
     def settle(self, save: SaveIdentity) -> list[PartFound]:
@@ -71,6 +72,28 @@ def on_master(site: Site, **told: object) -> OnMaster:
     found = SaveInTheMaking(SAVE.token, {**here.receipts, **there.receipts}, {**here.sizes, **there.sizes})
     own = {name: told.pop(name) for name in ("receipts", "whole", "holder", "fence") if name in told}
     return OnMaster(replace(found, **own), **told)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_what_becomes_whole_after_the_training_has_ended_obeys_its_rules(site: Site, late: int) -> None:
+    """The last two stay, whichever comes last; a part that would not stay goes."""
+    saves = [identity(step, world=4) for step in range(1, 5)]
+    for order, save in enumerate(saves, 1):
+        site.saved(save, order, Retention(max_to_keep=9 if order == 1 else 2))
+    for order, save in enumerate(saves, 1):
+        if order != late:
+            site.settle(save)
+    site.settle(saves[late - 1])
+    for machine in (site.a, site.b):
+        assert finals_of(machine.folder) == ["checkpoint_3.dcp", "checkpoint_4.dcp"]
+        assert parts_of(machine.folder) == []
+
+
+def test_rules_that_are_not_told_remove_nothing(site: Site) -> None:
+    for step in range(1, 4):
+        site.saved(identity(step, world=4), step, Retention(max_to_keep=1) if step == 1 else None)
+        site.settle(identity(step, world=4))
+    assert len(finals_of(site.a.folder)) == 3
 
 
 def test_what_follows_from_what_is_there(site: Site) -> None:

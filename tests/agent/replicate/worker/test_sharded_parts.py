@@ -369,6 +369,31 @@ def test_a_save_that_was_given_up_here_goes_there(pair: Pair) -> None:
     pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)
 
 
+@pytest.mark.slow
+def test_what_a_killed_agent_may_have_sent_of_such_a_save_goes_there_too(pair: Pair) -> None:
+    """Whether its last file has arrived is not in its ledger."""
+    pair.a.close()
+    reached = 0
+
+    def send() -> None:
+        pair.a.open()
+        pair.until(lambda: "1_0.distcp" in str(pair.a.rows()) and pair.a.is_idle, "a's part", pair.a)
+
+    for calls in range(0, 400, 9):
+        save = identity(calls + 1, epoch=calls + 1, world=4)
+        pair.a.machine.save(save)
+        killed = killed_at(calls, send)
+        making = pair.there / PARTS_FOLDER / name_of(save)
+        reached += making.exists()
+        raise_fence(pair.a.machine.folder, RUN, calls + 2)
+        pair.a.open()
+        pair.until(lambda: not making.exists() and not pair.a.rows(), "nothing left", pair.a)  # noqa: B023
+        pair.a.close()
+        if not killed:
+            break
+    assert reached > 2
+
+
 def test_a_part_that_nobody_completes_costs_a_look_an_hour(pair: Pair) -> None:
     pair.a.machine.save(SAVE)
     making = pair.there / PARTS_FOLDER / name_of(SAVE)

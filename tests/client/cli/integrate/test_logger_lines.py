@@ -117,6 +117,23 @@ main()
 '''
 
 
+@pytest.mark.parametrize(
+    ("printed", "logged"),
+    [
+        ('"n :{}, score : {:.1f}".format(i, score / interval, buffer.size(), eps*100)',
+         '"score": score / interval, "eps": eps*100'),
+        ("f'{np.mean(scores[-100:])}', len(buffer), losses[-1], min(scores)",
+         '"scores": min(scores), "buffer": len(buffer), "losses": losses[-1]'),
+        ('"%d" % i, f(loss), scores[i], np.mean(loss, axis=0), -i, "loss" + name', None),
+    ],
+)  # fmt: skip
+def test_simple_sums_of_what_a_script_has_are_logged(printed: str, logged: str | None) -> None:
+    script = f"for i in range(2):\n    print({printed})\n"
+    assert changed(script)[0].splitlines()[5:] == (
+        [] if logged is None else [f"    rla_client.log({{{logged}}}, step=i)"]
+    )
+
+
 def test_a_script_without_a_logger_logs_what_it_prints() -> None:
     text, found = changed(PLAIN)
     lines = [line.strip() for line in text.splitlines() if "rla_client" in line]

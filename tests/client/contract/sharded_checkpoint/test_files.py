@@ -36,8 +36,8 @@ def test_names_are_read_back() -> None:
     assert parse_parts_name("a_3.dcp") is None
     assert receipt_rank("shard-12.json") == 12
     assert receipt_rank("shard-012.json") is None
-    made = ("plan-3.json", "part.json", "shard-3.json", "whole.json", "plan-x.json")
-    assert [name for name in made if is_only_of_the_making(name)] == ["plan-3.json", "part.json"]
+    made = ("plan-3.json", "part.json", "plan.json", "shard-3.json", "whole.json", "plan-x.json")
+    assert [name for name in made if is_only_of_the_making(name)] == ["plan-3.json", "part.json", "plan.json"]
 
 
 @pytest.mark.parametrize("name", ["", "../a", ".hidden", "a/b", "a\0"])

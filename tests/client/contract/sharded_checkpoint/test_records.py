@@ -14,6 +14,7 @@ from rla_client.contract.sharded_checkpoint.records import (
     Fence,
     KeptFile,
     MachinePart,
+    PlanDecision,
     PlanNote,
     Receipt,
     Whole,
@@ -38,26 +39,32 @@ def test_receipts_and_whole_are_read_back() -> None:
 def test_what_the_ranks_of_one_machine_have_is_read_back() -> None:
     beside = replace(receipt(), beside=(1,))
     assert Receipt.decode(beside.encode()) == beside
+    keeps = replace(beside, keep=Retention(3, 100, ("r", "max", 2)))
+    assert Receipt.decode(keeps.encode()) == keeps
     older = json.loads(receipt().encode())
-    del older["beside"]
+    del older["beside"], older["keep"]
     assert Receipt.decode(json.dumps(older).encode()) == receipt()
     part = MachinePart(identity(), (0, 1))
     assert MachinePart.decode(part.encode()) == part
     assert beside.stamp == Whole(identity(), 7, (SHARD,), METADATA, {"r": 0.5}).stamp
 
 
-def test_a_plan_note_tells_what_rank_0_says_of_the_save() -> None:
+def test_a_plan_note_and_the_decision_on_it_are_read_back() -> None:
     token = identity().token
+    note = PlanNote(token, 0, 2, 5, "a" * 32, "host", {"k": 3})
+    assert PlanNote.decode(note.encode()) == note
     for keep in (Retention(), Retention(3, 100, ("r", "max", 2))):
-        note = PlanNote(token, 0, 2, 5, "a" * 32, "host", {"k": 3}, 7, {"r": float("-inf")}, keep)
-        assert PlanNote.decode(note.encode()) == note
-    older = json.loads(PlanNote(token, 0, 2, 5, "a" * 32, "host", {}).encode())
-    for name in ("order", "metrics", "keep"):
-        del older[name]
-    assert PlanNote.decode(json.dumps(older).encode()).keep == Retention()
+        decision = PlanDecision(token, "a" * 32, "", 7, {"r": float("-inf")}, keep)
+        assert PlanDecision.decode(decision.encode()) == decision
+    none = PlanDecision(token, "", "rank 1 has left this save out")
+    assert PlanDecision.decode(none.encode()) == none
+    fields = json.loads(none.encode())
     for wrong in (3, {"max_to_keep": 0}, {"keep_every": "x"}, {"keep_best": ["r", "most", 1]}):
         with pytest.raises(RemoteProtocolError):
-            PlanNote.decode(json.dumps({**older, "keep": wrong}).encode())
+            PlanDecision.decode(json.dumps({**fields, "keep": wrong}).encode())
+    for name, other in (("layout", "../x"), ("token", "x"), ("problem", 3), ("order", "1")):
+        with pytest.raises(RemoteProtocolError):
+            PlanDecision.decode(json.dumps({**fields, name: other}).encode())
 
 
 @pytest.mark.parametrize(

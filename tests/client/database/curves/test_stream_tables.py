@@ -138,7 +138,7 @@ def test_every_command_finds_the_metrics_of_each_writer(root: Path, index: str, 
     ]
     asked("plot", "reward", "-r", "@last", "-o", str(root / "reward.png"))
     assert (root / "reward.png").stat().st_size > 1000
-    query = "SELECT role, metric, time_step, value FROM rows WHERE metric LIKE 're%@%' ORDER BY value"
+    query = "SELECT role, metric, step, value FROM rows WHERE metric LIKE 're%@%' ORDER BY value"
     found = [tuple(one.values()) for one in json.loads(asked("sql", query, "--json"))]
     assert found == [
         ("rollout-10", "return@rollout-10", 1.0, -1.0),

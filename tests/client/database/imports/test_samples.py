@@ -221,3 +221,110 @@ def test_tables_of_trl_at_steps_that_generate_nothing_count_once(
     assert import_samples(root, "task", index, dump, 5.0, {"num_iterations": 2}).rows == 1
     done = import_samples(root, "task", index, dump, 5.0, {"num_iterations": 1})
     assert (done.rows, done.there) == (1, 1)
+
+
+def test_the_step_is_that_of_the_folder_where_it_says_one(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    row = {"input_prompt": "p", "output_response": "c", "score": [0.0, 0.5, 1.0], "stop_reason": "stop"}
+    evaluated = tmp_path / "dumped_evals" / "global_step_7_evals"  # of SkyRL
+    evaluated.mkdir(parents=True)
+    for name in ("math500", "gsm8k", "aime_2024"):
+        (evaluated / f"{name}.jsonl").write_text(json.dumps({**row, "data_source": name}) + "\n")
+    (evaluated / "aggregated_results.jsonl").write_text('{"eval/all/avg_score": 0.5}\n')
+    found = imported(root, make_run(), tmp_path / "dumped_evals")
+    assert {(row["name"], row["step"], row["reward"], row["finish"]) for row in found} == {
+        ("eval", 7, 1.5, "stop")
+    }
+    assert [(row["prompt"], row["completion"]) for row in found] == [("p", "c")] * 3
+    index = make_run(number=1)
+    import_samples(root, "task", index, evaluated / "math500.jsonl", 5.0)
+    (tmp_path / "math500.jsonl").write_text(json.dumps(row) + "\n")
+    import_samples(root, "task", index, tmp_path / "math500.jsonl", 5.0)
+    assert sorted(row["step"] for row in rla_client.database.open(root).samples(index)) == [0, 7]
+
+
+def test_rollouts_of_areal_are_at_the_version_that_sampled_last(
+    root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    for version, task in ((3, 881), (4, 7)):
+        folder = tmp_path / "rollout" / str(version)
+        folder.mkdir(parents=True)
+        row = {"task_id": task, "head_version": 2, "tail_version": version, "reward": 1.0}
+        (folder / f"{task}.jsonl").write_text(json.dumps({**row, "prompt": "p", "completion": "c"}) + "\n")
+    found = imported(root, make_run(), tmp_path / "rollout")
+    assert sorted((row["step"], row["policy_version"], row["task_id"]) for row in found) == [
+        (3, 3, 881), (4, 4, 7),
+    ]  # fmt: skip
+
+
+def test_batches_of_one_of_nemo_rl(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    train = {"content": ["text"], "rewards": [0.5], "advantages": [[0.0, 0.25, 0.25]], "token_ids": [[1, 2]]}
+    (tmp_path / "train_data_step6.jsonl").write_text(json.dumps({**train, "idx": 0}) + "\n")
+    (tmp_path / "val_data_step6.jsonl").write_text(
+        json.dumps({"content": [talk], "rewards": [1.0], "idx": 0}) + "\n"
+    )
+    first, second = imported(root, make_run(), tmp_path)
+    assert (first["step"], first["completion"], first["reward"], first["advantage"]) == (6, "text", 0.5, 0.25)
+    assert "token_ids" not in first
+    assert (second["name"], second["completion"], second["reward"]) == ("eval", talk, 1.0)
+    one = {"idx": 3, "prompt": talk[:1], "completion": talk[1:]}  # lists of one that are conversations
+    (tmp_path / "9.jsonl").write_text(json.dumps(one) + "\n")
+    (third,) = (row for row in imported(root, make_run(number=1), tmp_path / "9.jsonl") if row["step"] == 9)
+    assert (third["prompt"], third["completion"]) == (talk[:1], talk[1:])
+
+
+def _episode(number: int, *, advantages: list[float] | None = None) -> dict[str, Any]:
+    """As prime-rl 0.8 writes one."""
+
+    def node(parent: int | None, role: str, *, sampled: bool, **further: Any) -> dict[str, Any]:
+        mask = [False, True] if sampled else [False]
+        message = {"role": role, **further}
+        given = {"advantages": advantages} if sampled and advantages else {}
+        return {"parent": parent, "message": message, "sampled": sampled, "token_ids": [1] * len(mask),
+                "mask": mask, **given}  # fmt: skip
+
+    call = {"id": "1", "name": "calc", "arguments": "6*7"}
+    nodes = [
+        node(None, "user", sampled=False, content="what is 6 * 7?"),
+        node(0, "assistant", sampled=True, content="given up"),  # another branch
+        node(0, "assistant", sampled=True, reasoning_content="hm", tool_calls=[call]),
+        node(2, "tool", sampled=False, content="42", tool_call_id="1"),
+        node(3, "assistant", sampled=True, content="42"),
+    ]
+    trace = {
+        "id": f"trace{number}", "nodes": nodes, "task": {"type": "T", "data": {"idx": 3, "answer": "42"}},
+        "agent": {"name": "solver", "config": {}}, "metrics": {"turns": 2.0}, "stop_condition": "done",
+        "rewards": {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": 0.25, "weight": 1.0}},
+        "calls": [{"node": 4, "finish_reason": "stop"}, {"node": 2}], "errors": [],
+    }  # fmt: skip
+    return {
+        "id": f"episode{number}", "env": {"id": "math", "name": "m"}, "task": {"type": "T", "key": "task3"},
+        "group": {"id": f"group{number}"}, "traces": [trace], "errors": [{"type": "E", "message": "bad"}],
+        "run": {"type": "train", "work": {"type": "train", "step": 4, "policy": {"start": 3, "end": 4}}},
+    }  # fmt: skip
+
+
+def test_episodes_of_prime_rl_are_samples_once(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    for kind in ("train", "eval"):
+        for subset, given in (("all", None), ("effective", [0.5])):
+            folder = tmp_path / "rollouts" / "step_5" / kind / subset
+            folder.mkdir(parents=True)
+            numbers = range(10, 13 - (subset == "effective")) if kind == "train" else range(1)
+            lines = (json.dumps(_episode(number, advantages=given)) for number in numbers)
+            (folder / "traces.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 5, "loss": 1.0}\n')
+    index = make_run()
+    found = imported(root, index, tmp_path)
+    assert [(row["name"], row["step"], row["trace"], row.get("advantage")) for row in found] == [
+        ("eval", 5, "trace0", 0.5), ("train", 5, "trace10", 0.5), ("train", 5, "trace11", 0.5),
+        ("train", 5, "trace12", None),
+    ]  # fmt: skip
+    first = found[1]
+    assert [one["role"] for one in first["completion"]] == ["assistant", "tool", "assistant"]
+    assert first["prompt"] == [{"role": "user", "content": "what is 6 * 7?"}]
+    assert (first["reward"], first["rewards"]) == (0.75, {"right": 1.0, "short": 0.25})
+    own = ("group", "env", "policy_version", "truth", "finish", "error", "tokens_prompt", "tokens_completion")
+    assert [first[name] for name in own] == ["task3", "m", 4, "42", "stop", "E: bad", 4, 2]
+    assert import_samples(root, "task", index, tmp_path, 5.0).rows == 0

@@ -34,7 +34,7 @@ def sampled(root: Path, make_run: MakeRun) -> Path:
 def test_samples_of_all_runs_are_a_view(sampled: Path) -> None:
     database = rla_client.database.open(sampled)
     found = database.sql(
-        "SELECT left(run, 5), time_step, count(*), avg(reward), avg(numbers['rewards/format']), "
+        "SELECT left(run, 5), step, count(*), avg(reward), avg(numbers['rewards/format']), "
         "min(texts['finish']), max(numbers['prompt_chars']) FROM samples GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     assert found == [
@@ -57,7 +57,7 @@ def test_too_many_are_refused(sampled: Path, monkeypatch: pytest.MonkeyPatch) ->
         rla_client.database.open(sampled).sql("SELECT * FROM samples")
 
 
-EVERY = 'SELECT run, time_step, logged, name, role, "group", id, reward, prompt, numbers, texts FROM samples'
+EVERY = 'SELECT run, step, logged, name, role, "group", id, reward, prompt, numbers, texts FROM samples'
 
 
 def answers(root: Path) -> list[str]:

@@ -33,7 +33,7 @@ QUERIES = (
     "SELECT * EXCLUDE opened FROM runs ORDER BY run",
     "SELECT * FROM params ORDER BY run, name",
     "SELECT * FROM last ORDER BY run, metric",
-    "SELECT * FROM rows ORDER BY run, metric, time_step NULLS FIRST, value",
+    "SELECT * FROM rows ORDER BY run, metric, step NULLS FIRST, value",
     "SELECT run, kind, path, bytes FROM files ORDER BY ALL",
     "SELECT * FROM system ORDER BY ALL",
     """SELECT r."table", p.name, avg(w.value) FROM runs r JOIN params p USING (run) JOIN rows w USING (run)
@@ -90,9 +90,7 @@ def test_the_same_with_and_without_a_lake(filled: Path, make_run: MakeRun) -> No
 
 def test_recorded_nan_is_no_null_and_a_chain_is_one_run(filled: Path) -> None:
     build(filled, now())
-    found = (
-        database.open(filled).sql("SELECT run, time_step, value FROM rows WHERE metric = 'loss'").fetchall()
-    )
+    found = database.open(filled).sql("SELECT run, step, value FROM rows WHERE metric = 'loss'").fetchall()
     assert {run.partition("/2026")[0] for run, _, _ in found} == {"task"}
     assert {run[-20:] for run, _, _ in found} == {next(iter(found))[0][-20:]}
     assert [repr(row[1:]) for row in found] == ["(1.0, nan)", "(2.0, inf)"]  # two of the parent's rows count

@@ -29,7 +29,7 @@ from rla_client.web.run_detail import shown_in
 db = open_database(sys.argv[1])
 print(len(db.records(where="queue_s > 12 and queued > '2026-01-01'")), len(db.records(where="queue_s > 13")))
 print(db.sql("SELECT queue_s, CAST(queued AS VARCHAR) FROM runs").fetchall())
-print([one.name for one in shown_in("page")])
+print([one.name for one in shown_in("page") if one.name.startswith("queue")])
 sys.argv = ["rla", "show", "@last", "-d", sys.argv[1]]
 main()
 """

@@ -18,6 +18,11 @@ def test_a_conversation_is_turn_by_turn() -> None:
     assert cell_text(talk) == '[user] hi\n{"type": "image"}\n[assistant]\n[tool call] {"name": "f"}'
 
 
+def test_reasoning_stands_before_what_was_said() -> None:
+    talk = [{"role": "assistant", "content": "42", "reasoning_content": "6 * 7"}]
+    assert cell_text(talk) == "[reasoning] 6 * 7\n[assistant] 42"
+
+
 def test_times_and_rewards_are_read_by_people() -> None:
     at = time.mktime((2026, 11, 30, 14, 49, 41, 0, 0, -1))
     row = {

@@ -91,3 +91,11 @@ def test_numbers_and_arrays_of_numpy_are_cells(run: Any) -> None:
     name, step, _, _, rows = unpack(frames[0].payload)
     wanted = {"prompt": "p", "completion": "a", "reward": 0.5, "seen": [1, 2]}
     assert (name, step, [unpack(row) for row in rows]) == ("eval", 3, [wanted])
+
+
+def test_trajectories_are_completions(run: Any) -> None:
+    tables = SampleTables({})
+    rows = [[4, n / 2, 1, f"[USER]\nq\n\n[ASSISTANT]\na{n}"] for n in range(2)]
+    table = Table(columns=["step", "reward", "num_turns", "trajectory"], data=rows)  # of SkyRL
+    tables.log("trajectories/train", table, 9, table)
+    assert _completions(run) == [row[3] for row in rows]

@@ -44,6 +44,37 @@ def test_rows_wait_for_the_first_value_of_their_step_metric() -> None:
     assert metrics.rest() == []
 
 
+def test_a_row_that_says_a_step_does_not_wait_for_a_metric_that_never_comes() -> None:
+    metrics = StepMetrics()
+    metrics.define(DefinedMetric("train/*", "train/global_step"))
+    metrics.define(DefinedMetric("eval/*", "eval/epoch"))  # which OpenRLHF never logs
+    assert logged(metrics, row(0, **{"train/loss": 1, "train/global_step": 2})) == [
+        (2, ["train/loss", "train/global_step"])
+    ]
+    assert logged(metrics, row(9, **{"eval/pass1": 1, "eval/global_step": 2})) == [
+        (2, ["eval/pass1", "eval/global_step"])
+    ]
+    assert metrics.rest() == []
+
+
+def test_a_step_that_the_metric_told_so_far_is_not_its_last_value() -> None:
+    metrics = StepMetrics()
+    metrics.define(DefinedMetric("*", "training_step"))
+
+    def at(given: int, **values: float) -> list[float]:
+        one = row(given, **values)
+        metrics.take(one.values, given)
+        return [x for _, x in metrics.due(one, waits=False)]
+
+    assert at(1, loss=1, training_step=1) == [1]
+    assert at(2, accuracy=1) == [2]  # open-instruct's evaluation, before the step's own row
+    assert metrics.step_of("samples", 2, is_given=True) == 2
+    assert metrics.step_of("samples", 2) == 1
+    assert at(2, loss=1, training_step=2) == [2]
+    assert at(3, loss=1, training_step=300) == [300]  # not the same any more
+    assert at(4, accuracy=1) == [300]
+
+
 def test_metrics_of_one_call_are_each_at_their_own_step_metric() -> None:
     metrics = StepMetrics()
     metrics.define(DefinedMetric("train/*", "train/step"))

@@ -1,0 +1,31 @@
+"""Turns of the processes that open or join the run of one id.
+
+Frameworks start a run's processes at the same moment, each with the run's id: without turns, two could find
+nobody to join, and open a run each.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from rla_client.contract.agent.places import find_places
+from rla_client.contract.errors import RlaError
+from rla_client.contract.process.locks import wait_for_record
+from rla_client.run.run_mode import disabled
+
+_FILE = "wandb_ids.lock"  # a byte of it for each id
+
+
+@contextmanager
+def turn_of_id(run_id: str | None) -> Iterator[None]:
+    """Hold the turn of an id among this user's processes; where it cannot be had, nobody waits."""
+    with ExitStack() as held:
+        if run_id is not None and not disabled():
+            with suppress(RlaError, OSError):
+                places = find_places()
+                places.create()
+                file = held.enter_context((places.state / _FILE).open("wb"))
+                wait_for_record(file.fileno(), zlib.crc32(run_id.encode("utf-8", "backslashreplace")))
+        yield

@@ -1,0 +1,36 @@
+"""A picture, film or sound that is encoded already."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rla_client.media.result_file import keep_bytes
+from rla_client.media.values.logged_value import LoggedValue, Where
+
+_ENDINGS: Final = {
+    b"\x89PNG\r\n\x1a\n": ".png",
+    b"GIF8": ".gif",
+    b"\xff\xd8\xff": ".jpg",
+}  # by how a file begins
+
+
+class EncodedMedia(LoggedValue):
+    """The content of a file.
+
+    Args:
+        content: of it.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    @property
+    def ending(self) -> str:
+        """See `LoggedValue.ending`; empty for content of a kind that nobody shows."""
+        if self.content[:4] + self.content[8:12] == b"RIFFWAVE":
+            return ".wav"
+        return next((ending for head, ending in _ENDINGS.items() if self.content.startswith(head)), "")
+
+    def save(self, name: str, where: Where) -> None:
+        """See `LoggedValue.save`."""
+        keep_bytes(f"{name}{self.ending}", self.content, where)
