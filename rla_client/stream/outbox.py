@@ -174,7 +174,8 @@ class Outbox:
         self._unsure = False
         #: The stream was closed, or let go.
         self._closed = False
-        #: `put` takes the slow way. `_update_blocked`.
+        #: `put` takes the slow way. `_update_blocked`; set without a call where a signal handler must not come
+        #: between.
         self._blocked = True
 
     def _update_blocked(self) -> None:
@@ -278,8 +279,7 @@ class Outbox:
         with self.lock:
             if not self._closed:
                 self._write_or_lose()
-            self._closed = True
-            self._update_blocked()
+            self._closed = self._blocked = True  # at once: a signal handler may log here
             if self._writer is not None:
                 self._writer.close()
             self._messenger.close()
@@ -382,8 +382,8 @@ class Outbox:
         return True
 
     def _keep(self, frame: bytes, is_row: int, why: str) -> None:
+        self._blocked = True  # first: a signal handler's record does not overtake this one
         self._waiting.append((frame, is_row))
-        self._update_blocked()
         self._waiting_bytes += len(frame)
         self._retry_later(why)
 
