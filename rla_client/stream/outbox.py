@@ -174,7 +174,7 @@ class Outbox:
         self._unsure = False
         #: The stream was closed, or let go.
         self._closed = False
-        #: `put` takes the slow way. `_update_blocked`; set without a call where a signal handler must not come
+        #: `put` takes the slow way. `_update_blocked`; set without a call where no signal handler may come
         #: between.
         self._blocked = True
 
