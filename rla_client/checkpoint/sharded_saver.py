@@ -13,11 +13,12 @@ import queue
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rla_client.checkpoint.copied_save import CopiedSave
 from rla_client.checkpoint.plan_board import PlanBoard
 from rla_client.checkpoint.shard_capture import CopyBuffer, LocalState, StateReader, pickled
 from rla_client.checkpoint.shard_plan import PieceKey
 from rla_client.checkpoint.sharded_save import CheckpointPlace, ShardedSave, ended_save
-from rla_client.checkpoint.sharded_writer import Job, ShardedWriter
+from rla_client.checkpoint.sharded_writer import ShardedWriter
 from rla_client.contract.sharded_checkpoint.files import folder_name, save_token
 from rla_client.contract.sharded_checkpoint.records import SaveIdentity
 
@@ -106,7 +107,9 @@ class ShardedSaver:
             raise
         identity = SaveIdentity(place.run, place.epoch, token, name, step, self._world, "")
         told = metrics or {}
-        self.writer.write(Job(save, identity, local.plan, buffer, objects, own, order, told, self._calls))
+        self.writer.write(
+            CopiedSave(save, identity, local.plan, buffer, objects, own, order, told, self._calls)
+        )
         return save
 
     def close(self) -> None:

@@ -210,7 +210,7 @@ def test_what_a_signal_handler_raises_comes_through(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(PreemptedError):
         capture(_from_the_middle(PreemptedError()))
-    monkeypatch.setattr(pickling, "Table", Interrupted)
+    monkeypatch.setattr(pickling, "StorageTable", Interrupted)
     with pytest.raises(PreemptedError):
         capture([torch.rand(2)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint import load  # noqa: E402 - after the check that it is there
 
-from rla_client.checkpoint import sharded_save, sharded_writer  # noqa: E402
+from rla_client.checkpoint import plan_agreement, sharded_save, sharded_writer  # noqa: E402
 from rla_client.checkpoint.plan_board import StoreBoard  # noqa: E402
 from rla_client.checkpoint.rank_group import RankGroup  # noqa: E402
 from rla_client.checkpoint.shard_file import write_shard  # noqa: E402
@@ -154,7 +155,7 @@ def test_a_state_that_grows_leaves_no_descriptions_behind(
         assert all(save.wait("whole", 30) for save in ranks.save(step, content)), step
     described = [name for name in os.listdir(ranks.folder / PARTS_FOLDER) if name.startswith("layout-")]
     assert len(described) == 2  # of a rank's pieces, and of who writes what
-    assert [len(saver.writer._plans) for saver in ranks.savers] == [1, 0]
+    assert [len(saver.writer._agreement._plans) for saver in ranks.savers] == [1, 0]
 
 
 def test_a_description_that_cannot_be_removed_is_said_and_costs_no_save(
@@ -219,13 +220,25 @@ def test_retention_holds_for_the_last_save_before_the_end(
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.3)
+    monkeypatch.setattr(plan_agreement, "PEERS_WAIT_S", 0.3)
     (save,) = ranks.save(1, state(1.0), ranks=[0])
     assert not save.wait("whole", 30)
     assert "ranks 1 have not come" in save.problem
     (told,) = sharded_status(ranks.folder)
     assert str(told).startswith("checkpoint_1: 0 of 2 shards; missing: rank 0, 1 (")
     assert "0 of 2 shards" in find_whole(ranks.folder, "checkpoint", None, autostart=False).problem
+
+
+def test_a_save_without_room_for_its_note_leaves_nothing(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(plan_agreement, "write_atomic", write)
+    saves = ranks.save(1, state(1.0))
+    assert not any(save.wait("local", 30) for save in saves)
+    wait_until(lambda: parts_of(ranks.folder) == [])
 
 
 def test_a_later_process_fences_the_run(ranks: Ranks) -> None:
@@ -397,7 +410,7 @@ class _Weighing:
 def test_what_a_rank_reads_does_not_grow_with_their_number(apart: Callable[..., Apart]) -> None:
     machines = apart(*((rank,) for rank in range(24)))
     weighing = _Weighing(machines.store)
-    machines.savers[5].writer._board = StoreBoard(weighing, "rla")
+    machines.savers[5].writer._agreement._board = StoreBoard(weighing, "rla")
     for step in range(2):
         before = weighing.read
         assert all(save.wait("local", 30) for save in machines.save(step))
@@ -452,7 +465,7 @@ def test_a_rank_of_another_machine_that_does_not_come_is_named(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = apart((0, 1), (2,))
-    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.3)
+    monkeypatch.setattr(plan_agreement, "PEERS_WAIT_S", 0.3)
     late = machines.save(1, [0, 1])
     assert not any(save.wait("local", 30) for save in late)
     assert all("2 have not come" in save.problem for save in late)
@@ -486,7 +499,7 @@ def test_a_machine_that_cannot_write_stops_no_rank_of_another(apart: Callable[..
 def test_a_state_that_grows_beside_a_rank_that_cannot_write_leaves_nothing_in_memory(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.0)
+    monkeypatch.setattr(plan_agreement, "LEFT_OUT_LOOK_S", 0.0)
     machines = apart((0, 1), (2,))
     assert all(save.wait("local", 30) for save in machines.save(0))
     blocked = machines.folders[1] / PARTS_FOLDER
@@ -496,13 +509,13 @@ def test_a_state_that_grows_beside_a_rank_that_cannot_write_leaves_nothing_in_me
         content = {**state(1.0), "new": torch.ones(step)}
         for save in [saver.save(content, "checkpoint", step, order=step) for saver in machines.savers]:
             assert not save.wait("local", 30)
-    assert max(len(saver.writer._plans) for saver in machines.savers) <= 2
+    assert max(len(saver.writer._agreement._plans) for saver in machines.savers) <= 2
 
 
 def test_one_of_many_ranks_that_cannot_write_is_noticed_at_once(
     apart: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded_writer, "LEFT_OUT_LOOK_S", 0.1)
+    monkeypatch.setattr(plan_agreement, "LEFT_OUT_LOOK_S", 0.1)
     machines = apart(tuple(range(24)), (24,))  # more ranks before it than are asked for at a look
     (machines.folders[1] / PARTS_FOLDER).write_bytes(b"")
     for save in machines.save(1)[:24]:
@@ -519,7 +532,7 @@ def test_a_save_that_fails_frees_what_retention_does_not_hold(
         assert all(save.wait("local", 30) for save in machines.save(step))
         if step == 0:
             machines.send(step)
-    monkeypatch.setattr(sharded_writer, "PEERS_WAIT_S", 0.1)
+    monkeypatch.setattr(plan_agreement, "PEERS_WAIT_S", 0.1)
     assert not machines.save(2, [1])[0].wait("local", 30)  # nobody watches the one before any more
     machines.send(1)
     assert not machines.save(3, [1])[0].wait("local", 30)
@@ -545,7 +558,7 @@ class Behind:
 def test_rank_0_ends_after_all_have_read_what_it_keeps_for_them(apart: Callable[..., Apart]) -> None:
     machines = apart((0,), (1,))
     behind = Behind(machines.store)
-    machines.savers[1].writer._board = StoreBoard(behind, "rla")
+    machines.savers[1].writer._agreement._board = StoreBoard(behind, "rla")
     saves = machines.save(1)
     assert saves[0].wait("local", 30)
     closing = threading.Thread(target=machines.savers[0].close)
@@ -561,7 +574,7 @@ def test_rank_0_ends_after_all_have_read_what_it_keeps_for_them(apart: Callable[
 def test_a_store_whose_process_is_gone_is_not_waited_for(apart: Callable[..., Apart]) -> None:
     machines = apart((0,), (1,))
     behind = Behind(machines.store)
-    machines.savers[1].writer._board = StoreBoard(behind, "rla")
+    machines.savers[1].writer._agreement._board = StoreBoard(behind, "rla")
     (save,) = machines.save(1, [1])
     behind.gone = True
     behind.let.set()
