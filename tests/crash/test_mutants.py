@@ -43,7 +43,7 @@ MUTANTS = (
         "tests/agent/pipeline/test_group_commit.py",
     ),
     Mutant(
-        "segment deleted before commit", "rla_agent/pipeline/stream.py", "low = self.all_durable.number", "low = self.position.number",
+        "segment deleted before commit", "rla_agent/pipeline/segment_base.py", "low = stream.all_durable.number", "low = stream.position.number",
         HISTORY,
     ),
     Mutant(
