@@ -1,4 +1,4 @@
-"""Agreement of the ranks on who writes what of a sharded save.
+"""Agreement of the ranks on the writers of a sharded save.
 
 They need no collective: each leaves a note of what it could write (`plan_board`). Rank 0 waits for the notes
 of all, and decides who writes what (`shard_plan`); the others wait for its decision. So what they read there

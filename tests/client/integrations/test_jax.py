@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from support.ports import free_port
 from support.user_scripts import Scripts
 
 pytest.importorskip("jax", reason="jax is not installed: make test-integrations")
-pytest.importorskip("torch", reason="needs PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+from torch.distributed.checkpoint import load  # noqa: E402 - after the check that it is there
+
 pytestmark = pytest.mark.slow
 
 STATE = """
@@ -103,3 +111,101 @@ print("went on")
     scripts.run(source, fails=True)
     scripts.runs(1)
     assert "went on" in scripts.run(source).stdout
+
+
+SHARDED = """
+import os, sys
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[2]}"
+rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+import jax, jax.numpy as jnp, numpy as np
+if world > 1:
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    address = f"127.0.0.1:{os.environ['JAX_PORT']}"
+    jax.distributed.initialize(address, num_processes=world, process_id=rank)
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from rla_client import exp_manager
+from rla_client.errors import ArgumentError
+from rla_client.integrations.jax import load_sharded, save_sharded
+mesh = Mesh(np.array(jax.devices()).reshape(-1), ("x",))
+
+def array(shape, spec, dtype, base):
+    full = (np.arange(int(np.prod(shape))).reshape(shape) + base).astype(dtype)
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: full[index])
+
+def tree(base, turned):
+    specs = [P(None, "x"), P("x", None)] if turned else [P("x", None), P(None, "x")]
+    return {
+        "w": array((8, 4), specs[0], jnp.float32, base), "h": array((4, 8), specs[1], jnp.bfloat16, base),
+        "same": array((3,), P(), jnp.int32, base), "list": [array((8,), P("x"), jnp.float32, base)],
+        "key": jax.random.key(base), "n": base, "host": np.arange(3) + base,
+    }
+
+def check(found, wanted):
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if not isinstance(one, jax.Array):
+            assert np.array_equal(one, other), (one, other)
+            continue
+        assert one.sharding == other.sharding and one.dtype == other.dtype
+        if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        for a, b in zip(one.addressable_shards, other.addressable_shards, strict=True):
+            assert np.array_equal(np.asarray(a.data), np.asarray(b.data)), (a.data, b.data)
+
+exp_manager.configure("jax", "rla_config.yaml", "data", code_root=".", run_id="one", resume="allow")
+exp_manager.log_files_gen(all_ranks=True)
+if sys.argv[1] == "save":
+    for step in (4, 5):
+        exp_manager.set_timestep(step)
+        handle = save_sharded(tree(step, False))
+        assert handle.wait("whole", 60), handle.problem
+else:
+    step, found, _ = load_sharded(tree(0, True))
+    assert step == 5
+    check(found, tree(5, True))
+    wrong = {**tree(0, True), "w": array((8, 8), P("x"), jnp.float32, 0)}
+    try:
+        load_sharded(wrong)
+    except ArgumentError as error:
+        assert "w" in str(error), error
+    else:
+        raise AssertionError("a wrong shape")
+exp_manager.close()
+"""
+CONFIG = "AGENT: {autostart: false}\n"
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_shards_load_onto_another_mesh(tmp_path: Path, world: int) -> None:
+    (tmp_path / "rla_config.yaml").write_text(CONFIG)
+    (tmp_path / "train.py").write_text(SHARDED)
+
+    def run(what: str, devices: int, ranks: int) -> None:
+        job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "JAX_PORT": str(free_port())}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "train.py", what, str(devices)],
+                cwd=tmp_path,
+                env={
+                    **os.environ,
+                    **job,
+                    **({"RANK": str(rank), "WORLD_SIZE": str(ranks)} if ranks > 1 else {}),
+                },
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            _, err = process.communicate(timeout=200)
+            assert process.returncode == 0, err[-3000:]
+
+    run("save", 2, world)
+    run("load", 4, 1)
+    (path,) = tmp_path.glob("data/checkpoint/jax/*/*/*/*/checkpoint_5.dcp")
+    whole = {"w": torch.zeros(8, 4), "h": torch.zeros(4, 8, dtype=torch.bfloat16)}
+    load(whole, checkpoint_id=path)
+    assert torch.equal(whole["w"], torch.arange(32.0).reshape(8, 4) + 5)
+    assert torch.equal(whole["h"], (torch.arange(32.0).reshape(4, 8) + 5).to(torch.bfloat16))
