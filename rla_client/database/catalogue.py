@@ -21,7 +21,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -407,10 +407,19 @@ def _prepare(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")  # it can be rebuilt
         if version != VERSION:
-            with closing(connection.cursor()) as cursor:
-                cursor.executescript("DROP TABLE IF EXISTS days; DROP TABLE IF EXISTS runs;" + _SCHEMA)
-                cursor.execute(f"PRAGMA user_version = {VERSION}")
+            _make_tables(connection)
     except sqlite3.DatabaseError:
         connection.close()
         raise
     return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables anew, all at once, unless another process has done so meanwhile."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
+        for statement in ("DROP TABLE IF EXISTS days", "DROP TABLE IF EXISTS runs", *_SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")

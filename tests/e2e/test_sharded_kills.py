@@ -135,15 +135,18 @@ WHOLE_POINTS: Final = (  # agents of machines that have whole checkpoints
     Point("before whole.json", SENDER, "before", "whole.json"),
     Point("after whole.json", SENDER, "after", "whole.json"),
 )
-PART_POINTS: Final = (
+OTHERS_POINTS: Final = (  # agents of parts that rank 0's machine puts together on the master
     *SENDING_POINTS,
+    Point("before its name here", f"{MASTER}:finish_on_master", "before"),
+    Point("in its name here", f"{MASTER}:finish_on_master", "during"),
+)
+PART_POINTS: Final = (
+    *OTHERS_POINTS,
     Point("before the rename there", THERE, "before", "TAKE_NAME"),
     Point("after the rename there", THERE, "after", "TAKE_NAME"),
     Point("before the metadata", THERE, "before", "PUT_METADATA"),
     Point("before whole.json", THERE, "before", "WRITE_WHOLE"),
     Point("after whole.json", THERE, "after", "WRITE_WHOLE"),
-    Point("before its name here", f"{MASTER}:finish_on_master", "before"),
-    Point("in its name here", f"{MASTER}:finish_on_master", "during"),
 )
 What = Literal["rank 0", "rank N", "agent A", "agent B", "link"]
 
@@ -359,6 +362,8 @@ def kill(process: int) -> None:
 def points_of(machines: int, what: What) -> tuple[Point, ...]:
     if what.startswith("rank"):
         return ALONE_POINTS if machines == 1 else SPREAD_POINTS
+    if what == "agent B":
+        return OTHERS_POINTS
     points = WHOLE_POINTS if machines == 1 else PART_POINTS
     return tuple(point for point in points if what != "link" or point.when != "during")
 

@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import sqlite3
+import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -200,3 +203,19 @@ def test_a_run_that_another_process_found_removed_does_not_come_back(
         first.refresh(later, meanwhile)
         first.refresh(later)
         assert [record.index for record in first.records()] == [other]
+
+
+def test_several_that_open_a_new_one_at_once_all_see_the_runs(
+    root: Path, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    make_run()
+
+    def look(folder: Path, together: threading.Barrier) -> int:
+        together.wait()
+        with Catalogue(root, folder) as catalogue:
+            return len(catalogue.refresh(time.time_ns()))
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            work = partial(look, tmp_path / str(number), threading.Barrier(8))
+            assert [found.result() for found in [pool.submit(work) for _ in range(8)]] == [1] * 8
