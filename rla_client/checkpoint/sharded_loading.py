@@ -123,7 +123,8 @@ def bring_save(
                 who = f"the agent of {found.host}"
                 _log.warning("%s; waiting up to %g s for %s to send it", error, limit_s, who)
         except FetchError as error:  # the last question may have taken too long, too
-            return f"{error}{late}" if pause_s > FIRST_PAUSE_S else str(error)
+            is_late = pause_s > FIRST_PAUSE_S and time.monotonic() - began >= limit_s
+            return f"{error}{late}" if is_late else str(error)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return "" if _is_here(path, found.order) else f"{path} is not the checkpoint that rank 0 loads"

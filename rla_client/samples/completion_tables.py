@@ -16,7 +16,8 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError, extra
 
 STEP_IN_NAME = re.compile(  # completions_00042.parquet, 7.jsonl; 5-samples.csv; samples_7_0a1b.table.json
-    r"(?:^|[_.-]|step)(?P<last>\d+)(?=\.\w+$)"  # and none: math500.jsonl
+    r"(?:^|[_.-]|step|iter|iteration|epoch|rollouts?|batch|gen)"  # none: math500.jsonl
+    r"(?P<last>\d+)(?=\.\w+$)"
     r"|^(?P<first>\d+)(?=-.*\.csv$)|(?<=_)(?P<table>\d+)(?=_[0-9a-f]+\.table\.json$)"
 )
 _NAMES = {  # of other trainers: verl, NeMo-RL, prime-rl, AReaL, TRL, OpenRLHF, SkyRL

@@ -148,11 +148,12 @@ def ask_for_fetch(
         FetchError: see `bring_back`.
     """
     places = find_places()
-    if not agent_alive(places) and not (start is not None and start()):
+    is_new = not agent_alive(places)
+    if is_new and not (start is not None and start()):
         why = "" if start is not None else ", and AGENT.autostart: false in the configuration lets none start"
         raise FetchError(f"{what}: no agent is running here{why}; start one: rla-agent start --detach")
     began = heard = time.monotonic()
-    wait, starts, may_start = FIRST_WAIT_S, 0, began
+    wait, starts, may_start = FIRST_WAIT_S, 0, began + (START_S / 2 if is_new else 0.0)
     while True:
         left = began + timeout_s - time.monotonic()
         answer = ask(places.control_socket, {"fetch": question}, max(0.1, min(ANSWER_S, left)))

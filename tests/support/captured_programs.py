@@ -206,11 +206,13 @@ app.run(main)
         '''
 """A program.
 
-Usage: program.py [--run-id=<name>] [--learning-rate=<rate>] [--cpu] [<env>]
+Usage: program.py [--run-id=<name>] [--learning-rate=<rate>] [--commit=<id>] [--tag=<tag>] [--cpu] [<env>]
 
 Options:
     --run-id=<name>         its name [default: run]
     --learning-rate=<rate>  of Adam [default: 0.5]
+    --commit=<id>           of the code [default: 12e4567]
+    --tag=<tag>             any [default: 007]
     --cpu                   no GPU
 """
 from docopt import docopt
@@ -218,7 +220,14 @@ options = docopt(__doc__)
 assert options["--learning-rate"] == "0.25"
 ''',
         ["--learning-rate", "0.25", "CartPole-v1"],
-        {"run_id": "run", "learning_rate": 0.25, "cpu": False, "env": "CartPole-v1"},
+        {
+            "run_id": "run",
+            "learning_rate": 0.25,
+            "commit": "12e4567",
+            "tag": "007",
+            "cpu": False,
+            "env": "CartPole-v1",
+        },
         "learning_rate=0.25",
     ),
     "click": (

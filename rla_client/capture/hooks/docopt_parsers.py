@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+_NUMBER = r"[+-]?(0|[1-9]\d{0,17})(\.\d*)?([eE][+-]?\d{1,3})?"  # `007` and `1_000` are texts
 _HOOKS = f"capture{os.sep}hooks{os.sep}"
 _PASSED = (f"{_HOOKS}docopt_parsers.py", f"{_HOOKS}wrapping.py")
 
@@ -38,12 +39,10 @@ def _see(result: Any, doc: Any = None, argv: Any = None, *more: Any, **named: An
 
 
 def _number(value: Any) -> Any:
-    """The number that a text spells, as docopt gives all values as text; others as they are."""
-    if not isinstance(value, str):
+    """The number that a text spells in the usual way: docopt gives all values as text."""
+    import re
+
+    if not isinstance(value, str) or not re.fullmatch(_NUMBER, value):
         return value
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
+    number = float(value) if set(value) & set(".eE") else int(value)
+    return value if number in {float("inf"), float("-inf")} else number

@@ -15,6 +15,10 @@ _COUNTS = frozenset({"range", "trange", "count", "enumerate"})
 _READS = frozenset({"item", "mean"})  # methods that may be called once more
 _NUMBERS = frozenset({"float", "int", "round", "abs", "len", "sum", "min", "max"})  # likewise functions
 _MEANS = frozenset({"np.mean", "numpy.mean", "torch.mean", "statistics.mean"})
+_OF_MANY = frozenset(
+    {"sum", "min", "max", *_MEANS}
+)  # which would exhaust an iterator: slices and attributes alone
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -153,8 +157,11 @@ def _values(call: ast.Call, counters: tuple[str, ...]) -> list[ast.expr]:
             parts += right.elts if isinstance(right, ast.Tuple) else [right]
         else:
             parts.append(argument)
-    named = {_name(part): part for part in parts if _is_plain(part) and _name(part) not in counters}
-    return [part for name, part in named.items() if name]
+    plain = [part for part in parts if _is_plain(part) and _name(part) not in counters]
+    named: dict[str, ast.expr] = {}
+    for part in sorted(plain, key=lambda part: not isinstance(part, ast.Name | ast.Attribute)):
+        named.setdefault(_name(part), part)  # a name's own value before a sum with it
+    return [part for part in plain if _name(part) and named[_name(part)] is part]
 
 
 def _is_format(call: ast.Call) -> bool:
@@ -169,10 +176,12 @@ def _is_format(call: ast.Call) -> bool:
 def _is_plain(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         inner = _read_by(value)
+        if dotted_name(value.func) in _OF_MANY and not isinstance(inner, ast.Subscript | ast.Attribute):
+            return False
         return inner is not None and _is_plain(inner)
     if isinstance(value, ast.BinOp):
         sides = [side for side in (value.left, value.right) if not _is_number(side)]
-        return bool(sides) and all(map(_is_plain, sides))
+        return isinstance(value.op, _ARITHMETIC) and bool(sides) and all(map(_is_plain, sides))
     if isinstance(value, ast.Subscript):  # the last ones of a list
         return _is_plain(value.value) and all(
             isinstance(node, ast.Slice | ast.UnaryOp | ast.USub | ast.Load) or _is_number(node)

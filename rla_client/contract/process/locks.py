@@ -71,13 +71,23 @@ def lock_record(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
 
 
-def wait_for_record(descriptor: int, place: int) -> None:
-    """Take the record lock of one byte of an open file, however long another holds it, until that is closed.
+def wait_for_record(descriptor: int, place: int, timeout_s: float) -> None:
+    """Take the record lock of one byte of an open file, until that is closed.
 
     Raises:
+        BlockingIOError, PermissionError: another has held it for `timeout_s`.
         OSError: the file system has no such locks.
     """
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+    wanted, until = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0), time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return
 
 
 def lock_record_of_process(descriptor: int) -> None:

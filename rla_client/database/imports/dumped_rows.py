@@ -18,13 +18,17 @@ _VERSION = "tail_version"  # of AReaL
 _NUMBER = "idx"  # of a row of NeMo-RL, beside its lists
 
 
+class TraceRow(dict[str, Any]):
+    """A sample made of a trace of an episode; TRACE has the trace's id."""
+
+
 def dumped_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The samples in one object of a dump."""
     if isinstance(row.get("traces"), list) and isinstance(row.get("task"), dict):
         yield from _of_episode(row)
         return
     row = _unbatched(row)
-    own: dict[str, Any] = {name: math.fsum(row[name]) for name in _SCORES if _are_numbers(row.get(name))}
+    own: dict[str, Any] = {name: _sum(row[name]) for name in _SCORES if _are_numbers(row.get(name))}
     if _is_number(version := row.get(_VERSION)):
         own |= {"step": version, "policy_version": version}
     yield {**row, **own} if own else row
@@ -60,7 +64,7 @@ def _of_episode(episode: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if isinstance(trace, dict):
             error = _error(trace) or _error(episode)
             found = {**_of_trace(trace), **shared, "error": error}
-            yield {name: value for name, value in found.items() if value is not None}
+            yield TraceRow({name: value for name, value in found.items() if value is not None})
 
 
 def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "prompt": messages[:begin],
         "completion": messages[begin:],
-        "reward": math.fsum(one["score"] * one.get("weight", 1.0) for one in given.values()),
+        "reward": _sum([one["score"] * _weight(one) for one in given.values()]),
         "rewards": {name: one["score"] for name, one in given.items()} or None,
         "metrics": _part(trace, "metrics") or None,
         "advantage": _mean_where_set(advantages) if _are_numbers(advantages) else None,
@@ -94,6 +98,19 @@ def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
         "tokens_completion": sampled or None,
         TRACE: trace.get("id"),
     }
+
+
+def _weight(score: Mapping[str, Any]) -> float:
+    weight = score.get("weight")
+    return weight if isinstance(weight, int | float) else 1.0
+
+
+def _sum(values: Sequence[float]) -> float:
+    """A sum; NaN where JSON's infinities leave none."""
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _is_finished(call: object) -> bool:

@@ -30,7 +30,7 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, is_there
 from rla_client.contract.layout import SAMPLES, item_path, samples_file
 from rla_client.contract.sample_encoding import SampledAt, encode_samples
-from rla_client.database.imports.dumped_rows import TRACE, TRAINED_ON, dumped_rows
+from rla_client.database.imports.dumped_rows import TRACE, TRAINED_ON, TraceRow, dumped_rows
 from rla_client.database.imports.known_samples import KnownSamples
 from rla_client.samples.cells import plain_row
 from rla_client.samples.completion_tables import (
@@ -189,15 +189,16 @@ class Tables:
         if not (self._takes_all or any(map(_is_sample, rows))):
             return [], "train"
         if not path.name.endswith(TABLE_ENDING):
-            return [row for row in rows if self._is_first(row)], "train"
+            return [row for row in rows if not isinstance(row, TraceRow) or self._is_first(row)], "train"
         name = _STEP_AND_HASH.sub("", str(path))
         before = self._last.get(name, [])
         self._last[name] = rows
         return rows[len(before) :] if rows[: len(before)] == before else rows, "train"
 
-    def _is_first(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row is none of a trace that came before."""
-        if (trace := row.get(TRACE)) is None:
+    def _is_first(self, row: TraceRow) -> bool:
+        """Whether a trace has not come before; one without an id is another one each time."""
+        trace = row.get(TRACE)
+        if not isinstance(trace, str | int):
             return True
         is_first = trace not in self._traces
         self._traces.add(trace)

@@ -15,17 +15,19 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.process.locks import wait_for_record
 from rla_client.run.run_mode import disabled
 
+TURN_S = 30.0  # for the turn of another process, which may be stopped; opening a run takes less
 _FILE = "wandb_ids.lock"  # a byte of it for each id
 
 
 @contextmanager
 def turn_of_id(run_id: str | None) -> Iterator[None]:
-    """Hold the turn of an id among this user's processes; where it cannot be had, nobody waits."""
+    """Hold the turn of an id among this user's processes; who cannot have it in `TURN_S` goes on without."""
     with ExitStack() as held:
         if run_id is not None and not disabled():
             with suppress(RlaError, OSError):
                 places = find_places()
                 places.create()
                 file = held.enter_context((places.state / _FILE).open("wb"))
-                wait_for_record(file.fileno(), zlib.crc32(run_id.encode("utf-8", "backslashreplace")))
+                byte = zlib.crc32(run_id.encode("utf-8", "backslashreplace"))
+                wait_for_record(file.fileno(), byte, TURN_S)
         yield

@@ -12,7 +12,7 @@ from typing import Any
 
 _TIMES = frozenset({"_timestamp", "_runtime"})  # of wandb's own: their rows are at the step that is under way
 _OWN = _TIMES | {"_step"}  # which each row has
-_STEPS = frozenset({"step", "global_step"})  # last part of the name of a value that says where its row is
+_STEPS = ("global_step", "step")  # last part of the name of a value that says where its row is
 MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
 MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
 
@@ -208,9 +208,13 @@ class StepMetrics:
 
 
 def _own_step(values: Mapping[str, Any]) -> float | None:
-    """The step among the values of a row."""
-    steps = (_finite(value) for name, value in values.items() if name.rpartition("/")[2] in _STEPS)
-    return next((step for step in steps if step is not None), None)
+    """The step among the values of a row: a whole number, as `timing/step` of some trainers is none."""
+    found = {name.rpartition("/")[2]: value for name, value in values.items() if _is_whole(value)}
+    return next((found[name] for name in _STEPS if name in found), None)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value == int(value)
 
 
 def _finite(value: object) -> float | None:

@@ -1,15 +1,20 @@
 """Media files of TensorBoard's events.
 
-The page shows these, `rla show` lists them; TensorBoard reads the event.
+The page shows these, `rla show` lists them; TensorBoard reads the event. What is too large for the spool, and
+what comes after `MAX_KEPT` files of a run, is in the event alone: the caller waits for no other disk.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from rla_client.media.recording_target import warn_once
+from rla_client.media.result_file import MAX_FRAME_FILE
 from rla_client.media.values.encoded_media import EncodedMedia
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import Logger
+
+MAX_KEPT = 10_000  # files of a run: each is a file of the master, too
 
 
 def keep_event_media(current: Logger, event: Any) -> None:  # noqa: ANN401 - an Event of some protobuf
@@ -27,5 +32,10 @@ def keep_event_media(current: Logger, event: Any) -> None:  # noqa: ANN401 - an 
             continue
         content = value.image.encoded_image_string if kind == "image" else value.audio.encoded_audio_string
         media = EncodedMedia(content)
-        if media.ending:
-            current.save_media(value.tag, media, event.step)
+        if not media.ending or len(content) > MAX_FRAME_FILE:
+            continue
+        if current.event_media >= MAX_KEPT:
+            warn_once("event media", f"pictures after the first {MAX_KEPT} are in TensorBoard's events alone")
+            return
+        current.event_media += 1
+        current.save_media(value.tag, media, event.step)

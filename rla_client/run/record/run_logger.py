@@ -108,6 +108,7 @@ class Logger:
         self.write_beside: Callable[..., object] | None = None  # makes a run of hyper-parameters and metrics
         self.sample_limits: Limits | None = None  # of the configuration; None: the defaults
         self.sample_chunks: SampleChunks | None = None  # made with the first samples
+        self.event_media = 0  # files kept of TensorBoard's events
         self.last_row: Row = {}
         self.address = ""  # of the run, for processes that join it
         self.for_workers = (

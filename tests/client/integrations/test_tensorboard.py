@@ -593,6 +593,7 @@ for step in (0, 5):
 writer.add_video("film", np.zeros((1, 2, 3, 8, 8), np.uint8), 5)
 writer.add_audio("sound", np.zeros(100), 5)
 writer.add_histogram("weights", np.zeros(3), 5)
+writer.add_image("large", np.random.default_rng(0).random((3, 900, 900)), 6)  # in the event alone
 SummaryWriter("runs/x/eval").add_image("digit", np.zeros((3, 8, 8)), 7)
 other = rla_client.init("beside")
 writer.add_image("not", np.zeros((3, 8, 8)), 9)  # of x, but another run is open

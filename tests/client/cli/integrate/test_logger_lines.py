@@ -123,7 +123,10 @@ main()
         ('"n :{}, score : {:.1f}".format(i, score / interval, buffer.size(), eps*100)',
          '"score": score / interval, "eps": eps*100'),
         ("f'{np.mean(scores[-100:])}', len(buffer), losses[-1], min(scores)",
-         '"scores": min(scores), "buffer": len(buffer), "losses": losses[-1]'),
+         '"scores": np.mean(scores[-100:]), "buffer": len(buffer), "losses": losses[-1]'),
+        ("f'{correct}/{total} ({100 * correct / total:.1f}%)'", '"correct": correct, "total": total'),
+        ("total / n, total", '"total": total'),
+        ("sum(pairs), text % loss, a @ b, max(map(f, x))", None),
         ('"%d" % i, f(loss), scores[i], np.mean(loss, axis=0), -i, "loss" + name', None),
     ],
 )  # fmt: skip

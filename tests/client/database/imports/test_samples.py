@@ -306,6 +306,23 @@ def _episode(number: int, *, advantages: list[float] | None = None) -> dict[str,
     }  # fmt: skip
 
 
+def test_a_column_that_is_called_trace_is_no_episodes(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "completion": f"c{n}", "trace": trace} for n, trace in enumerate(["a", "a", {}])]
+    (tmp_path / "rollout7.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = imported(root, make_run(), tmp_path)
+    assert [(row["step"], row["completion"]) for row in found] == [(7, "c0"), (7, "c1"), (7, "c2")]
+
+
+def test_an_episode_with_odd_scores_is_taken(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    episode = _episode(1)
+    rewards = episode["traces"][0]["rewards"]
+    rewards.update(
+        none={"score": 1.0, "weight": None}, more={"score": float("inf")}, less={"score": float("-inf")}
+    )
+    (tmp_path / "traces.jsonl").write_text(f"{json.dumps(episode)}\n")
+    assert len(imported(root, make_run(), tmp_path)) == 1
+
+
 def test_episodes_of_prime_rl_are_samples_once(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     for kind in ("train", "eval"):
         for subset, given in (("all", None), ("effective", [0.5])):

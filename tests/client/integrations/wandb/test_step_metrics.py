@@ -57,6 +57,14 @@ def test_a_row_that_says_a_step_does_not_wait_for_a_metric_that_never_comes() ->
     assert metrics.rest() == []
 
 
+def test_seconds_that_a_step_takes_are_no_step() -> None:
+    metrics = StepMetrics()
+    metrics.define(DefinedMetric("*", "epoch"))
+    assert logged(metrics, row(4, **{"loss": 1, "timing/step": 3.7})) == []
+    values = {"loss": 1, "timing/step": 3.0, "global_step": 12}
+    assert logged(metrics, row(5, **values)) == [(12, list(values))]
+
+
 def test_a_step_that_the_metric_told_so_far_is_not_its_last_value() -> None:
     metrics = StepMetrics()
     metrics.define(DefinedMetric("*", "training_step"))
