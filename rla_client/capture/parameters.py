@@ -44,7 +44,7 @@ def counted(sources: Iterable[ParameterSource]) -> dict[str, int]:
 def plain(values: Any) -> dict[str, Any]:  # noqa: ANN401 - of any kind
     """The entries or attributes of something, those of nested dataclasses and Namespaces as dicts."""
     text = getattr(values, "text", None)
-    if type(values).__name__ == "Table" and isinstance(text, str):
+    if type(values).__name__ == "MarkdownParameters" and isinstance(text, str):
         return dict(parameters_of_table(text))
     if not isinstance(values, Mapping) and hasattr(values, "items"):  # wandb's config
         values = dict(values.items())
