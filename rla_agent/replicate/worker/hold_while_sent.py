@@ -4,8 +4,8 @@ It keeps retention from deleting the checkpoint here before the master has it. T
 where a run saves faster than its link sends, other checkpoints come and go meanwhile, and the disk has one
 checkpoint more than `max_to_keep`. Sharded ones are sent one after the other, since the link would be busy
 with files of checkpoints that are dropped before they are complete. Where the master drops what retention
-drops here (`mirror`), the last one that has arrived stays, too, until the next one has: else the master would
-have none in between.
+drops here (`mirror`), the newest one that has arrived stays, too, until a newer one has: else the master
+would have none in between.
 """
 
 from __future__ import annotations
@@ -88,11 +88,18 @@ class CheckpointHold:
     def sent(self, job: SendJob) -> None:
         """End the hold of a checkpoint whose last file has arrived."""
         if self._now is not None and job.due.path == self._now.last_file:
-            former: Held | None = self._now
-            self._now = None
-            if self._mirror:
-                self._arrived, former = former, self._arrived
+            arrived, self._now = self._now, None
+            former: Held | None = arrived
+            if self._mirror and not self._is_older(arrived, self._arrived):
+                self._arrived, former = arrived, self._arrived
             self._let_go(former)
+
+    @staticmethod
+    def _is_older(arrived: Held, kept: Held | None) -> bool:
+        """Whether what has arrived was saved before what is kept: equal ones may arrive in any order."""
+        if kept is None:
+            return False
+        return os.fstat(arrived.descriptor).st_mtime_ns < os.fstat(kept.descriptor).st_mtime_ns
 
     def look(self, jobs: Iterable[SendJob], now: float) -> None:
         """End the hold of a checkpoint that is no longer being sent; `jobs`: the senders' jobs."""

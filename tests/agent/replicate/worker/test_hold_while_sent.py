@@ -104,6 +104,17 @@ def test_of_a_mirror_the_one_that_arrived_stays_until_the_next_one_has(here: Pat
     assert not is_held(second)
 
 
+def test_of_a_mirror_an_older_one_that_arrives_later_is_let_go(here: Path, tmp_path: Path) -> None:
+    made = CheckpointHold(os.fsencode(tmp_path), lambda _: {}, mirror=True)
+    first, second = stamped(here, 1, 1), stamped(here, 2, 2)
+    os.utime(first, (1.0, 1.0))
+    for path in (second, first):
+        made.given([job(f"{FOLDER}/{path.name}")], 0.0)
+        made.sent(job(f"{FOLDER}/{path.name}"))
+    assert (is_held(first), is_held(second)) == (False, True)
+    made.close()
+
+
 def test_what_is_gone_already_holds_nothing_up(here: Path, tmp_path: Path) -> None:
     due: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
     made = CheckpointHold(os.fsencode(tmp_path), lambda folder: due.get(folder, {}))
