@@ -17,7 +17,7 @@ from rla_client.contract.errors import ArgumentError
 Offsets = tuple[int, ...]
 
 
-class ShardedArray(torch.Tensor):
+class ShardedArray(torch.Tensor):  # type: ignore[misc]  # torch is not followed
     """The shards of one array on this process's devices; replicas of a shard count once.
 
     A tensor in name only, without elements of its own: torch's planners ask no other value for shards.
@@ -45,7 +45,7 @@ class ShardedArray(torch.Tensor):
         if not tensors:
             raise ArgumentError(f"an array of shape {array.shape} has no shard on a device of this process")
         dtype = next(iter(tensors.values())).dtype
-        made = torch.Tensor._make_wrapper_subclass(cls, array.shape, dtype=dtype)  # noqa: SLF001 - likewise
+        made: ShardedArray = torch.Tensor._make_wrapper_subclass(cls, array.shape, dtype=dtype)  # noqa: SLF001 - likewise
         made._array, made._tensors = array, tensors  # noqa: SLF001 - its own
         made.placements = tuple((at, tuple(tensor.shape)) for at, tensor in tensors.items())
         return made

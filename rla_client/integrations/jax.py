@@ -24,7 +24,7 @@ from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 with extra("torch", "rla_client.integrations.jax"):  # checkpoints are in its format
     import torch
 
-    from rla_client.integrations.jax.sharded_array import ShardedArray
+    from rla_client.checkpoint.jax_sharded_array import ShardedArray
 
 __all__ = ["load_checkpoint", "load_sharded", "save_checkpoint", "save_sharded"]
 _ONLY_TORCH_HAS = {
