@@ -46,7 +46,7 @@ class ShardedArray(torch.Tensor):  # type: ignore[misc]  # torch is not followed
             raise ArgumentError(f"an array of shape {array.shape} has no shard on a device of this process")
         dtype = next(iter(tensors.values())).dtype
         made: ShardedArray = torch.Tensor._make_wrapper_subclass(cls, array.shape, dtype=dtype)  # noqa: SLF001 - likewise
-        made._array, made._tensors = array, tensors  # noqa: SLF001 - its own
+        made._array, made._tensors = array, tensors
         made.placements = tuple((at, tuple(tensor.shape)) for at, tensor in tensors.items())
         return made
 
