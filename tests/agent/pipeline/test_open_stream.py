@@ -69,8 +69,11 @@ def new_volume(places: Places) -> Iterator[Callable[[], Kept]]:
 
 
 @pytest.fixture
-def volume(new_volume: Callable[[], Kept]) -> Kept:
-    return new_volume()
+def volume(new_volume: Callable[[], Kept], wait_until: Callable[..., Any]) -> Kept:
+    """A started volume that has made agent.db: who opens it meanwhile finds it locked."""
+    made = new_volume()
+    wait_until(lambda: hasattr(made, "_database"), what="agent.db")
+    return made
 
 
 @pytest.fixture
