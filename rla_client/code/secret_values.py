@@ -268,7 +268,8 @@ class Secrets:
         hide_in_values(plain_hyper_param(parameters), (), note)
         hide_in_command(sys.orig_argv, note)
         hide_in_command(sys.argv, note)
-        for name, value in os.environ.items():
+        for name in list(os.environ):
+            value = os.environ.get(name, "")  # other threads may take variables out
             level = secrecy(name)
             if is_secret_value(level, value) and not os.path.isabs(value):
                 note(value, level)

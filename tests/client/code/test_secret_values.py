@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rla_client.code import secret_values
 from rla_client.code.secret_values import ANY, HIDDEN, OPEN, Secrets, hide_in_command, hide_in_text, secrecy
 
 SECRET = """
@@ -123,3 +125,17 @@ def test_hiding_takes_no_time_on_hostile_texts() -> None:
 def test_passwords_are_numbers_too() -> None:
     assert secrecy("password") == ANY
     assert Path(str(Secrets().value("password", 12))) == Path(HIDDEN)
+
+
+def test_a_variable_that_goes_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread's run ends, which takes its variables out of the environment."""
+    monkeypatch.setenv("RLA_TEST_FIRST", "1")
+    monkeypatch.setenv("RLA_TEST_GOES", "1")
+    known = secret_values.secrecy
+
+    def take_out(name: str) -> Any:
+        os.environ.pop("RLA_TEST_GOES", None)
+        return known(name)
+
+    monkeypatch.setattr(secret_values, "secrecy", take_out)
+    Secrets.of({})
