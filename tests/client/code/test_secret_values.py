@@ -133,9 +133,9 @@ def test_a_variable_that_goes_meanwhile_is_passed_over(monkeypatch: pytest.Monke
     monkeypatch.setenv("RLA_TEST_GOES", "1")
     known = secret_values.secrecy
 
-    def take_out(name: str) -> Any:
+    def take_out(*arguments: Any) -> Any:
         os.environ.pop("RLA_TEST_GOES", None)
-        return known(name)
+        return known(*arguments)
 
     monkeypatch.setattr(secret_values, "secrecy", take_out)
     Secrets.of({})
