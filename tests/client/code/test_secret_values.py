@@ -134,7 +134,8 @@ def test_a_variable_that_goes_meanwhile_is_passed_over(monkeypatch: pytest.Monke
     known = secret_values.secrecy
 
     def take_out(*arguments: Any) -> Any:
-        os.environ.pop("RLA_TEST_GOES", None)
+        if arguments[0] == "RLA_TEST_FIRST":
+            os.environ.pop("RLA_TEST_GOES", None)
         return known(*arguments)
 
     monkeypatch.setattr(secret_values, "secrecy", take_out)
