@@ -133,10 +133,10 @@ def test_a_variable_that_goes_meanwhile_is_passed_over(monkeypatch: pytest.Monke
     monkeypatch.setenv("RLA_TEST_GOES", "1")
     known = secret_values.secrecy
 
-    def take_out(*arguments: Any) -> Any:
-        if arguments[0] == "RLA_TEST_FIRST":
+    def take_out(*arguments: Any, **named: Any) -> Any:
+        if "RLA_TEST_FIRST" in arguments:
             os.environ.pop("RLA_TEST_GOES", None)
-        return known(*arguments)
+        return known(*arguments, **named)
 
     monkeypatch.setattr(secret_values, "secrecy", take_out)
     Secrets.of({})
