@@ -28,6 +28,7 @@ TURN_BYTES = 64 << 10  # and so much between the turns of a count
 COUNT_TURN_S = 0.0005  # taken from a training call, for some dozen streams
 RECOUNT_S = 1.0
 FRESH_S = 0.01  # bytes in between are bounded by the speed of memory
+COUNT_SHARE = 0.01  # of the time: at most this part goes into counts before payloads
 WRITTEN_S = 60.0  # a stream without writes for so long does not count as active
 _runs: dict[Path, dict[str, object]] = {}  # by spool: run of each stream that this process counted
 
@@ -58,7 +59,7 @@ class Quota:
         self._spent = self._frames = 0  # of this process: since the last count; in all, without its rows
         self._part = 0  # bytes that it may spend before the next count
         self._refused = False
-        self._last_count = float("-inf")  # monotonic
+        self._last_count, self._count_took = float("-inf"), 0.0  # monotonic, seconds
         self._unseen: str | None = None
 
     @property
@@ -79,8 +80,9 @@ class Quota:
 
     @property
     def stale(self) -> bool:
-        """Whether a count is due before a large write."""
-        return self.overspent or time.monotonic() > self._last_count + FRESH_S
+        """Whether a count is due before the write of a payload."""
+        fresh = min(max(FRESH_S, self._count_took / COUNT_SHARE), RECOUNT_S)
+        return self.overspent or time.monotonic() > self._last_count + fresh
 
     def room(self, share: int) -> int:
         """Bytes that our run may still add as records of this share; negative where it is exceeded.
@@ -110,7 +112,8 @@ class Quota:
 
     def look(self, *, count: bool = False) -> None:
         """Check the disk; continue a count, or begin a due one; with `count`, count all now."""
-        until = float("inf") if count else time.monotonic() + COUNT_TURN_S
+        began = time.monotonic()
+        until = float("inf") if count else began + COUNT_TURN_S
         if count:
             self._rest = None
         try:
@@ -128,6 +131,8 @@ class Quota:
                 self._counted, self._written = [0, 0, 0], 0
                 self._refused = False
             self._count_on(until)
+            if count:
+                self._count_took = self._last_count - began
             self._unseen = None
         except OSError as error:
             self._rest = None

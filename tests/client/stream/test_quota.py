@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.spooled import bare_opening
 
+from rla_client.contract.spool.segments import stream_size
 from rla_client.stream import quota as quota_module
 from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 
@@ -106,6 +109,30 @@ def test_a_count_goes_on_from_call_to_call(tmp_path: Path, monkeypatch: pytest.M
         found.append(quota.room(SHARE_ROWS))
     assert found[:6] == [found[0]] * 6
     assert found[6] < found[0], "the new stream counts once all were visited"
+
+
+@pytest.mark.parametrize(("takes_s", "fresh_s"), [(0.0, 0.01), (0.002, 0.2), (0.5, 1.0)])
+def test_counts_of_a_full_spool_are_a_hundredth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_s: float, fresh_s: float
+) -> None:
+    add_stream(tmp_path, 1, MIB)
+    now = [100.0]
+
+    def slow_size(folder: str | os.PathLike[str]) -> tuple[int, int, float]:
+        now[0] += takes_s
+        return stream_size(folder)
+
+    monkeypatch.setattr(quota_module, "stream_size", slow_size)
+    monkeypatch.setattr(quota_module, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    quota = quota_of(tmp_path, 64 * MIB)
+    stale = []
+    for passed_s in (0.99 * fresh_s, 0.02 * fresh_s):
+        now[0] += passed_s
+        stale.append(quota.stale)
+    assert stale == [False, True]
+    quota.look(count=True)
+    quota.spend(quota.look_after + MIB)
+    assert quota.stale, "more than this process's part was written"
 
 
 def test_what_was_written_counts_before_it_was_counted(tmp_path: Path) -> None:
