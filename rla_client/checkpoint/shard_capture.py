@@ -10,13 +10,14 @@ import ctypes
 import io
 import mmap
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import capture
 from rla_client.checkpoint.shard_plan import Kind, LocalPlan, PieceKey, ShardPiece
+from rla_client.checkpoint.storage_copy import pin
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, zip_bytes
 from rla_client.contract.errors import ArgumentError
@@ -170,6 +171,7 @@ class CopyBuffer:
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        self._unpin: Callable[[], None] | None = None  # of the memory, once a device copied into it
         self._content: dict[PieceKey, memoryview] = {}
 
     def fill(self, tensors: Mapping[PieceKey, torch.Tensor], wanted: Collection[PieceKey]) -> None:
@@ -182,9 +184,13 @@ class CopyBuffer:
             begins.append(at)
             at += tensor.nbytes + -tensor.nbytes % ALIGNMENT
         if at > len(self._memory):
-            self._memory = mmap.mmap(-1, at)
+            if self._unpin is not None:
+                self._unpin()
+            self._memory, self._unpin = mmap.mmap(-1, at), None
         view = memoryview(self._memory)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        if self._unpin is None and any(tensor.is_cuda for _, tensor in chosen):
+            self._unpin = pin(base, len(self._memory))
         jobs: list[Copy] = []
         devices = {}
         for begin, (key, tensor) in zip(begins, chosen, strict=True):

@@ -60,10 +60,14 @@ def test_the_copy_is_that_of_the_moment(tensor: Any) -> None:
     assert buffer.bytes_of(other) is None
 
 
-def test_a_buffer_is_used_again() -> None:
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))],
+)
+def test_a_buffer_is_used_again(device: str) -> None:
     buffer = CopyBuffer()
     for size in (10, 1 << 20, 5):
-        local = StateReader().read({"t": torch.full((size,), float(size))})
+        local = StateReader().read({"t": torch.full((size,), float(size), device=device)})
         buffer.fill(local.tensors, set(local.tensors))
         found = buffer.bytes_of(PieceKey("t", (0,)))
         assert found is not None
