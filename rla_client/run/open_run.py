@@ -112,6 +112,6 @@ def _continue_chain(data: RunData, chained: Chained) -> None:
     from rla_client.contract.checkpoint.checkpoint_age import newest_order  # noqa: PLC0415 - rarely needed
 
     data.checkpoints.save_after(newest_order(Path(data.folder_of(CHECKPOINT))))
-    at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
+    at = f"from {CHECKPOINT_NAME}_{chained.time_step} of {chained.parent.index.path}"
     tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
     data.checkpoints.restore_random_state()

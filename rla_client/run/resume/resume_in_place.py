@@ -57,7 +57,7 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     step = point.time_step
     report_changes(data, changed, step)
     restore_state(data, point.state, step, item, point.name)
-    at = "the beginning" if step is None else f"{point.name}_{step}.pt"
+    at = "the beginning" if step is None else f"{point.name}_{step}"
     tell_resumed(f"from {at}", f"from {at}")
     data.checkpoints.restore_random_state()
 
