@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError, QueryCountError
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
+from rla_client.database.archived_manager import archived_manager
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.runs import archived_manager
 from rla_client.database.tree.data_root import check_data_root
 from rla_client.database.tree.items import Item, check_table, checkpoint_names, files_below, find_items
 from rla_client.run.parameters.hyper_params import HyperParams, wrap

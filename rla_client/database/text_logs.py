@@ -9,7 +9,7 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import LOG
 from rla_client.contract.text.spelling import unknown
-from rla_client.database.runs import Run
+from rla_client.database.run import Run
 from rla_client.database.tree.run_names import shown_name
 
 TextLog: TypeAlias = Literal["log", "progress", "warn", "backup", "console"]

@@ -1,51 +1,38 @@
-"""Python API of a data root.
+"""Database of runs: the Python API of a data root.
 
-A database is read through its catalogue, which each call refreshes first. DataFrames are made only here;
-`records` gives the same rows without pandas, for the commands, and what few commands need is imported by the
-call that needs it: `rla show` has 0.3 s.
+A database is read through its catalogue, which each call refreshes first. DataFrames are made only in
+`runs_frame` and `curve_frame`; `records` gives the same rows without pandas, for the commands. A module that
+few commands need is imported by the call that needs it: `rla show` has to start within 0.3 s.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import BrokenFileError, extra
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
-from rla_client.contract.run_index import RunIndex
-from rla_client.contract.text.spelling import full_name, unknown
+from rla_client.contract.errors import extra
+from rla_client.contract.layout import TIME_STEP
+from rla_client.contract.text.spelling import unknown
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.clock import clock
-from rla_client.database.curves.chain_curves import chain_names, read_chain
 from rla_client.database.curves.curve_cache import CurveCache
 from rla_client.database.curves.curve_reader import Reader, read_tables
-from rla_client.database.curves.rank_tables import check_rank, names_of_ranks, parse_ranks
-from rla_client.database.curves.stream_tables import of_all_roles
+from rla_client.database.curves.rank_tables import parse_ranks
 from rla_client.database.filter.filter_language import Where
 from rla_client.database.filter.filter_scan import fitting
 from rla_client.database.filter.since import Since, parse_since
 from rla_client.database.records.likely_metric import likely_of
 from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import Record
-from rla_client.database.results_by_name import in_order
-from rla_client.database.text.notebook_html import database_html, run_html
-from rla_client.database.tree.chains import ChainLink, chain_of
+from rla_client.database.run import Run
+from rla_client.database.runs_frame import runs_frame
+from rla_client.database.text.notebook_html import database_html
 from rla_client.database.tree.data_root import archived_root, check_data_root
-from rla_client.database.tree.items import (
-    Item,
-    check_table,
-    checkpoint_names,
-    files_below,
-    find_tables,
-    run_items,
-)
+from rla_client.database.tree.items import check_table, find_tables
 from rla_client.database.tree.run_reference import LAST, match_runs, not_one
-from rla_client.run.parameters.hyper_params import HyperParams, wrap
-from rla_client.run.state.archive_reader import read_archive
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,12 +42,10 @@ if TYPE_CHECKING:
     from rla_client.database.lake.lake_reader import Lake
     from rla_client.database.lake.sql_query import Clock
     from rla_client.database.samples.samples_of_run import Samples
-    from rla_client.manager import ExpManager
 
 
 ROWS = 20
-SHOWN_RUNS = 50  # newest runs, of curves that are asked for without a choice
-DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
+SHOWN_RUNS = 50  # newest runs: those of `curves` without a choice of runs
 
 
 class Database:
@@ -182,40 +167,10 @@ class Database:
             records: one row each, in their order.
             whole: False leaves out hyper-parameters and metrics.
         """
-        with extra("read", "a DataFrame of runs"):
-            import pandas as pd
-
-        now = clock()
-        fixed: pd.DataFrame = pd.DataFrame(
-            {
-                "index": [record.index for record in records],
-                "table": [record.table for record in records],
-                "time": pd.to_datetime([datetime.fromtimestamp(record.opened) for record in records]),  # noqa: DTZ006
-                "host": [record.host for record in records],
-                "state": [record.shown_state(now) for record in records],
-                "time-step": [record.time_step for record in records],
-                "duration": [record.duration_s for record in records],
-                "tags": [list(record.tags) for record in records],
-                "note": [record.note for record in records],
-                "display_name": [record.display_name for record in records],
-            }
-        )
-        fixed.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
-        if not whole:
-            return fixed
-        taken = set(fixed.columns)
-        hyper = pd.DataFrame(_parameters(records), index=fixed.index)
-        hyper.columns = pd.Index([f"hp:{name}" if name in taken else name for name in hyper.columns])
-        taken |= set(hyper.columns)
-        metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
-        metrics = metrics.drop(columns=[TIME_STEP], errors="ignore")
-        metrics.columns = pd.Index([f"last:{name}" if name in taken else name for name in metrics.columns])
-        found: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
-        found.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
-        return found
+        return runs_frame(self.data_root, records, whole=whole)
 
     def __iter__(self) -> Iterator[Run]:
-        return iter([Run(self, record) for record in self.records()])
+        return iter([Run(self.data_root, record) for record in self.records()])
 
     def find(self, reference: str, table: str | None = None) -> Run:
         """One run by its index, a unique part of it, its display name, or `@last`.
@@ -243,7 +198,7 @@ class Database:
                 raise not_one(found, names, reference)
             catalogue.refresh_run(*found[0], now_ns)
             record = catalogue.record(*found[0])
-        return Run(self, with_live_states(self.data_root, [record], clock())[0])
+        return Run(self.data_root, with_live_states(self.data_root, [record], clock())[0])
 
     def _called(self, catalogue: Catalogue, name: str, table: str | None) -> list[tuple[str, str]]:
         """The runs with a display name; each run is looked at, so other ways come first."""
@@ -412,145 +367,3 @@ class Database:
 
     def _repr_html_(self) -> str:
         return database_html(self.data_root, self.records(limit=ROWS), clock())
-
-
-class Run:
-    """One run; files are read when asked for."""
-
-    def __init__(self, database: Database, record: Record) -> None:
-        self.database = database
-        self.record = record
-        self.table = record.table
-        self.index = record.index
-
-    def __repr__(self) -> str:
-        return f"Run({self.table!r}, {self.index!r})"
-
-    def folder(self, kind: str) -> str:
-        """Path of its item of a kind (which need not be there)."""
-        return f"{self.database.data_root}/{kind}/{self.table}/{self.index}"
-
-    @property
-    def hyper_param(self) -> HyperParams:
-        """Hyper-parameters; a copy of your own."""
-        return wrap(self.record.hyper)  # type: ignore[no-any-return]
-
-    @property
-    def state(self) -> str:
-        """running, finished, failed, killed, stalled, unknown, silent, waiting (see `live`) and the like."""
-        return self.record.shown_state(clock())
-
-    @property
-    def items(self) -> list[Item]:
-        """Its items of all kinds."""
-        return run_items(self.database.data_root, self.table, self.index)
-
-    def scalars(self, metrics: Sequence[str] | None = None, ranks: str | int | None = None) -> pd.DataFrame:
-        """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
-
-        The last parts of a metric's name are enough if only one matches; its column is called as given.
-
-        Args:
-            metrics: names of columns; None: all.
-            ranks: `mean` of the ranks at each time-step, or the number of one, see `Database.curves`; `all`
-                and None: each metric of another rank than 0 is a column `<metric>@rank<N>`.
-
-        Raises:
-            UnknownNameError: no such metric, or rank; the message names the nearest.
-            BrokenFileError: it is not a table. OSError: it cannot be opened.
-        """
-        with extra("read", "Run.scalars"):
-            import pandas as pd
-
-        table = f"{self.database.data_root}/{LOG}/{self.table}"
-        chain = [ChainLink(self.index)]
-        if self.record.parent:
-            chain = chain_of(self.database.data_root, self.table, self.index)
-        which = parse_ranks(ranks)
-        check_rank(self.database.data_root, [(self.table, self.index)], which)
-        known = names_of_ranks(chain_names(chain, table), which)
-        asked = known if metrics is None else [one for name in metrics for one in of_all_roles(name, known)]
-        full = {name: full_name(name, known, f"{self!r} has no metric {name!r}") for name in asked}
-        columns = read_chain(chain, table, list(full.values()), which)
-        found: pd.DataFrame = pd.DataFrame(
-            {name: columns[full[name]] for name in full if full[name] in columns}
-        )
-        return found
-
-    def samples(self) -> Samples:
-        """Its samples of a language model (`log_samples`), none where it has none.
-
-        Raises:
-            BrokenFileError: a file of them is damaged. OSError: it cannot be read.
-        """
-        from rla_client.database.samples.samples_of_run import Samples
-
-        return Samples.of_run(self.database.data_root, self.table, self.index)
-
-    @property
-    def checkpoints(self) -> list[Path]:
-        """Checkpoint files, oldest first."""
-        folder = self.folder(CHECKPOINT)
-        return [Path(folder, name) for name in checkpoint_names(folder)]
-
-    @property
-    def figures(self) -> list[Path]:
-        """Files under results, those of one name by their time-steps."""
-        return [Path(path) for path in in_order(list(files_below(self.folder(OTHER_RESULTS))))]
-
-    @cached_property
-    def archive(self) -> Any:  # noqa: ANN401
-        """A manager of the run as it was archived (hyper_param, custom_data, …), None without an entry.
-
-        Raises:
-            BrokenFileError: its file is broken.
-        """
-        for item in self.items:
-            if item.kind == ARCHIVE_TESTER:
-                return archived_manager(item)
-        return None
-
-    def code_diff(self, other: Run) -> str:
-        """Unified diff of the code snapshots, from this run to another; empty where one has none.
-
-        Raises:
-            LaunchError: the code is in a launcher's archive, and that is damaged.
-        """
-        from rla_client.database.compare.code_diff import code_differences
-
-        return code_differences(self.folder(CODE), other.folder(CODE))[0]
-
-    def _repr_html_(self) -> str:
-        return run_html(self.record, clock())
-
-
-def archived_manager(item: Item) -> ExpManager:
-    """A manager of the run that an archive_tester entry is of; what the archive says of it, as plain data.
-
-    Raises:
-        BrokenFileError: the entry is broken, or no archived manager.
-        OSError: it cannot be opened.
-    """
-    from rla_client.manager import ExpManager
-    from rla_client.run.item import ItemFolders as Place
-    from rla_client.run.resume.find_run import read_run
-
-    content, index = read_archive(item.paths), RunIndex.parse(item.index)
-    if content is None or index is None:
-        raise BrokenFileError(item.paths[0], "it is not an archived manager")
-    base = os.path.abspath(item.paths[0]).rpartition(".")[0]
-    root = base.removesuffix(f"/{ARCHIVE_TESTER}/{item.table}/{item.index}")
-    loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))
-    loaded.hyper_param = wrap(loaded.hyper_param)
-    return loaded
-
-
-def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Parameters by name of each run; what is a value in some and a dict in others has both in its column."""
-    found = [record.hyper.flat() for record in records]
-    names = {name for values in found for name in values}
-    for record, values in zip(records, found, strict=True):
-        dotted = [name for name in values if "." in name]
-        above = {name[:place] for name in dotted for place, letter in enumerate(name) if letter == "."}
-        values.update({name: record.hyper.dotted(name) for name in above & (names - values.keys())})
-    return found
