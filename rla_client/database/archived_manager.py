@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def archived_manager(item: Item) -> ExpManager:
-    """A manager of the run that an archive_tester entry is of; what the archive says of it, as plain data.
+    """A manager of the run that an archive_tester entry describes; its content is plain data.
+
+    Args:
+        item: the archive_tester entry.
 
     Raises:
-        BrokenFileError: the entry is broken, or no archived manager.
-        OSError: it cannot be opened.
+        BrokenFileError: the entry is broken, or is no archived manager.
+        OSError: the entry cannot be opened.
     """
     from rla_client.manager import ExpManager
     from rla_client.run.item import ItemFolders as Place

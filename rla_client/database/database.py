@@ -49,13 +49,13 @@ SHOWN_RUNS = 50  # newest runs: those of `curves` without a choice of runs
 
 
 class Database:
-    """All runs under one data root.
+    """All runs below one data root.
 
     Args:
         data_root: the folder that holds log/, code/, …
 
     Raises:
-        DatabaseError: it is not a folder.
+        DatabaseError: `data_root` is not a folder.
     """
 
     def __init__(self, data_root: str | os.PathLike[str]) -> None:
@@ -67,10 +67,10 @@ class Database:
 
     @property
     def archived(self) -> Database:
-        """The runs under `arc/`.
+        """The archived runs, those below `arc/`.
 
         Raises:
-            DatabaseError: nothing was archived yet.
+            DatabaseError: no run has been archived yet.
         """
         return Database(archived_root(self.data_root))
 
@@ -84,7 +84,7 @@ class Database:
         return lake.rows(wanted) if lake is not None else {}
 
     def lake(self) -> Lake | None:
-        """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
+        """The lake as it is now (see `rla_client.database.lake`); None if there is none, or no pyarrow."""
         from rla_client.database.lake.lake_reader import Lake, available
 
         return Lake(self.data_root) if available(self.data_root) else None
@@ -102,18 +102,18 @@ class Database:
         *,
         light: bool = False,
     ) -> list[Record]:
-        """Rows of the runs, oldest first, without pandas; a continued run is one, its newest item.
+        """Records of the runs, oldest first, without pandas; a chain of continued runs is its newest item.
 
         Args:
             table: only this task table.
             where: a filter, see `filter_language`.
-            since: only runs that began then or later: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
-            limit: at most this many, the newest.
-            light: leave out hyper-parameters and metrics where the filter needs none.
+            since: only runs that began at or after it: Unix seconds, a datetime, `2026/11/21`, `36h`, `7d`.
+            limit: only the newest so many.
+            light: leave out hyper-parameters and metrics, unless the filter needs them.
 
         Raises:
             NoSuchTableError: unknown table.
-            ArgumentError: the filter or the date is not understood.
+            ArgumentError: the filter or the date cannot be parsed.
         """
         test = Where(where) if where else None
         start = parse_since(since, clock())
@@ -133,38 +133,38 @@ class Database:
         return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:
-        """How many runs there were at the last look at this database (this does not look again).
+        """Number of runs as of the last refresh; does not refresh the catalogue.
 
         Args:
-            table: only of this task table.
-            since: only those that began then or later, as in `records`.
+            table: only this task table.
+            since: only runs that began at or after this, as in `records`.
         """
         with self._catalogue() as catalogue:
             return catalogue.count(table, since=parse_since(since, clock()))
 
     def runs(self, table: str | None = None, where: str | None = None, since: Since = None) -> pd.DataFrame:
-        """One row a run: fields, every hyper-parameter, the last value of every metric.
+        """One row per run: its fields, every hyper-parameter, and the last value of every metric.
 
-        Columns: index, table, time, host, state, time-step, duration (seconds), tags, note,
-        display_name, then the hyper-parameters under their (dotted) names, then the metrics; a metric
-        whose name is taken is called `last:<name>`.
+        Columns: index, table, time, host, state, time-step, duration (seconds), tags, note, display_name,
+        then the hyper-parameters under their dotted names, then the metrics. Where a name is in use
+        already, a hyper-parameter is called `hp:<name>` and a metric `last:<name>`.
 
         Args:
             table: only this task table.
             where: a filter, as in `records`.
-            since: only runs that began then or later, as in `records`.
+            since: only runs that began at or after this, as in `records`.
 
         Raises:
             NoSuchTableError: unknown table.
-            ArgumentError: the filter or the date is not understood.
+            ArgumentError: the filter or the date cannot be parsed.
         """
         return self.frame(self.records(table, where, since))
 
     def frame(self, records: Sequence[Record], *, whole: bool = True) -> pd.DataFrame:
-        """Records of `records` as the DataFrame that `runs` gives.
+        """DataFrame of records, with the columns that `runs` gives.
 
         Args:
-            records: one row each, in their order.
+            records: one row each, in this order.
             whole: False leaves out hyper-parameters and metrics.
         """
         return runs_frame(self.data_root, records, whole=whole)
@@ -176,12 +176,13 @@ class Database:
         """One run by its index, a unique part of it, its display name, or `@last`.
 
         Args:
-            reference: the index, or any part of it that fits no other run; else the whole display name;
-                `@last` is the newest.
-            table: only look in this task table.
+            reference: the index, or any part of it that matches no other run; else the whole display name;
+                `@last` is the newest run.
+            table: only this task table.
 
         Raises:
-            NoSuchRunError: none fits; AmbiguousRunError: several do, the message lists them.
+            NoSuchRunError: no run matches.
+            AmbiguousRunError: several runs match; the message lists them.
             NoSuchTableError: unknown table.
         """
         if table is not None:
@@ -201,20 +202,20 @@ class Database:
         return Run(self.data_root, with_live_states(self.data_root, [record], clock())[0])
 
     def _called(self, catalogue: Catalogue, name: str, table: str | None) -> list[tuple[str, str]]:
-        """The runs with a display name; each run is looked at, so other ways come first."""
+        """(table, index) of the runs with this display name. It refreshes all runs: other ways come first."""
         catalogue.refresh(int(clock() * 1e9), self.progress)
         records = catalogue.records(table, light=True)
         return [(one.table, one.index) for one in records if name and one.display_name == name.strip()]
 
     def find_all(self, reference: str, table: str | None = None) -> list[Record]:
-        """Every run that a reference fits, oldest first; of a chain that it fits, the newest item.
+        """Every run that a reference matches, oldest first; of a chain that it matches, the newest item.
 
         Args:
-            reference: as in `find`; it may fit several.
-            table: only look in this task table.
+            reference: as in `find`; it may match several runs.
+            table: only this task table.
 
         Raises:
-            NoSuchRunError: none fits.
+            NoSuchRunError: no run matches.
         """
         with self._catalogue() as catalogue:
             catalogue.refresh_names(int(clock() * 1e9))
@@ -233,29 +234,29 @@ class Database:
         bound: float | tuple[float, float] | None = None,
         ranks: str | int | None = None,
     ) -> CurveFrame:
-        """The curves of some runs in long form; `.show()` of it draws them in a notebook.
+        """Curves of runs in long form; `.show()` of the result draws them in a notebook.
 
         Args:
-            runs: what `runs()` gave (or a part of it), or `Run`s, records, references, (table, index);
-                None: the newest `SHOWN_RUNS`.
-            metrics: columns of progress.csv; the last parts of a name are enough where it fits one only;
-                None: the likely metric of these runs.
-            x: the column that is x.
-            bound: keep x up to this, or inside (low, high).
-            ranks: of runs with several ranks: `all`, each rank's curve apart; `mean`, their mean at each
-                time-step; the number of one, that rank's alone; None: a metric is rank 0's.
+            runs: a DataFrame from `runs()` or a part of it, or `Run`s, records, references or (table,
+                index) pairs; None: the newest `SHOWN_RUNS` runs.
+            metrics: columns of progress.csv; the last parts of a name are enough if only one column
+                matches; None: the likely metric of these runs.
+            x: column of the x axis.
+            bound: keep points with x up to this value, or inside (low, high).
+            ranks: which ranks of runs with several: `all`, a curve for each rank; `mean`, their mean at
+                each time-step; a number, that rank alone; None: rank 0.
 
         Returns:
-            Columns table, index, metric, role, x, value, one row per finite point; runs without a
-            metric have no rows for it. A run whose CSV is broken is warned about and left out. `role` is the
-            writer, empty for the main process: a metric of another one is called `<metric>@<role>`, and one
-            that several have, but not the main process, stands for each of these. Of a mean the columns
-            `ranks` and `of_ranks` say how many ranks are in a point, and how many the run has.
-            `metric` is as given; `attrs["full_names"]` maps it to the column's name.
+            Columns table, index, metric, role, x, value, one row per finite point; a run without a metric
+            has no rows for it. A run with a broken CSV is left out, with a warning. `role` is the writing
+            process, empty for the main one: a metric of another process is called `<metric>@<role>`; a
+            name that only other processes have stands for all of them. With `mean`, the columns `ranks`
+            and `of_ranks` count the ranks in a point and the ranks of the run. `metric` is the name as
+            passed; `attrs["full_names"]` maps it to the column's name.
 
         Raises:
-            UnknownNameError: a column, or a rank, that none of the runs has; the message names the nearest.
-            ArgumentError: `ranks` is none of these.
+            UnknownNameError: no run has this column or rank; the message names the nearest.
+            ArgumentError: `ranks` is none of the above.
         """
         with extra("read", "a DataFrame of curves"):
             from rla_client.database.curves.curve_frame import long_frame
@@ -272,10 +273,10 @@ class Database:
         """Samples of one run (`log_samples`).
 
         Args:
-            run: its index or a unique part of it, by default the newest; or a `Run` or record.
+            run: a reference as in `find`, by default the newest run; or a `Run` or record.
 
         Raises:
-            NoSuchRunError, AmbiguousRunError: it is not one run.
+            NoSuchRunError, AmbiguousRunError: the reference does not match exactly one run.
             BrokenFileError: a file of samples is damaged.
         """
         from rla_client.database.samples.samples_of_run import Samples
@@ -284,7 +285,7 @@ class Database:
         return Samples.of_run(self.data_root, found.table, found.index)
 
     def curve_reader(self) -> Reader:
-        """Where its curves come from."""
+        """The reader of this database's curves."""
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | Clock | None = None) -> duckdb.DuckDBPyConnection:
@@ -292,15 +293,15 @@ class Database:
 
         Args:
             query: in DuckDB's dialect.
-            timeout_s: seconds that DuckDB may take for its first rows; or a `Clock`, which counts the others,
-                too.
+            timeout_s: seconds that DuckDB may take for its first rows; or a `Clock`, which also counts the
+                time for the other rows.
 
         Returns:
             DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
 
         Raises:
-            ArgumentError: the query is not a SELECT, or names something unknown.
-            DatabaseError: it took too long, too much is not in the lake, or DuckDB is not installed.
+            ArgumentError: the query is not a SELECT, or uses an unknown name.
+            DatabaseError: the query took too long, too many runs are not in the lake, or DuckDB is missing.
         """
         from concurrent.futures import ThreadPoolExecutor
 
@@ -317,15 +318,15 @@ class Database:
         return session.execute(timeout_s if isinstance(timeout_s, Clock) else Clock(timeout_s))
 
     def lake_files(self, name: str) -> list[str]:
-        """Paths of the lake's Parquet files of one of its tables: `runs`, `params`, `samples` and others.
+        """Paths of the Parquet files of one table of the lake, for Polars, pandas and others.
 
-        For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
+        They hold the runs that had ended at the last `rla lake build`.
 
         Args:
-            name: which of them.
+            name: table of the lake: `runs`, `params`, `samples` and others.
 
         Raises:
-            UnknownNameError: no such kind of file.
+            UnknownNameError: the lake has no such table.
         """
         from rla_client.database.lake.manifest import NAMES, read_parts
         from rla_client.database.lake.part_files import plain_path
@@ -335,14 +336,14 @@ class Database:
         return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
-        """(table, index) of each run that continues another one (`tree.chains`) → that one's index."""
+        """(table, index) of each run that continues another one (`tree.chains`) → index of the other."""
         with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
 
     @property
     def state_folder(self) -> Path:
-        """Where this machine remembers what it read of it."""
+        """Folder on this machine for the catalogue and the curve cache of this database."""
         return state_folder(self.data_root)
 
     def curve_cache(self) -> CurveCache:

@@ -1,6 +1,6 @@
 """Changes of hyper-parameters by resumes of a run.
 
-A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
+A resumed run keeps its first hyper-parameters; each resume that changes some writes a file of its own
 (`rla_client.run.state.archive`).
 """
 
@@ -14,7 +14,7 @@ from rla_client.contract.text.bounded_parsing import parse_json
 
 
 def resumed_with(log_folder: str) -> list[dict[str, Any]]:
-    """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
+    """Content of each `parameter.resumed-N.json`, in order: `file`, `time_step`, `time`, `changed`."""
     from rla_client.run.parameters.parameter_changes import change_files
 
     found = []
@@ -22,7 +22,7 @@ def resumed_with(log_folder: str) -> list[dict[str, Any]]:
         try:
             content = parse_json(read_small(path))
         except (OSError, ValueError):
-            continue  # `rla fsck` is for broken files
+            continue  # `rla fsck` reports broken files
         if isinstance(content, dict) and isinstance(content.get("changed"), dict):
             said = {name: content.get(name) for name in ("time_step", "time", "changed")}
             found.append({"file": path.name, **said})
@@ -30,7 +30,7 @@ def resumed_with(log_folder: str) -> list[dict[str, Any]]:
 
 
 def changes_text(resumes: list[dict[str, Any]]) -> dict[str, str]:
-    """Lines of name and value for people: the name of a file, and `lr 0.1 → 0.2, …`."""
+    """Changes as text by file name, such as `at 7: lr 0.1 → 0.2`."""
     from rla_client.database.text.numbers import plain
 
     lines = {}

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run; files are read when asked for."""
+    """One run of a database; its files are read on demand.
+
+    Args:
+        data_root: data root of the database.
+        record: what the catalogue has of the run.
+    """
 
     def __init__(self, data_root: Path, record: Record) -> None:
         self.data_root = data_root
@@ -41,37 +46,37 @@ class Run:
         return f"Run({self.table!r}, {self.index!r})"
 
     def folder(self, kind: str) -> str:
-        """Path of its item of a kind (which need not be there)."""
+        """Path of the run's item of a kind, whether or not the item exists."""
         return f"{self.data_root}/{kind}/{self.table}/{self.index}"
 
     @property
     def hyper_param(self) -> HyperParams:
-        """Hyper-parameters; a copy of your own."""
+        """The hyper-parameters; a copy that the caller may change."""
         return wrap(self.record.hyper)  # type: ignore[no-any-return]
 
     @property
     def state(self) -> str:
-        """running, finished, failed, killed, stalled, unknown, silent, waiting (see `live`) and the like."""
+        """The state as of now: running, finished, failed, killed, stalled, unknown, silent, waiting, …."""
         return self.record.shown_state(clock())
 
     @property
     def items(self) -> list[Item]:
-        """Its items of all kinds."""
+        """The run's items of all kinds."""
         return run_items(self.data_root, self.table, self.index)
 
     def scalars(self, metrics: Sequence[str] | None = None, ranks: str | int | None = None) -> pd.DataFrame:
-        """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
-
-        The last parts of a metric's name are enough if only one matches; its column is called as given.
+        """progress.csv as a DataFrame; of a chain the rows of all its items.
 
         Args:
-            metrics: names of columns; None: all.
+            metrics: names of columns; the last parts of a name are enough if only one column matches, and the
+                result's column is called as passed; None: all columns.
             ranks: `mean` of the ranks at each time-step, or the number of one, see `Database.curves`; `all`
-                and None: each metric of another rank than 0 is a column `<metric>@rank<N>`.
+                and None: a metric of a rank other than 0 is a column `<metric>@rank<N>`.
 
         Raises:
-            UnknownNameError: no such metric, or rank; the message names the nearest.
-            BrokenFileError: it is not a table. OSError: it cannot be opened.
+            UnknownNameError: the run has no such metric or rank; the message names the nearest.
+            BrokenFileError: progress.csv is not a table.
+            OSError: progress.csv cannot be opened.
         """
         with extra("read", "Run.scalars"):
             import pandas as pd
@@ -92,10 +97,11 @@ class Run:
         return found
 
     def samples(self) -> Samples:
-        """Its samples of a language model (`log_samples`), none where it has none.
+        """The run's samples (`log_samples`); empty if it has none.
 
         Raises:
-            BrokenFileError: a file of them is damaged. OSError: it cannot be read.
+            BrokenFileError: a file of samples is damaged.
+            OSError: a file of samples cannot be read.
         """
         from rla_client.database.samples.samples_of_run import Samples
 
@@ -109,15 +115,15 @@ class Run:
 
     @property
     def figures(self) -> list[Path]:
-        """Files under results, those of one name by their time-steps."""
+        """Files below results/, by name and then by time-step."""
         return [Path(path) for path in in_order(list(files_below(self.folder(OTHER_RESULTS))))]
 
     @cached_property
     def archive(self) -> Any:  # noqa: ANN401
-        """A manager of the run as it was archived (hyper_param, custom_data, …), None without an entry.
+        """A manager of the run as it was archived (hyper_param, custom_data, …); None without an archive.
 
         Raises:
-            BrokenFileError: its file is broken.
+            BrokenFileError: the archive's file is broken.
         """
         for item in self.items:
             if item.kind == ARCHIVE_TESTER:
@@ -125,10 +131,10 @@ class Run:
         return None
 
     def code_diff(self, other: Run) -> str:
-        """Unified diff of the code snapshots, from this run to another; empty where one has none.
+        """Unified diff of the code snapshots, from this run to another; empty if either has none.
 
         Raises:
-            LaunchError: the code is in a launcher's archive, and that is damaged.
+            LaunchError: the code is in a launcher's archive that is damaged.
         """
         from rla_client.database.compare.code_diff import code_differences
 

@@ -24,7 +24,7 @@ def runs_frame(data_root: Path, records: Sequence[Record], *, whole: bool = True
 
     Args:
         data_root: data root of the runs.
-        records: one row each, in their order.
+        records: one row each, in this order.
         whole: False leaves out hyper-parameters and metrics.
     """
     with extra("read", "a DataFrame of runs"):
@@ -61,7 +61,7 @@ def runs_frame(data_root: Path, records: Sequence[Record], *, whole: bool = True
 
 
 def _parameters(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Parameters by name of each run; what is a value in some and a dict in others has both in its column."""
+    """Parameters of each run by dotted name; a name that is a dict in some runs only is one column, too."""
     found = [record.hyper.flat() for record in records]
     names = {name for values in found for name in values}
     for record, values in zip(records, found, strict=True):

@@ -11,12 +11,12 @@ from rla_client.contract.run_file import RUN_FILE
 from rla_client.database.json_files import read_json
 
 FAILED = "failed"
-MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
-END_BYTES = 80 << 10  # of the warnings: the longest traceback that is kept, and what came after
+MAX_TRACEBACK_LINES = 15  # the end has the error and its place; `rla tail --file warn` has all
+END_BYTES = 80 << 10  # of warn.txt: the longest traceback that is stored, and some text after it
 
 
 def traceback_end(log_folder: str, state: str | None) -> str:
-    """The last lines of the traceback that a failed run ended with; empty where there is none."""
+    """Last lines of the traceback that ended a failed run; empty if there is none."""
     if state != FAILED:
         return ""
     from rla_client.run.failure import TRACEBACK_HEAD
@@ -30,5 +30,5 @@ def traceback_end(log_folder: str, state: str | None) -> str:
         return ""
     place = text.rfind(TRACEBACK_HEAD)
     if place < 0 or not reason or reason.partition(":")[0] not in text[place:]:
-        return ""  # one of something else, which the run went on after
+        return ""  # the run survived the error of this traceback
     return "\n".join(text[place:].rstrip("\n").split("\n")[-MAX_TRACEBACK_LINES:])

@@ -18,10 +18,10 @@ from rla_client.database.lake.run_tables import LakeRun
 
 
 def build_bucket(lake: BucketLake, now: float, progress: Progress | None = None) -> Report | None:
-    """Bring a bucket's lake up to its runs; None where another build has published meanwhile.
+    """Update a bucket's lake to its runs; None if another build has published in the meantime.
 
     Raises:
-        DatabaseError: the bucket cannot be read or written; what counted before still does.
+        DatabaseError: the bucket cannot be read or written; the old lake stays in effect.
     """
     begin = time.perf_counter()
     runs, _ = lake.runs(now)

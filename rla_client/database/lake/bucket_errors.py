@@ -10,7 +10,7 @@ from rla_client.contract.bucket_list import UnlistableError
 from rla_client.contract.errors import DatabaseError
 
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-_ADVICE: Final = (  # what an error of the library has in it → what to do
+_ADVICE: Final = (  # words in an error of the library → hint for the user
     (NO_BUCKET, "there is no such bucket"),
     (
         ("relative URL without a base", "Unable to recognise URL"),
@@ -26,7 +26,7 @@ _ADVICE: Final = (  # what an error of the library has in it → what to do
 
 @contextmanager
 def bucket_errors(address: str) -> Iterator[None]:
-    """Errors of the store's library as ours, but those that callers expect."""
+    """Convert errors of the store's library into DatabaseError, except those that callers handle."""
     from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
     try:

@@ -1,12 +1,13 @@
 """Lake of a bucket.
 
-The same parts and manifest, as objects in `.rla/lake/` there. What a build or a query needs is fetched into a
-folder that is a small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as on a disk.
+Its parts and manifest are those of a lake on a disk, as objects below `.rla/lake/`. What a build or a
+query needs is fetched into a local folder laid out as a data root (`BucketLake.root`), which `build`,
+`verify` and `sql` read like any other.
 
-A run's signature is a digest of the names, sizes and etags of its log objects, so one list of `log/` tells
-what changed. In the lake are runs whose log objects are whole: the agent has written `SHA256SUMS` behind
-them, or nobody has written to them for `QUIET_S` and nothing was appended. What is appended to a live run
-lies in `.rla-parts/` until it ends; such a run is left out.
+A run's signature is a digest of the names, sizes and etags of its log objects, so one listing of `log/`
+shows what changed. The lake holds runs with complete log objects: the agent has written `SHA256SUMS` last,
+or nothing was written for `QUIET_S` and nothing was appended. Rows appended to a live run lie in
+`.rla-parts/` until the run ends; such a run is left out.
 """
 
 from __future__ import annotations
@@ -58,15 +59,15 @@ _READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log fol
 
 
 class BusyError(DatabaseError):
-    """Another build has published since this one began."""
+    """Another build has published a manifest since this one began."""
 
 
 class BucketLake:
-    """The lake of one bucket, and the folder `root` with what was fetched of it. For one thread."""
+    """The lake of one bucket, with the folder `root` of what was fetched from it. Not thread-safe."""
 
     def __init__(self, address: str, endpoint: str, root: Path) -> None:
         """Fetch the manifest and the list of runs in each part; see `opened`."""
-        if "@" in endpoint or "?" in endpoint:  # it would stand in the error
+        if "@" in endpoint or "?" in endpoint:  # a login or key in it would appear in error messages
             raise ArgumentError(f"--endpoint: {BUCKET_ADVICE}")
         with extra("bucket", "a lake in a bucket"):
             from obstore.store import from_url
@@ -77,7 +78,7 @@ class BucketLake:
             self._store = from_url(address, **options)
         self.root = root
         self.address = address
-        self.left_out: set[str] = set()  # keys that are no file's
+        self.left_out: set[str] = set()  # keys that are no path of a file
         self.etag: str | None = None  # of the manifest; None where the bucket has no lake yet
         found = self.get(f"{LAKE}/{MANIFEST}")
         if found is not None:
@@ -88,7 +89,7 @@ class BucketLake:
         self.fetch_all((part, "runs") for part in read_parts(self.root))
 
     def get(self, key: str) -> tuple[str | None, bytes] | None:
-        """An object's etag and content; None where there is none."""
+        """An object's etag and content; None if there is no such object."""
         import obstore
 
         with bucket_errors(self.address):
@@ -101,7 +102,7 @@ class BucketLake:
                 return None
 
     def fetch(self, part: LakePart, name: str) -> None:
-        """Have a file of a part in `root`; where the bucket lacks it, reading the part tells."""
+        """Fetch a file of a part into `root`; if the bucket lacks it, reading the part reports that."""
         path = self.root / LAKE / part.name / f"{name}.parquet"
         if path.exists():
             return
@@ -111,26 +112,26 @@ class BucketLake:
             path.write_bytes(found[1])
 
     def fetch_all(self, files: Iterable[tuple[LakePart, str]]) -> None:
-        """Have files of parts in `root`."""
+        """Fetch files of parts into `root`, several at a time."""
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda one: self.fetch(*one), list(files)))
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object that nobody else writes."""
+        """Write an object that no other process writes."""
         import obstore
 
         with bucket_errors(self.address):
             obstore.put(self._store, key, data)
 
     def put_manifest(self, data: bytes, *, bare: bool = False) -> None:
-        """Replace the manifest that this build began with.
+        """Replace the manifest, if it is still the one that this build began with.
 
         Args:
-            data: the new one.
-            bare: name the old one's etag without quotes: Ceph (16.2) knows no others.
+            data: the new manifest.
+            bare: pass the old manifest's etag without quotes, the only form that Ceph 16.2 accepts.
 
         Raises:
-            BusyError: there is another one.
+            BusyError: another build has replaced it.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -162,7 +163,7 @@ class BucketLake:
                 obstore.delete(self._store, list(keys))
 
     def runs(self, now: float) -> tuple[dict[RunName, Objects], int]:
-        """Runs that belong into the lake; how many others there are."""
+        """Runs that belong into the lake, and the number of others."""
         found: dict[RunName, Objects] = {}
         for meta in self.list(LOG):
             item = item_of(meta["path"])
@@ -177,14 +178,14 @@ class BucketLake:
         return whole, len(found) - len(whole)
 
     def add_samples(self, runs: dict[RunName, Objects]) -> None:
-        """List the samples of these runs."""
+        """Add to these runs their objects of samples."""
         for meta in self.list(SAMPLES) if runs else ():
             item = item_of(meta["path"])
             if item is not None and item[1] in runs and PARTS not in item[2].split("/"):
                 runs[item[1]].samples[item[2]] = meta
 
     def add_others(self, runs: dict[RunName, Objects]) -> None:
-        """List what these runs have beside their logs and samples."""
+        """Add to these runs their objects of all other kinds."""
         for kind in DEFAULT_LOG_TYPES if runs else ():
             if kind in {LOG, SAMPLES}:
                 continue
@@ -194,7 +195,7 @@ class BucketLake:
                     runs[item[1]].others.append((kind, item[2], meta))
 
     def read(self, table: str, index: str, objects: Objects) -> LakeRun | None:
-        """A run from its objects; None where one of them changed since it was listed.
+        """A run read from its objects; None if one of them has changed since the listing.
 
         Raises:
             BrokenFileError, OSError, UnicodeEncodeError, UnsafeNameError: the lake cannot hold it.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 
-MAX_STAGED_BYTES: Final = 64 << 20  # of one object: a progress.csv has at most MAX_CSV_BYTES
+MAX_STAGED_BYTES: Final = 64 << 20  # of one object; a progress.csv has at most MAX_CSV_BYTES
 PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
 SUMS: Final = "SHA256SUMS"
 _INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
@@ -27,7 +27,7 @@ RunName = tuple[str, str]
 
 @dataclass(slots=True)
 class Objects:
-    """What the bucket has of one run: path in the item → object, of log folder, samples and other kinds."""
+    """The objects of one run, as path in the item → object: of its log folder, samples and other kinds."""
 
     log: dict[str, ObjectMeta] = field(default_factory=dict)
     samples: dict[str, ObjectMeta] = field(default_factory=dict)
@@ -36,24 +36,24 @@ class Objects:
 
     @property
     def signature(self) -> str:
-        """Changes with each of the log objects."""
+        """Digest of the log objects; differs after any change of one."""
         return _digest(self.log)
 
     @property
     def samples_signature(self) -> str:
-        """Changes with each of the objects of samples; empty without any, or with one too large."""
+        """Digest of the objects of samples; empty without any, or if one is too large."""
         files = {name: meta for name, meta in self.samples.items() if is_samples_file(name)}
         kept = files and all(meta["size"] <= MAX_STAGED_BYTES for meta in files.values())
         return _digest(files) if kept else ""
 
     @property
     def table_bytes(self) -> int:
-        """What the run's tables weigh in a part, see `EndedRun`."""
+        """Estimated bytes of the run's tables in a part, see `EndedRun`."""
         samples = sum(meta["size"] for meta in self.samples.values()) if self.samples_signature else 0
         return csv_bytes(self) + samples // SAMPLES_SHARE
 
     def ended(self, now: float) -> bool:
-        """Whether its objects are whole and nobody writes to them."""
+        """Whether the objects are complete and no longer written."""
         sums = self.log.get(SUMS)
         if sums is not None:
             return self.appended <= sums["last_modified"].timestamp()
@@ -82,7 +82,7 @@ def item_of(key: str) -> tuple[str, RunName, str] | None:
 
 
 def plain_path(key: str) -> str:
-    """The path that a key stands for; `!XX` in it is a byte."""
+    """Path of a key, with each `!XX` decoded to its byte."""
     raw = re.sub(rb"!([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), key.encode())
     return raw.decode("utf-8", "surrogateescape")
 

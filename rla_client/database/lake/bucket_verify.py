@@ -20,10 +20,10 @@ from rla_client.database.lake.verify import Findings, bad_parts, wrong_runs
 
 
 def verify_bucket(lake: BucketLake, now: float, progress: Progress | None = None) -> Findings:
-    """Compare each run of a bucket's lake with its objects; parts that are wrong leave the lake.
+    """Compare each run of a bucket's lake with its objects; wrong parts are removed from the lake.
 
     Raises:
-        BusyError: they could not be taken out, because another build published meanwhile.
+        BusyError: wrong parts stay, because another build has published in the meantime.
         DatabaseError: the bucket cannot be read or written.
     """
     found = Findings()

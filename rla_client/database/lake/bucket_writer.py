@@ -19,34 +19,34 @@ KEEP_S: Final = 86400.0
 
 
 class BucketBuilder(Builder):
-    """Writes parts into a bucket, and here, where the build reads them."""
+    """Writes parts into the bucket and into the local copy that the build reads."""
 
     def __init__(self, lake: BucketLake) -> None:
         super().__init__(lake.root)
         self._lake = lake
 
     def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> tuple[int, int]:
-        """Write a file of a new part."""
+        """Write one file of a new part."""
         made = super().write(part, name, write)
         key = f"{LAKE}/{part}/{name}.parquet"
         self._lake.put(key, (self._lake.root / key).read_bytes())
         return made
 
     def fetch(self, part: LakePart, name: str) -> None:
-        """Have a file of an old part here."""
+        """Fetch one file of an old part."""
         self._lake.fetch(part, name)
 
     def put_manifest(self, data: bytes) -> None:
-        """Replace the bucket's manifest, then the one here.
+        """Replace the bucket's manifest, then the local one.
 
         Raises:
-            BusyError: another build has done so since this one began.
+            BusyError: another build has replaced it since this one began.
         """
         self._lake.put_manifest(data)
         super().put_manifest(data)
 
     def sweep_bucket(self, now: float) -> None:
-        """Delete objects of parts that do not count and are `KEEP_S` old."""
+        """Delete objects of parts that the manifest does not name and that are `KEEP_S` old."""
         keep = {part.name for part in self.parts}
         self._lake.delete(
             [
