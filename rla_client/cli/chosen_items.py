@@ -20,8 +20,8 @@ from rla_client.database.tree.sizes import item_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
     from rla_client.database.tree.items import Item
 
 

@@ -17,8 +17,8 @@ from rla_client.contract.errors import RlaError
 from rla_client.database.tree.data_root import find_data_root
 
 if TYPE_CHECKING:
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
 
 
 MAX_OFFERED = 100  # newest runs; more is no help on a screen
@@ -146,7 +146,7 @@ def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False
 
 
 def _database(ctx: typer.Context) -> Database | None:
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
     given = ctx.params.get("data_root")
     try:

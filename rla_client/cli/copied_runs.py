@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rla_client.cli.chosen_items import chosen_items, list_items, names_of
+from rla_client.cli.confirmation import agree
 from rla_client.cli.open_database import held
-from rla_client.cli.output import agree, print_done, teller
+from rla_client.cli.output import print_done, teller
 from rla_client.cli.selection import Selection
 from rla_client.database.clock import clock
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
 
 def copy_runs(

@@ -19,7 +19,7 @@ from rla_client.database.tree.data_root import (
 )
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
 
 MANY = 300  # runs to read from which on a terminal is told how far it is
@@ -38,7 +38,7 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
         NoRunsYetError: it, or its archive, holds nothing yet.
         DatabaseError: there is none, or it cannot be told which.
     """
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
     if data_root is None:
         data_root = find_data_root(Path.cwd(), new=new)

@@ -1,14 +1,9 @@
-"""Output of commands.
-
-It is text, JSON or CSV, and questions to the user.
-"""
+"""Output of commands: text, JSON or CSV."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-
-import typer
 
 
 def say(text: str) -> None:
@@ -48,18 +43,3 @@ def print_rows(
         say(csv_text(names, rows))
     else:
         say(table_text(names, rows))
-
-
-def agree(question: str, yes: bool) -> None:
-    """Ask y/n; without a terminal and without --yes the answer is no, and said so.
-
-    Raises:
-        typer.Exit: the answer is no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        say_aside("Not a terminal: pass --yes to confirm. Nothing was changed.")
-        raise typer.Exit(1)
-    if not typer.confirm(question):
-        raise typer.Exit(1)

@@ -9,8 +9,8 @@ from rla_client.cli.selection import Selection
 from rla_client.contract.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
 
 
 def run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:

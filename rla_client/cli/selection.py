@@ -25,8 +25,8 @@ from rla_client.contract.errors import AmbiguousRunError, ArgumentError, Unknown
 from rla_client.contract.text.spelling import hint, unknown
 
 if TYPE_CHECKING:
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
 
 
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
 _QUERY = (
     "HyperParams", "experiment_data_query", "single_experiment_query", "extract_valid_index",
@@ -21,8 +21,8 @@ _QUERY = (
 )  # fmt: skip
 _TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter")
 _HOMES = {
-    "Database": "runs",
-    "Run": "runs",
+    "Database": "database",
+    "Run": "run",
     "Record": "records.record",
     **dict.fromkeys(_QUERY, "query"),
     **dict.fromkeys(_TOOLS, "rla_tools"),
@@ -36,7 +36,7 @@ def open(data_root: str | os.PathLike[str]) -> Database:  # noqa: A001 - rla_cli
     Raises:
         DatabaseError: it is not a folder.
     """
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
     return Database(data_root)
 

@@ -16,7 +16,7 @@ CAPTURED_NAME = "captured.json"
 
 
 def captured_text(log_folder: str | Path) -> str:
-    """The line; empty for a run that was not captured."""
+    """Summary line of a run; empty for a run that was not captured."""
     with suppress(OSError, ValueError, RlaError):
         found = parse_json(read_small(Path(log_folder) / CAPTURED_NAME))
         return _text(found) if isinstance(found, dict) else ""
@@ -47,7 +47,7 @@ def _entries(found: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
 
 
 def _pairs(kinds: object) -> list[tuple[str, tuple[int, int]]]:
-    """Kind → number and bytes, of what is well-formed."""
+    """(kind, (number, bytes)) of the well-formed entries."""
     if not isinstance(kinds, dict):
         return []
     return [

@@ -1,16 +1,16 @@
 """Catalogue of a database's runs, a local SQLite table.
 
-It is never the truth. It lies in the state folder under a hash of the data root's path, is rebuilt whenever
-it is missing, broken or of another version, and every use first refreshes it:
+The catalogue is a cache of the files. It lies in the state folder under a hash of the data root's path and
+is rebuilt whenever it is missing, broken or of another version. Every use refreshes it first:
 
-- A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's stamp (the later of mtime and ctime, as a change of
-  its mode counts) is as noted has the same runs; other days are listed again, over all kinds.
-- A *run* whose signature (`change_signatures`) is as noted has the same row; others are read again, or come
-  from the lake, which keeps rows with their signatures.
+- A *day* (`<kind>/<table>/YYYY/MM/DD`) has the same runs as long as its folder's stamp is as noted (the later
+  of mtime and ctime, since a change of its mode counts); other days are listed again, over all kinds.
+- A *run* has the same row as long as its signature (`change_signatures`) is as noted; other runs are read
+  again, or their rows come from the lake, which keeps rows with their signatures.
 
-Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the newest fifty) has
-the days refreshed, and then the signatures of those rows alone. Two processes may refresh at once: SQLite
-orders them, both write what the tree says.
+Checking 10,000 signatures takes 0.1 s, so calls that need few rows (`find`, the newest fifty) refresh the
+days and then check the signatures of those rows alone. Two processes may refresh at once: SQLite orders
+them, and both write what the files say.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int], None]
-Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
+Signed = tuple[str, str, str, str | None]  # table, index, signature, state; "" if not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
-LAYOUT = 10  # of the tables
+LAYOUT = 10  # version of the SQL tables
 _FIELDS = repr([(one.name, one.source) for one in TOLD_FIELDS])
 VERSION = LAYOUT << 20 | zlib.crc32(_FIELDS.encode()) & 0xFFFFF  # SQLite has 31 bits for it
 BUSY_S = 60.0
-SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
+SEED_FROM = 200  # runs to read: starting the lake takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted continues from there
 COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
@@ -77,7 +77,7 @@ CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <
 
 
 def state_folder(data_root: Path) -> Path:
-    """Folder of what is remembered about one database on this machine."""
+    """Folder on this machine for the caches of one database."""
     from rla_client.contract.agent.places import find_places
 
     digest = hashlib.sha256(os.fsencode(os.path.realpath(data_root))).hexdigest()[:16]
@@ -85,15 +85,15 @@ def state_folder(data_root: Path) -> Path:
 
 
 class Catalogue:
-    """All runs of one database; see the module's text. Use as a context manager."""
+    """All runs of one database; see the module docstring. A context manager."""
 
     def __init__(self, data_root: Path, folder: Path | None = None, seed: Seed | None = None) -> None:
-        """Open it.
+        """Open or create the catalogue.
 
         Args:
             data_root: of the database.
-            folder: where it lies, instead of the state folder.
-            seed: gets (table, index, signature) of runs, gives the rows that it knows for these.
+            folder: its folder, instead of the state folder.
+            seed: takes (table, index, signature) of runs and returns the rows that it has for these.
         """
         self._root = data_root
         self._seed = seed
@@ -106,14 +106,14 @@ class Catalogue:
         self._db.close()
 
     def refresh(self, now_ns: int, progress: Progress | None = None) -> list[Signed]:
-        """Bring the whole catalogue up to the tree.
+        """Update the whole catalogue from the files.
 
         Args:
             now_ns: the wall clock, Unix nanoseconds.
-            progress: told (runs read, runs to read) while there are many.
+            progress: called with (runs read, runs to read) when many runs are read.
 
         Returns:
-            All runs as they are now, in no order: they were seen anyway, and a query for 100,000 takes 0.2 s.
+            All runs as they are now, in no order; this saves the caller a query (0.2 s for 100,000 runs).
         """
         self.refresh_names(now_ns)
         settled, changed = self._read_changed(self._db.execute(_ALL_RUNS), now_ns, progress)
@@ -128,7 +128,7 @@ class Catalogue:
         table: str | None = None,
         since: float | None = None,
     ) -> None:
-        """Know all runs, and bring the rows that `records` gives for these arguments up to the tree."""
+        """Update the list of runs, and from the files the rows that `records` gives for these arguments."""
         self.refresh_names(now_ns)
         self._read_changed(self._db.execute(_ALL_RUNS + " WHERE opened IS NULL"), now_ns, progress)
         where, values = _condition(table, since)
@@ -136,11 +136,11 @@ class Catalogue:
         self._read_changed(self._db.execute(newest, [*values, limit]), now_ns, progress)
 
     def refresh_run(self, table: str, index: str, now_ns: int) -> None:
-        """Bring one row that `names` gave up to the tree."""
+        """Update one row that `names` lists from the files."""
         self._read_changed(self._db.execute(_ONE_RUN, (table, index)), now_ns, None)
 
     def refresh_names(self, now_ns: int) -> None:
-        """Know which runs there are, without looking into those that were known."""
+        """Update the list of runs, without checking the known ones for changes."""
         found = dict(self._scan_days())
         known = {
             (kind, table, day): stamp
@@ -154,7 +154,7 @@ class Catalogue:
             with self._db:
                 for table, day in changed:
                     self._list_day(table, day, closed)
-                for folder in closed:  # opening one leaves its time: it is looked at again
+                for folder in closed:  # opening it later leaves its stamp: list it again
                     kind, *table, year, month, day = os.path.relpath(folder, self._root).split("/")
                     found[kind, "/".join(table), f"{year}/{month}/{day}"] = -1
                 self._note_days(found, known, now_ns)
@@ -213,7 +213,7 @@ class Catalogue:
     def _read_changed(
         self, runs: Iterable[Signed], now_ns: int, progress: Progress | None
     ) -> tuple[list[Signed], list[tuple[str, str]]]:
-        """Read those runs of `_ALL_RUNS` again whose signature changed; the others, and which these are."""
+        """Read runs with a changed signature again; returns unchanged runs, and names of the others."""
         settled: list[Signed] = []
         changed = []
         with Signatures(self._root, now_ns) as signatures:
@@ -241,7 +241,7 @@ class Catalogue:
         return "" if found is None else str(found[0])
 
     def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
-        """Those of the runs to read that have still to be read."""
+        """Take rows from the lake where it has them; returns the runs that remain to be read."""
         if self._seed is None or len(todo) < SEED_FROM:
             return todo
         known = self._seed([entry[:3] for entry in todo])
@@ -252,12 +252,12 @@ class Catalogue:
         return [entry for entry in todo if entry[:2] not in known]
 
     def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Put rows, each with its signature behind it, in the place of those with the same names."""
-        with self._db:  # no INSERT: a run that another process has seen removed must not come back
+        """Replace the rows of the same names by these, each followed by its signature."""
+        with self._db:  # no INSERT: a run that another process has removed must not come back
             self._db.executemany(_UPDATE, [(*row, row[0], row[1]) for row in rows])
 
     def row(self, table: str, index: str) -> tuple[tuple[Any, ...], str] | None:
-        """One row as it is kept, in the order of `COLUMNS`, and its signature."""
+        """One stored row, in the order of `COLUMNS`, and its signature."""
         found = self._db.execute(_ROW, (table, index)).fetchone()
         return None if found is None else (found[:-1], found[-1])
 
@@ -280,7 +280,7 @@ class Catalogue:
         limit: int | None = None,
         light: bool = False,
     ) -> list[tuple[Any, ...]]:
-        """Rows for `record_of`, oldest first; a chain is one row, that of its newest item.
+        """Rows for `record_of`, oldest first; a chain has one row, that of its newest item.
 
         Args:
             table: only this task table.
@@ -297,23 +297,23 @@ class Catalogue:
         return self._db.execute(sql, values).fetchall()[::-1]
 
     def texts(self, table: str | None, *, since: float | None) -> list[tuple[str, str, str, str]]:
-        """Table, index, hyper-parameters and metrics (JSON) of what `rows` gives, in the same order."""
+        """Table, index, hyper-parameters, metrics (JSON) of the rows that `rows` gives, in the same order."""
         where, values = _condition(table, since)
         sql = f"SELECT table_name, idx, hyper, metrics FROM runs {where} ORDER BY opened, idx"  # noqa: S608
         return self._db.execute(sql, values).fetchall()
 
     def chosen(self, keys: Sequence[tuple[str, str]]) -> list[Record]:
-        """The records of some runs, by table and index, in this order; one that is gone is left out."""
+        """Records of runs by (table, index), in this order; a run that no longer exists is left out."""
         rows = (self.row(*key) for key in keys)
         return [record_of(row[0]) for row in rows if row is not None]
 
     def count(self, table: str | None = None, *, since: float | None = None) -> int:
-        """How many rows `records` would give without limit."""
+        """Number of rows that `records` gives without limit."""
         where, values = _condition(table, since)
         return int(self._db.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])  # noqa: S608
 
     def names(self, table: str | None = None) -> list[tuple[str, str]]:
-        """(table, index) of all runs, oldest first; of a chain each item."""
+        """(table, index) of all runs, oldest first; every item of a chain counts."""
         where, values = _condition(table, None, ends_of_chains=False)
         return list(
             self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)  # noqa: S608
@@ -325,7 +325,7 @@ class Catalogue:
         return {(table, index): parent for table, index, parent in rows}
 
     def record(self, table: str, index: str) -> Record:
-        """One row.
+        """Record of one run.
 
         Raises:
             DatabaseError: the catalogue has no such run.
@@ -338,7 +338,7 @@ class Catalogue:
 
 
 def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
-    """A run as the catalogue keeps it, in the order of `COLUMNS`, read from its files."""
+    """Row of a run, in the order of `COLUMNS`, read from its files."""
     record = read_record(root, table, index, kinds)
     row = (
         table, index, " ".join(kinds), record.opened, record.host, record.state, record.updated,
@@ -350,7 +350,7 @@ def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) ->
 
 
 def _storable(text: str) -> str:
-    """A text as SQLite takes it: JSON may hold half a character of UTF-16."""
+    """A text that SQLite accepts: JSON may hold lone surrogates."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -369,7 +369,7 @@ def _condition(
 
 
 def record_of(row: tuple[Any, ...]) -> Record:
-    """A row, in the order of `COLUMNS`, as a record."""
+    """Record of a row in the order of `COLUMNS`."""
     (
         table, index, kinds, opened, host, state, updated, step, duration, hyper, metrics, tags, note,
         problems, parent, tracked, told, likely, likely_text, display_name,
@@ -383,7 +383,7 @@ def record_of(row: tuple[Any, ...]) -> Record:
 
 
 def _open_database(folder: Path) -> sqlite3.Connection:
-    """Open, make or remake the file; in memory where the folder cannot be written."""
+    """Open, create or recreate the file; in memory if the folder cannot be written."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -415,7 +415,7 @@ def _prepare(path: str) -> sqlite3.Connection:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables anew, all at once, unless another process has done so meanwhile."""
+    """Recreate the tables in one transaction, unless another process has done so in the meantime."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:

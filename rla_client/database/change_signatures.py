@@ -1,14 +1,13 @@
 """Change signatures of runs.
 
-A signature is the mtime of the log folder, and inode, size, mtime and ctime of progress.csv; behind it,
-of a run with several streams, the same of each role's table (see `stream_tables`). The ctime makes a CSV that
-was cut and grew back to its old size differ. A folder whose mtime stayed has no further tables, so that it
-is listed only where something else differs. A time stamp younger than `RACY_NS` when it was
-looked at proves nothing, because a change in the same clock tick would not show: such entries are noted
-without signature and looked at again next time.
+A signature is the mtime of the log folder, and inode, size, mtime and ctime of progress.csv; a run with
+several streams adds the same of each role's table (see `stream_tables`). The ctime detects a CSV that was
+truncated and grew back to its old size. A folder with an unchanged mtime has no new tables, so it is
+listed only if something else differs. A time stamp younger than `RACY_NS` proves nothing, because a change
+in the same clock tick would not show: such entries get no signature and are checked again next time.
 
-Samples have a signature of their own, of inode, size, mtime and ctime of each of their files: they may come
-(an import) and go (`prune`) while the log stays.
+Samples have their own signature, of inode, size, mtime and ctime of each file: they may appear (an import)
+and disappear (`prune`) while the log stays.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
-MAX_SAMPLES_BYTES = 2 << 30  # of a run; one with more stays out of the lake with them
+RACY_NS = 2_000_000_000  # FAT time stamps have steps of 2 s, those of Linux file systems at least 4 ms
+MAX_SAMPLES_BYTES = 2 << 30  # of one run; larger samples are not copied into the lake
 _NO_LOG = "no log"
-ROLE = "|"  # before the part of a role in a signature
+ROLE = "|"  # separates the parts of roles in a signature
 _DAY = len("YYYY/MM/DD")
 
 
 class Signatures:
-    """What tells whether the log folders of runs changed; fastest for runs in the order of their days."""
+    """Signatures of log folders; fastest for runs in the order of their days."""
 
     def __init__(self, root: Path, now_ns: int) -> None:
         self._root = root
@@ -61,12 +60,12 @@ class Signatures:
             self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
 
     def of(self, table: str, index: str, known: str | None = None) -> str:
-        """The signature of one run; empty when it cannot be told yet. Done 100,000 times at a look.
+        """Signature of one run; empty if it is not settled yet. A refresh calls this up to 100,000 times.
 
         Args:
             table: task table.
             index: of the run.
-            known: the signature that it had, which saves a look at the folder.
+            known: the former signature; if it still fits, the folder is not listed.
         """
         if index[:_DAY] != self._day or table != self._table:
             self._open(table, index[:_DAY])
@@ -74,7 +73,7 @@ class Signatures:
             return _NO_LOG
         try:
             return self._of_folder(index[_DAY + 1 :], known)
-        except OSError:  # it is not for us, until it is; a link to itself; a disk that cannot be read
+        except OSError:  # no permission, a link to itself, a disk that cannot be read
             return ""
 
     def _of_folder(self, name: str, known: str | None) -> str:
@@ -94,7 +93,7 @@ class Signatures:
         return own if own == known else self._with_roles(name, own, known)
 
     def _with_roles(self, name: str, own: str, known: str | None) -> str:
-        """The signature with that of each role's table behind it; empty when one cannot be told yet."""
+        """The signature followed by that of each role's table; empty if one is not settled yet."""
         before = (known or "").split(ROLE)
         if before[0] == own:
             roles = [part.partition(",")[0] for part in before[1:]]
@@ -113,7 +112,7 @@ class Signatures:
 
 
 class SamplesSignatures:
-    """What tells whether the samples of runs changed."""
+    """Signatures of the samples of runs."""
 
     def __init__(self, root: Path, now_ns: int) -> None:
         self._base = f"{root}/{SAMPLES}"
@@ -121,7 +120,7 @@ class SamplesSignatures:
         self._tables: dict[str, bool] = {}
 
     def of(self, table: str, index: str) -> tuple[str, int]:
-        """The signature of one run's samples, and their bytes; empty where it has none or is not settled."""
+        """Signature of one run's samples, and their bytes; ("", 0) without settled samples."""
         if table not in self._tables:
             self._tables[table] = os.path.isdir(f"{self._base}/{table}")
         if not self._tables[table]:
@@ -141,17 +140,17 @@ class SamplesSignatures:
 
 
 def signed_size(signature: str) -> tuple[int, int] | None:
-    """The newest time stamp (Unix nanoseconds) and the bytes of all tables; None without a log folder."""
+    """Newest time stamp (Unix nanoseconds) and bytes of all tables; None without a log folder."""
     parts = [part.split(",") for part in signature.split(ROLE)]
     if not parts[0][0].isdecimal():
         return None
     stamps = [int(stamp) for part in parts for stamp in part[3:]]
-    sizes = [int(part[2]) for part in parts if len(part) > 2]  # noqa: PLR2004 - see the module's text
+    sizes = [int(part[2]) for part in parts if len(part) > 2]  # noqa: PLR2004 - see the module docstring
     return max([int(parts[0][0]), *stamps]), sum(sizes)
 
 
 def csv_signature(path: str, now_ns: int) -> tuple[bytes, bool]:
-    """What tells one content of a file from another, and whether it is old enough to be trusted.
+    """Signature of a file's content, and whether its time stamps are old enough to be trusted.
 
     Raises:
         OSError: there is no such file.

@@ -6,5 +6,5 @@ import time
 
 
 def clock() -> float:
-    """Unix seconds; the one place where the readers of a database look at the clock."""
+    """Unix seconds; the only clock that the readers of a database use."""
     return time.time()

@@ -17,12 +17,12 @@ Row = tuple[str, str, int, int, int]  # table, kind, items, bytes, bytes on the 
 
 
 def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
-    """Rows (table, kind, items, bytes, bytes on the master alone).
+    """Rows (table, kind, items, bytes here, bytes on the master alone).
 
     Args:
         data_root: the database.
-        runs: (table, index) of the only runs to count; None counts all, with the archive as tables
-            `arc:<table>`, the trash and the lake as one row each.
+        runs: (table, index) of the runs to count; None counts all runs, archived ones as tables
+            `arc:<table>`, and the trash and the lake as one row each.
     """
     rows = _tables(data_root, "", runs)
     if runs is not None:

@@ -1,6 +1,6 @@
-"""The faults in a database's files (`rla fsck`).
+"""Faults in a database's files (`rla fsck`).
 
-Each kind has one check and, where that loses nothing, one repair (`fsck_repairs`):
+Each kind has one check and, if nothing is lost by it, one repair (`fsck_repairs`):
 
     torn-row      progress.csv or progress.<role>.csv ends in the middle of a row
                                                                  cut off, the torn bytes to the trash
@@ -20,7 +20,7 @@ Each kind has one check and, where that loses nothing, one repair (`fsck_repairs
     no-params     a run that has hyper-parameters in no file     none
     lost          rows or files that the run could not keep      none
 
-Runs that are being written are passed over.
+Runs that are being written are not checked.
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ from rla_client.run.parameters.parameter_reader import read_parameter_file
 from rla_client.run.state.archive_reader import read_archive
 
 PARAMETER_FILES = (f"{HYPARAM_FILE_NAME}.json", f"{HYPARAM_FILE_NAME}.yaml")
-OLD_S = 86400.0  # a live state older than this has nobody who will finish it
-CONTINUED = tuple(f"{TEMP_PREFIX}{what}-" for what in ("fetch", "pull"))  # the next pull goes on with them
+OLD_S = 86400.0  # no process will end a run that has been live and silent for longer
+CONTINUED = tuple(f"{TEMP_PREFIX}{what}-" for what in ("fetch", "pull"))  # by the next pull
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFault:
-    """One finding.
+    """One fault.
 
     Attributes:
-        kind: see the module's table.
+        kind: see the module docstring.
         where: path relative to the data root.
         text: what is wrong.
         table: task table.
         index: the run, empty for a stray file.
-        repairable: whether `repair` can do something.
+        repairable: whether `repair` can repair it.
     """
 
     kind: str
@@ -99,7 +99,7 @@ class TreeFault:
 def find_faults(
     data_root: Path, now: float, table: str | None = None, *, hashes: bool = False
 ) -> list[TreeFault]:
-    """All faults of a database, or of one table; `hashes`: the content of shards is compared, too."""
+    """All faults of a database, or of one table; with `hashes`, the content of shards is checked, too."""
     found: list[TreeFault] = []
     for name in [table] if table is not None else find_tables(data_root):
         indices: dict[str, set[str]] = {}
@@ -128,7 +128,7 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
 
 
 def _is_left(path: str | os.PathLike[str], now: float) -> bool:
-    """Whether nobody will finish a temp file; one that is gone by now has been finished."""
+    """Whether a temp file is left over from a crash; one that no longer exists has been finished."""
     try:
         age = now - os.lstat(path).st_mtime
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def _is_left(path: str | os.PathLike[str], now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that is looked at, with the kinds of its items."""
+    """Checks of one run."""
 
     data_root: Path
     table: str
@@ -150,13 +150,13 @@ class _Run:
     def fault(
         self, kind: str, path: str | os.PathLike[str], text: object, *, repairable: bool = True
     ) -> TreeFault:
-        """A fault of a file or folder of the run; of an error the text behind the path."""
-        told = str(text).split(": ", 1)[-1] if isinstance(text, Exception) else str(text)
+        """A fault of a file or folder of the run; the text of an error is used without its path."""
+        message = str(text).split(": ", 1)[-1] if isinstance(text, Exception) else str(text)
         where = os.path.relpath(path, self.data_root)
-        return TreeFault(kind, where, told, self.table, self.index, repairable)
+        return TreeFault(kind, where, message, self.table, self.index, repairable)
 
     def faults(self) -> Iterator[TreeFault]:
-        """All of them."""
+        """All faults of the run."""
         items = run_items(self.data_root, self.table, self.index)
         if live_runs(self.data_root, items[:1], self.now):
             return
@@ -184,7 +184,7 @@ class _Run:
                 continue
             if one.whole or (one.world and not one.missing):
                 yield self.fault("unpublished", one.path, "all its parts are there")
-            elif not one.waits:  # the agent has it
+            elif not one.waits:  # the agent still copies its parts
                 yield self.fault("half-save", one.path, one)
         for above in (folder, folder / PARTS_FOLDER):
             left = [above / name for name in list_names(str(above)) if name.startswith(TEMP_PREFIX)]
@@ -195,7 +195,7 @@ class _Run:
     def _of_finals(self, folder: Path) -> Iterator[TreeFault]:
         for name in finals_of(folder):
             path = folder / name
-            if (path / OWN_FOLDER).is_dir() and note_of_whole(path) is None:  # ours, and here
+            if (path / OWN_FOLDER).is_dir() and note_of_whole(path) is None:  # our own checkpoint, not pruned
                 whole = read_whole(path)
                 problems = [f"no readable {WHOLE_FILE}, so it is not whole"]
                 if whole is not None:
@@ -246,7 +246,7 @@ class _Run:
             yield self.fault("lost", folder / RUN_FILE, text, repairable=False)
         if os.path.lexists(folder / PROGRESS_FILE):
             yield from self._of_csv(folder / PROGRESS_FILE, about)
-        for role in roles_of(folder):  # of further writers, whose clocks are their own
+        for role in roles_of(folder):  # other writers have time-steps of their own
             yield from self._of_csv(folder / table_of(PROGRESS_FILE, role), {})
         places = [self.data_root / kind / self.table / self.index for kind in (HYPARAMETER, LOG)]
         if ARCHIVE_TESTER in self.kinds or tracked(self.index) or printed_args(f"{folder}/backup.txt"):
@@ -281,7 +281,7 @@ class _Run:
 
 
 def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
-    """Columns of a table, and the cells of its rows without the header and an unfinished last one.
+    """Number of columns of a table, and the cells of its complete rows.
 
     Raises:
         BrokenFileError: it is not a table.
@@ -298,7 +298,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
 
 
 def good_parameters(data_root: Path, table: str, index: str) -> Path | None:
-    """A readable parameter file of a run, in whatever item it lies."""
+    """A readable parameter file of a run, from any of its items; None if there is none."""
     for item in run_items(data_root, table, index):
         with suppress(DatabaseError, OSError):
             if item.kind != ARCHIVE_TESTER and read_parameter_file(item.paths[0]) is not None:

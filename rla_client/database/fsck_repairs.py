@@ -1,7 +1,7 @@
 """Repairs of faults found by `fsck`.
 
-What is taken away goes to the trash. Repairing needs the lock of `changing`; killed in between, the fault is
-there still, or the repair is done.
+What a repair removes goes to the trash. The caller holds the lock of `changing`. After a kill in the
+middle of a repair, the fault is either still there or repaired.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def repair(data_root: Path, fault: TreeFault, now: float) -> None:
     """Repair one fault; the caller holds `changing`.
 
     Raises:
-        KeyError: it is of a kind that cannot be repaired.
-        OSError: the file could not be changed.
+        KeyError: faults of this kind cannot be repaired.
+        OSError: the file cannot be changed.
     """
     _REPAIRS[fault.kind](data_root, fault, now)
 
@@ -58,14 +58,14 @@ def _cut_row(data_root: Path, fault: TreeFault, now: float) -> None:
 
 @contextmanager
 def _held_file(data_root: Path, fault: TreeFault) -> Iterator[Path]:
-    """The file of a fault, in the very folder that the data root has now; no link leads there."""
+    """Path of a fault's file in its opened folder, which was reached without following links."""
     folder, name = os.path.split(fault.where)
     with held_folder(data_root, folder) as here:
         yield here / name
 
 
 def _keep_aside(data_root: Path, fault: TreeFault, now: float, data: bytes) -> None:
-    """Put bytes that a repair takes out of a file into the trash, beside its name."""
+    """Put bytes that a repair removes from a file into the trash, as `<name>.torn`."""
     name = f"{fault.where}.torn"
     with _held_file(data_root, fault) as path:
         write_atomic(path.with_name(os.path.basename(name)), data)

@@ -13,10 +13,10 @@ from rla_client.contract.text.bounded_parsing import MAX_VALUES, parse_json
 def read_json(
     path: str | os.PathLike[str], max_bytes: int = MAX_SMALL_BYTES, max_values: int = MAX_VALUES
 ) -> dict[str, Any] | None:
-    """A JSON object, None when the file is not there.
+    """A JSON object; None if there is no such file.
 
     Raises:
-        BrokenFileError: it is not a file, not a JSON object, or larger than anybody writes one.
+        BrokenFileError: it is no regular file, no JSON object, or larger than the bounds.
     """
     try:
         data = read_small(path, max_bytes)

@@ -1,11 +1,11 @@
 """Noted checkpoints of other libraries.
 
-Hugging Face's Trainer writes `checkpoint-<step>` folders wherever `output_dir` is. Those below the run's own
-checkpoint folder are listed with its files; of others the path is told as it was noted, and not looked at: it
-may be on another machine, and a database of somebody else's may name anything.
+Hugging Face's Trainer writes `checkpoint-<step>` folders below `output_dir`. Those below the run's own
+checkpoint folder are listed with its files. Of the others only the noted path is shown, without access to
+it: it may be on another machine, and a foreign database may name any path.
 
-What `note_checkpoint` noted is measured on the machine that did, and where it is this user's: by names and
-sizes alone, no link is followed and no file opened.
+Checkpoints of `note_checkpoint` are measured on the machine that noted them, if they belong to this user:
+by names and sizes alone, without following links or opening files.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from rla_client.run.checkpoint_note import MAX_NOTED, NOTED
 
 NOTES = "hf_checkpoints"  # custom data: paths of folders
 MAX_PATH_CHARS = 4096
-MAX_FILES = 10_000  # that are counted of one
-MAX_MEASURED = 50  # the newest: the page looks every few seconds
+MAX_FILES = 10_000  # counted in one checkpoint
+MAX_MEASURED = 50  # the newest ones: the page asks every few seconds
 _STEP = re.compile(r"-([0-9]{1,15})$")
 
 
 @dataclass(frozen=True, slots=True)
 class NotedCheckpoint:
-    """A folder or file.
+    """A folder or file of a checkpoint.
 
     Attributes:
         path: where it was written.
-        step: as noted, or the one that its name says; None without.
+        step: as noted, or the one in its name; None if there is none.
         metrics: as noted.
-        size: bytes; None where it was not looked at.
-        complete: whether its marker is there; None where it was not looked at.
+        size: bytes; None if it was not measured.
+        complete: whether its marker exists; None if it was not measured.
+        by_call: whether `note_checkpoint` noted it.
     """
 
     path: str
@@ -49,11 +50,11 @@ class NotedCheckpoint:
     metrics: dict[str, float] = field(default_factory=dict)
     size: int | None = None
     complete: bool | None = None
-    by_call: bool = False  # of `note_checkpoint`
+    by_call: bool = False
 
 
 def noted_checkpoints(data_root: str | os.PathLike[str], table: str, index: str) -> list[NotedCheckpoint]:
-    """What a run notes of checkpoints outside of its own checkpoint folder, the Trainer's first."""
+    """Checkpoints outside of a run's own checkpoint folder that it notes, those of the Trainer first."""
     try:
         found = read_json(Path(data_root, ARCHIVE_TESTER, table, f"{index}.json")) or {}
     except (DatabaseError, OSError):
@@ -72,7 +73,7 @@ def noted_checkpoints(data_root: str | os.PathLike[str], table: str, index: str)
 
 
 def _measured(note: object, *, look: bool) -> NotedCheckpoint | None:
-    """A note with what the disk says; None where nobody of ours wrote it."""
+    """A note with the measures of its files; None for a malformed note."""
     if not isinstance(note, dict):
         return None
     path, marker, host, step, metrics = (
@@ -92,7 +93,7 @@ def _measured(note: object, *, look: bool) -> NotedCheckpoint | None:
 
 
 def _looked_at(found: NotedCheckpoint, marker: Sequence[str]) -> NotedCheckpoint:
-    """With what is there now."""
+    """The checkpoint with its size and completeness as of now."""
     try:
         own = os.lstat(found.path)
         if own.st_uid != os.getuid():
@@ -101,7 +102,7 @@ def _looked_at(found: NotedCheckpoint, marker: Sequence[str]) -> NotedCheckpoint
         complete = os.path.lexists(os.path.join(found.path, *marker))
     except FileNotFoundError:
         return replace(found, size=0, complete=False)
-    except (OSError, ValueError):  # no path of this machine's
+    except (OSError, ValueError):  # not a path on this machine
         return found
     return replace(found, size=size, complete=complete)
 
@@ -114,7 +115,7 @@ def _size(path: str) -> int:
             count += 1
             if count > MAX_FILES:
                 return total
-            with suppress(FileNotFoundError):  # it is being written
+            with suppress(FileNotFoundError):  # removed since the listing
                 total += os.lstat(os.path.join(folder, name)).st_size
     return total
 

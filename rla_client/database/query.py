@@ -1,8 +1,8 @@
 """RLA's query functions over the items of runs.
 
 `experiment_data_query(data_root, table, glob, kind)` gives `{date: result}` with dates
-`YYYY/MM/DD/HH-MM-SS-ffffff`. Both index spellings are found. A file that cannot be read is warned about by
-name and left out; the rest is given. Nothing in a file is imported or called.
+`YYYY/MM/DD/HH-MM-SS-ffffff`, for indexes in either spelling. A file that cannot be read is left out, with
+a warning that names it. Nothing in a file is imported or called.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import DatabaseError, QueryCountError
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
+from rla_client.database.archived_manager import archived_manager
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.runs import archived_manager
 from rla_client.database.tree.data_root import check_data_root
 from rla_client.database.tree.items import Item, check_table, checkpoint_names, files_below, find_items
 from rla_client.run.parameters.hyper_params import HyperParams, wrap
@@ -32,7 +32,7 @@ _DATE = re.compile(r"\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2}-\d{6}")
 
 @dataclass(slots=True)
 class BasicQueryResult:
-    """What was found; `dirname` is the item's folder."""
+    """Result of a query; `dirname` is the item's folder."""
 
     dirname: str
 
@@ -58,7 +58,7 @@ class CkpResult(BasicQueryResult):
 
 @dataclass(slots=True)
 class OtherQueryResult(BasicQueryResult):
-    """`location`: paths of all files below `dirname`; `ctime`: when each was last changed, Unix seconds."""
+    """`location`: paths of all files below `dirname`; `ctime`: their modification times, Unix seconds."""
 
     ctime: list[float] = field(default_factory=list)
     location: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class OtherQueryResult(BasicQueryResult):
 
 @dataclass(slots=True)
 class ArchiveQueryResult(BasicQueryResult):
-    """`exp_manager`: a manager of the run, as `load_tester` gives it."""
+    """`exp_manager`: a manager of the run, as `load_tester` returns it."""
 
     exp_manager: ExpManager
 
@@ -84,22 +84,22 @@ def experiment_data_query(
     data_type: str,
     single_res_filter: bool = False,
 ) -> Any:  # noqa: ANN401 - one result or a dict of them, as in RLA
-    """Find the data of one kind of all runs that a glob matches.
+    """Data of one kind of all runs that a glob matches.
 
     Args:
         data_root: the database.
         task_table_name: task table.
         reg: glob below the table, such as `2026/11/21/*` or `*/*/*/*lr=0.1*`.
         data_type: LOG, ARCHIVE_TESTER, OTHER_RESULTS, TMP_DATA, HYPARAMETER or CHECKPOINT.
-        single_res_filter: give the only result itself.
+        single_res_filter: expect exactly one result, and return it instead of a dict.
 
     Returns:
         `{index date: result}`, oldest first; with `single_res_filter` the result.
 
     Raises:
-        NotImplementedError: another kind.
+        NotImplementedError: `data_type` is none of these.
         NoSuchTableError: the database has no such table.
-        QueryCountError: `single_res_filter` and none or several were found; an AssertionError.
+        QueryCountError: `single_res_filter` and the glob matches no run or several; an AssertionError.
     """
     make = _READERS.get(data_type)
     if make is None:
@@ -131,10 +131,10 @@ def experiment_data_query(
 def single_experiment_query(
     data_root: str | os.PathLike[str], task_table_name: str, log_date: str, data_type: str
 ) -> Any:  # noqa: ANN401
-    """The data of one run by its date, such as `2026/07/30/13-32-43-819243`.
+    """Data of one run by its date, such as `2026/07/30/13-32-43-819243`.
 
     Raises:
-        QueryCountError: none or several runs have this date; the message says which.
+        QueryCountError: no run has this date, or several have; the message lists them.
     """
     return experiment_data_query(
         data_root, task_table_name, log_date + "*", data_type, single_res_filter=True

@@ -1,7 +1,7 @@
 """Results of a run by name, over time-steps.
 
-A recorded file is called `<time-step>-<name>` (a few writers put a number behind the name instead). Files of
-one name in one folder are one thing over time.
+A recorded file is called `<time-step>-<name>`; a few writers append the number to the name instead. Files
+of one name in one folder show one thing over time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ Group = list[tuple[Step, str]]
 
 
 def grouped(paths: Sequence[str]) -> dict[str, Group]:
-    """Paths by their name without the time-step: [(time-step, path), …] in its order.
+    """Paths by their name without the time-step: [(time-step, path), …], by time-step.
 
-    A film of an episode is `<time-step>-<name>-<episode>`: such names are one where no time-step comes twice.
+    A film of an episode is `<time-step>-<name>-<episode>`: such names are merged if no time-step occurs
+    twice.
     """
     first: defaultdict[str, Group] = defaultdict(list)
     for path in paths:
@@ -43,7 +44,7 @@ def grouped(paths: Sequence[str]) -> dict[str, Group]:
 
 
 def in_order(paths: Sequence[str]) -> list[str]:
-    """Paths by folder, name, and then time-step as a number: 9 comes before 10."""
+    """Paths sorted by folder, name, and then time-step as a number: 9 comes before 10."""
 
     def place(path: str) -> tuple[str, bool, float, str]:
         step, name = stepped(path)
@@ -53,7 +54,7 @@ def in_order(paths: Sequence[str]) -> list[str]:
 
 
 def stepped(path: str) -> tuple[Step, str]:
-    """The time-step that a file's name says, and its path without it."""
+    """The time-step in a file's name, and its path without it."""
     folder, slash, name = path.rpartition("/")
     match = _BEFORE.fullmatch(name)
     if match is not None and os.path.splitext(match[2])[0]:

@@ -1,9 +1,9 @@
 """RLA's tools over many runs of one table.
 
-They take a glob below the table, show what it matched, ask `y/n` (unless `skip_ask`), act, and return the
-number of matched entries: items over all kinds, so a run that is present in five kinds counts five. Deleting
-moves to the trash, from where `rla trash` gives it back for seven days at least. Runs that are being written,
-or whose rows wait for an agent, are left out with a message.
+Each tool takes a glob below the table, prints what it matches, asks `y/n` (unless `skip_ask`), acts, and
+returns the number of matched items over all kinds: a run with items of five kinds counts five. Deleting
+moves items to the trash, from which `rla trash` restores them for at least seven days. Runs that are being
+written, or that have rows in the spool, are left out with a message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rla_client.database.tree.items import Item, find_items, run_items
 
 
 class Filter:
-    """Which of the matched runs a deletion takes: all, or those with few time-steps."""
+    """Choice of the matched runs that a deletion takes: all, or those with few time-steps."""
 
     ALL = "all"
     SMALL_TIMESTEP = "small_ts"
@@ -48,11 +48,11 @@ class Filter:
         self.timstep_bound: float = 0
 
     def config(self, type: str, timstep_bound: float) -> None:  # noqa: A002 - RLA's name
-        """Choose.
+        """Set the choice.
 
         Args:
             type: `Filter.ALL` or `Filter.SMALL_TIMESTEP`.
-            timstep_bound: runs whose last time-step is at most this count as small.
+            timstep_bound: a run is small if its last time-step is at most this.
 
         Raises:
             ArgumentError: an unknown type.
@@ -65,7 +65,7 @@ class Filter:
 
 
 class BasicLogTool:
-    """What the tools share: the database, the table, the glob."""
+    """Base of the tools: the database, the table, the glob."""
 
     def __init__(
         self, proj_root: str, task_table_name: str, regex: str, optional_log_type: Iterable[str] | None = None
@@ -97,10 +97,10 @@ class BasicLogTool:
             print(f"left out, rows of it wait for an agent (rla-agent start): {table}/{index}")  # noqa: T201
         return [item for item in idle if (item.table, item.index) not in waiting]
 
-    def _copy_all(self, verb: str, told: str, target: Callable[[Item], str], *, skip_ask: bool) -> int:
-        """Copy what the glob matches, run by run, where `target` says; see `copy_items`."""
+    def _copy_all(self, verb: str, announced: str, target: Callable[[Item], str], *, skip_ask: bool) -> int:
+        """Copy the matched items, run by run, to the paths that `target` gives; see `copy_items`."""
         items = self._matched(self.regex)
-        self._show(items, told)
+        self._show(items, announced)
         if not items or not _agreed(f"{verb} these files? (y/n) ", skip_ask):
             return 0
         with changing(self.proj_root, clock()):
@@ -112,7 +112,7 @@ class BasicLogTool:
 
 
 class DeleteLogTool(BasicLogTool):
-    """Deletes runs of a table. `filter` says which; see `Filter`."""
+    """Deletes the runs of a table that `filter` chooses; see `Filter`."""
 
     def __init__(
         self,
@@ -132,17 +132,17 @@ class DeleteLogTool(BasicLogTool):
     def delete_related_log(
         self, skip_ask: bool = False, delete_log_types: Iterable[str] | None = None
     ) -> int:
-        """Delete everything that the glob matches; returns the number of entries, 0 if refused."""
+        """Delete everything that the glob matches; returns the number of items, 0 if the user declines."""
         return self._delete(self._matched(self.regex, delete_log_types), skip_ask)
 
     def delete_small_timestep_log(self, skip_ask: bool = False) -> int:
-        """Delete matched runs whose last time-step is at most the bound, and those without rows."""
+        """Delete the matched runs that have no rows or a last time-step of at most the bound."""
         small = []
         for item in self._matched(self.regex, (LOG,)):
             step = last_time_step(item.paths[0])
             if step is not None and step <= self.filter.timstep_bound:
                 small.append(item.index)
-        items = [found for index in small for found in run_items(self.proj_root, self.task_table_name, index)]
+        items = [item for index in small for item in run_items(self.proj_root, self.task_table_name, index)]
         return self._delete(items, skip_ask)
 
     def _delete(self, items: list[Item], skip_ask: bool) -> int:
@@ -171,7 +171,7 @@ class ArchiveLogTool(BasicLogTool):
         self.archive_table_name = check_table_name(archive_table_name)
 
     def archive_log(self, skip_ask: bool = False) -> int:
-        """Copy what the glob matches; what is already archived stays; returns the number of entries."""
+        """Copy the matched items that are not archived yet; returns the number of matched items."""
         return self._copy_all(
             "archive",
             "archive",
@@ -195,17 +195,17 @@ class MigrateLogTool(BasicLogTool):
         self.target_task_table_name = check_table_name(target_task_table_name)
 
     def migrate_log(self, skip_ask: bool = False) -> int:
-        """Copy what the glob matches; what is already there stays; returns the number of entries."""
+        """Copy the matched items that the other table lacks; returns the number of matched items."""
         table = self.target_task_table_name
-        told = f"copy to {table}:"
-        return self._copy_all("migrate", told, lambda item: f"{item.kind}/{table}", skip_ask=skip_ask)
+        announced = f"copy to {table}:"
+        return self._copy_all("migrate", announced, lambda item: f"{item.kind}/{table}", skip_ask=skip_ask)
 
 
 class ViewLogTool(BasicLogTool):
-    """Prints backup.txt of runs that have come to time-step 1."""
+    """Prints backup.txt of the runs that have reached time-step 1."""
 
     def view_log(self, skip_ask: bool = False) -> int:
-        """Print them one by one; returns how many were printed."""
+        """Print them one by one; returns the number of printed files."""
         shown = 0
         for item in self._matched(self.regex, (LOG,)):
             if (last_time_step(item.paths[0]) or 0) < 1:
@@ -219,10 +219,10 @@ class ViewLogTool(BasicLogTool):
 
 
 class PrettyPlotterTool(BasicLogTool):
-    """Writes `parameter.json` beside the log of runs that only have an archive_tester entry."""
+    """Writes `parameter.json` into the log folder of runs that only have an archive_tester entry."""
 
     def gen_json(self, regex: str | None = None) -> int:
-        """Write them for what the glob matches; returns how many were written.
+        """Write the files of all matched runs; returns the number of written files.
 
         The file holds the hyper-parameters and `formatted_log_name`, the index.
         """
@@ -252,7 +252,7 @@ class PrettyPlotterTool(BasicLogTool):
 
 
 def last_time_step(log_folder: str) -> float | None:
-    """Last time-step of a run: 0 without rows, None when its CSV cannot be understood."""
+    """Last time-step of a run: 0 without rows, None if its CSV cannot be parsed."""
     try:
         last = read_tail(os.path.join(log_folder, PROGRESS_FILE)).last
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Display data of a run's parts.
 
-A record keeps what their files say (`parts_told`); how they stand by now, `parts_text` makes of it for every
-reader: one line with the count, then a line for each part that is not well.
+A part is what one of several machines writes of a run. A record keeps the content of the parts' files
+(`parts_told`); `parts_text` turns that into text as of now: one line with the count, then a line for each
+part with a problem.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from rla_client.contract.run_part import part_problem, run_parts
 from rla_client.contract.spool.losses import lost_lines
 from rla_client.database.records.record import LIVE_S, Record
 
-PARTS: Final = "parts"  # of what a record has of run.json and files like it
+PARTS: Final = "parts"  # key in a record's fields of run.json
 _MARK: Final = f'"{PARTS}":'
 _HERE, _WELL, _LOST = "here", "well", "lost"
-_MACHINES = "machines"  # name → what is wrong with its part; of a living one when it was heard of
+_MACHINES = "machines"  # name → problem of its part; of a live part: when it was last updated
 
 
 def parts_told(log_folder: str | os.PathLike[str], run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record keeps of a run's parts; empty where one machine has written all.
+    """What a record keeps of a run's parts; empty if one machine wrote the whole run.
 
     Args:
-        log_folder: of the run.
-        run: content of run.json; empty where only parts of it lie here.
+        log_folder: log folder of the run.
+        run: content of run.json; empty if only parts of the run are here.
     """
     parts = run_parts(log_folder)
     if not parts:
@@ -45,10 +46,10 @@ def parts_told(log_folder: str | os.PathLike[str], run: Mapping[str, Any]) -> di
 
 
 def parts_text(told: Mapping[str, Any], now: float) -> list[str]:
-    """`2 of 2 parts`, then a line for each that is not well; empty for what `parts_told` has nothing of.
+    """`2 of 2 parts`, then a line for each part with a problem; empty for a run without parts.
 
     Args:
-        told: see `parts_told`.
+        told: result of `parts_told`.
         now: Unix seconds.
     """
     if not told:
@@ -67,6 +68,6 @@ def parts_text(told: Mapping[str, Any], now: float) -> list[str]:
 
 def parts_of(record: Record, now: float) -> list[str]:
     """`parts_text` of a run."""
-    if _MARK not in record.told_json:  # of 10,000 runs in a list hardly one has any
+    if _MARK not in record.told_json:  # skips parsing JSON for most of 10,000 runs in a list
         return []
     return parts_text(record.told.get(PARTS) or {}, now)

@@ -15,24 +15,24 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
 from rla_client.database.records.record import Record
 
-KEPT_LOGDIR_S = 30 * 86400.0  # TensorBoard rarely looks at a folder of `rla tb --print` that is older
+KEPT_LOGDIR_S = 30 * 86400.0  # age at which a folder of `rla tb --print` is no longer in use
 
 
 def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str, Path]:
-    """Name shown in TensorBoard → event folder, for the runs that have one."""
+    """Name in TensorBoard → folder of event files, for the runs that have one."""
     found = {}
     for record in records:
         folder = data_root / LOG / record.table / record.index / "tb"
-        if os.path.isdir(folder):  # not one that may not be read
+        if os.path.isdir(folder):  # False also for a folder without permission
             found[f"{record.table}/{record.index}"] = folder
     return found
 
 
 def fresh_logdir(now: float) -> Path:
-    """A new folder for `make_logdir` in the user's cache; those of `KEPT_LOGDIR_S` ago go.
+    """Create a folder for `make_logdir` in the user's cache, and delete those older than `KEPT_LOGDIR_S`.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     import platformdirs
 
@@ -49,15 +49,15 @@ def fresh_logdir(now: float) -> Path:
 
 
 def make_logdir(folders: dict[str, Path], target: Path, *, copy: bool) -> None:
-    """A folder that TensorBoard can be pointed to.
+    """Fill a log folder for TensorBoard.
 
     Args:
-        folders: from `tensorboard_folders`.
-        target: made; must not exist or be empty.
-        copy: copy the event files; else link them.
+        folders: result of `tensorboard_folders`.
+        target: the folder; must be missing or empty.
+        copy: copy the event files instead of linking their folders.
 
     Raises:
-        DatabaseError: the target holds something.
+        DatabaseError: `target` is not empty.
     """
     if target.exists() and any(target.iterdir()):
         message = f"{target} is not empty; choose another folder"

@@ -1,8 +1,8 @@
 """Named views of the page of runs.
 
-A view is what the page shows, as the query of its address. Views lie in `<data_root>/.rla/views.json`:
-`{"format": 1, "views": {name: query}}`. A view is a text to this module; whoever opens one checks it as
-anything that stands in an address.
+A view is the state of the page, as the query of its address. Views lie in `<data_root>/.rla/views.json`:
+`{"format": 1, "views": {name: query}}`. To this module a view is a text; the page checks its content like
+that of any other address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_QUERY = 50_000  # characters; 200 selected runs have some 20,000
 
 
 def read_views(data_root: Path) -> dict[str, str]:
-    """The views by name; none where the file is not there, or broken."""
+    """Name → query of all views; empty if the file is missing or broken."""
     try:
         with held_folder(data_root, HIDDEN) as folder:
             content = read_json(folder / VIEWS_FILE) or {}
@@ -41,13 +41,13 @@ def write_view(data_root: Path, name: object, query: object) -> dict[str, str]:
     Args:
         data_root: the database.
         name: of the view.
-        query: what the page's address has behind its `?`; None removes the view.
+        query: the part of the page's address after its `?`; None removes the view.
 
     Returns:
-        All views as they are then.
+        All views after the change.
 
     Raises:
-        ArgumentError: name or query cannot be one, or there are too many views.
+        ArgumentError: name or query is invalid, or there are too many views.
     """
     views = read_views(data_root)
     if query is None:

@@ -21,7 +21,7 @@ from rla_client.database.text.safe_text import lines_text
 from rla_client.mcp.tools import Tools
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
 
 INSTRUCTIONS = """\

@@ -26,19 +26,20 @@ from rla_client.database.compare.run_differences import differing_keys, run_diff
 from rla_client.database.filter.name_completion import full_metrics, full_names
 from rla_client.database.records.likely_metric import likely_of
 from rla_client.database.records.row_view import RowView
-from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+from rla_client.database.resumed_parameters import changes_text, resumed_with
 from rla_client.database.run_parts import parts_of
 from rla_client.database.samples.sample_text import sample_text
 from rla_client.database.text.numbers import plain
 from rla_client.database.text.safe_text import clean, lines_text
 from rla_client.database.text_logs import last_lines, log_path
+from rla_client.database.traceback_end import traceback_end
 from rla_client.mcp.answers import MAX_CHARS, NOTE_CHARS, bounded, cell, pairs, table
 from rla_client.samples.cells import shortened
 
 if TYPE_CHECKING:
     from rla_client.database.compare.groups import Group
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
 
 
 MOST_ROWS = 200

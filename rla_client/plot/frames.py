@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
     from rla_client.plot.smoothing import Curve
 
 
@@ -275,7 +275,8 @@ def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
 
 
 def _database_of(df: pd.DataFrame) -> Database:
-    from rla_client.database.runs import DATA_ROOT_ATTRIBUTE, Database
+    from rla_client.database.database import Database
+    from rla_client.database.runs_frame import DATA_ROOT_ATTRIBUTE
 
     if DATA_ROOT_ATTRIBUTE not in df.attrs:
         message = "this DataFrame does not come from a database's runs(); give database=…"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from rla_client.database.compare.group_table import GroupTable
     from rla_client.database.compare.groups import Group
+    from rla_client.database.database import Database
     from rla_client.database.records.record import Record
-    from rla_client.database.runs import Database
     from rla_client.plot.frames import Gathered
 
 PAGE = (8.27, 5.83)  # inches: A5 across, which fills A4 and a screen in proportion

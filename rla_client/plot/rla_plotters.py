@@ -18,7 +18,7 @@ from rla_client.contract.safe_names import check_relative
 from rla_client.database.compare.group_key import group_text
 from rla_client.database.curves.rank_tables import parse_ranks, rank_notes
 from rla_client.database.curves.stream_tables import split_role
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.database.tree.items import check_table
 from rla_client.plot.rla_figure import CurveGroup, Style, draw_figure
 from rla_client.plot.selected_runs import Selected, curve_order, default_key_to_legend, select, split_values

@@ -21,7 +21,8 @@ from rla_client.database.compare.groups import Group
 from rla_client.database.compare.mean_interval import mean_and_interval
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.records.record_reader import read_record
-from rla_client.database.runs import Database, Run
+from rla_client.database.run import Run
+from rla_client.database.tree.data_root import check_data_root
 from rla_client.launcher.pending_streams import await_end
 from rla_client.sweep.journal import Journal
 from rla_client.sweep.run_state import FINISHED, OVER, SweepRun
@@ -72,7 +73,7 @@ def value(item: Mapping[str, Any], metric: TrialMetric) -> float | None:
     if metric.of == "last":
         return last_number(last_values(item), metric.name)
     root = Path(item["data_root"])
-    run = Run(Database(root), read_record(root, item["table"], item["index"], (LOG,)))
+    run = Run(check_data_root(root), read_record(root, item["table"], item["index"], (LOG,)))
     try:
         whole = run.scalars([metric.name])[metric.name]
         diverged = bool(recorded_nan(whole.to_numpy(float)).any())

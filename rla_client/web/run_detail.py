@@ -21,8 +21,9 @@ from rla_client.database.clock import clock
 from rla_client.database.compare.code_diff import code_differences, has_archive
 from rla_client.database.compare.run_differences import run_differences
 from rla_client.database.records.told_fields import ENVIRONMENT_FILE, shown_in
-from rla_client.database.run_history import resumed_with, traceback_end
+from rla_client.database.resumed_parameters import resumed_with
 from rla_client.database.run_parts import parts_of
+from rla_client.database.traceback_end import traceback_end
 from rla_client.database.tree.chains import chain_of
 from rla_client.web.file_text import readable
 from rla_client.web.item_files import asked_run, item_file, item_folder, list_files
@@ -220,7 +221,7 @@ def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """What differs between two runs: parameters, environment, lines of code."""
     pair = (asked_run(site, asked), site.find(str(asked.get("other", ""))))
     runs = [site.run(one) for one in pair]
-    sections = run_differences(*((one.database.data_root, one.record) for one in runs))
+    sections = run_differences(*((one.data_root, one.record) for one in runs))
     folders = [one.folder(CODE) for one in runs]
     text, without = code_differences(*folders, bounded=True)
     return {

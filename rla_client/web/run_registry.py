@@ -19,8 +19,9 @@ from pathlib import Path
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.database.clock import clock
+from rla_client.database.database import Database
 from rla_client.database.records.record import Record
-from rla_client.database.runs import Database, Run
+from rla_client.database.run import Run
 from rla_client.web.growing_cache import GrowingCache
 
 LOOK_S = 2.0  # at least between two looks
@@ -164,7 +165,7 @@ class Site:
 
     def run(self, entry: PageRun) -> Run:
         """A run as the readers know it."""
-        return Run(self.databases[entry.place], entry.record)
+        return Run(self.databases[entry.place].data_root, entry.record)
 
 
 def path_of(entry: PageRun) -> str:

@@ -29,7 +29,7 @@ from support.written_runs import write_run  # noqa: E402 - the paths come first
 
 PROGRAM = """
 import sys, time
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.top.app import TopApp
 from rla_client.top.source import MAX_SHOWN, RunsOnScreen
 database = Database(sys.argv[1])

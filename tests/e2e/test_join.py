@@ -66,7 +66,7 @@ assert [process.wait(100) for process in processes] == [0, 0, -9]
         "progress.rollout-3-2.csv",
         "progress.rollout-3.csv",
     ]
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
     (record,) = Database(scripts.folder / "data").records()
     assert record.metrics["reward@judge"] == record.metrics["nested/len@rollout-3-2"] == 99

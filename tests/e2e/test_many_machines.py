@@ -16,7 +16,7 @@ from support.replication_lab import Sshd
 from support.waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.agent.places import Places
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 
 TRAINING = """
 import os, signal, sys

@@ -38,7 +38,7 @@ def make_runs(root: Path) -> None:
 
 async def take(root: Path, target: Path) -> None:
     """Mark the runs, and save the screen."""
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
     from rla_client.top.app import TopApp
     from rla_client.top.source import RunsOnScreen
 

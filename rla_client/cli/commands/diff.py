@@ -16,7 +16,7 @@ from rla_client.database.text.safe_text import lines_text
 from rla_client.database.text.text_tables import table_text
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Run
+    from rla_client.database.run import Run
 
 
 def register(app: typer.Typer) -> None:

@@ -14,7 +14,7 @@ from rla_client.cli.selection import Selection, takes_runs
 from rla_client.database.text.numbers import bytes_text
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
 
 
 def register(app: typer.Typer) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rla_client.cli.confirmation import agree
 from rla_client.cli.open_database import held, open_database
 from rla_client.cli.options import AsCsv, AsJson, DataRoot, TableOption, Yes
-from rla_client.cli.output import agree, print_rows, say, say_aside
+from rla_client.cli.output import print_rows, say, say_aside
 from rla_client.cli.registration import CHECK, add_command
 from rla_client.database.clock import clock
 

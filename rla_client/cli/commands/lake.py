@@ -9,10 +9,11 @@ from pathlib import Path
 
 import typer
 
+from rla_client.cli.confirmation import agree
 from rla_client.cli.lake_options import Bucket, Endpoint, need_pyarrow
 from rla_client.cli.open_database import open_database
 from rla_client.cli.options import MOMENT, AsJson, DataRoot, Yes
-from rla_client.cli.output import agree, print_done, say_aside
+from rla_client.cli.output import print_done, say_aside
 from rla_client.cli.registration import TAKE, add_command
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.text.command_line import examples
@@ -80,8 +81,8 @@ def verify(
     from rla_client.database.lake.verify import verify as verify_lake
 
     if bucket:
-        from rla_client.database.lake.bucket_build import verify_bucket
         from rla_client.database.lake.bucket_lake import opened
+        from rla_client.database.lake.bucket_verify import verify_bucket
 
         need_pyarrow()
         with opened(bucket, endpoint) as lake:

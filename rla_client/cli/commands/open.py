@@ -20,7 +20,7 @@ from rla_client.contract.layout import CHECKPOINT, CODE, LOG, OTHER_RESULTS
 from rla_client.contract.process.screen import has_screen
 
 if TYPE_CHECKING:
-    from rla_client.database.runs import Run
+    from rla_client.database.run import Run
 
 Part: TypeAlias = Literal["folder", "code", "results", "checkpoint", "page"]
 KINDS = {"folder": LOG, "code": CODE, "results": OTHER_RESULTS, "checkpoint": CHECKPOINT}
@@ -70,7 +70,7 @@ def _open_page(run: Run) -> None:
 
     path = quote(f"0/{run.table}/{run.index}", safe="/")
     link = f"#/run/{path}"
-    root = run.database.data_root
+    root = run.data_root
     serve([root], host="127.0.0.1", port=None, allowed=(), browser=True, link=link, say=_say_now)
 
 

@@ -117,7 +117,7 @@ def _write_pdf(
         import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
         import pandas as pd  # noqa: F401
 
-    from rla_client.database.runs import Database
+    from rla_client.database.database import Database
     from rla_client.plot.pdf_report import write_pdf
 
     database = Database(root)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla_client.cli.chosen_items import Kinds, chosen_items, list_items, names_of
+from rla_client.cli.confirmation import agree
 from rla_client.cli.open_database import held, open_database
 from rla_client.cli.options import AsJson, DataRoot, Yes
-from rla_client.cli.output import agree, print_done, say_aside, teller
+from rla_client.cli.output import print_done, say_aside, teller
 from rla_client.cli.registration import CHANGE, add_command
 from rla_client.cli.selection import Selection, takes_runs
 from rla_client.database.clock import clock

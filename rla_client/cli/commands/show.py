@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 
     from rla_client.contract.sharded_checkpoint.status import ShardedStatus
     from rla_client.database.curves.chart_points import Points
+    from rla_client.database.database import Database
     from rla_client.database.noted_checkpoints import NotedCheckpoint
-    from rla_client.database.runs import Run
+    from rla_client.database.run import Run
 
 
 MAX_RESULTS = 100_000  # files that are counted
@@ -84,8 +85,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show everything about one run, with a small chart of --metric (default: the return, reward, …)."""
-    found = open_database(data_root, archived=archived).find(run, table)
-    curves = _curves(found, parse_ranks(ranks))
+    database = open_database(data_root, archived=archived)
+    found = database.find(run, table)
+    curves = _curves(database, found, parse_ranks(ranks))
     metric = _full_metrics(found, metric or [], curves)
     if as_json:
         say(json_text(_facts(found, curves)))
@@ -109,15 +111,15 @@ class _Curves(NamedTuple):
     points: dict[str, Points] | None
 
 
-def _curves(run: Run, ranks: Ranks | None) -> _Curves:
+def _curves(database: Database, run: Run, ranks: Ranks | None) -> _Curves:
     if ranks is None or ranks == "all":
         return _Curves(ranks, run.record.metrics, [], None)
     from rla_client.database.curves.chart_points import chart_names
     from rla_client.database.curves.curve_frame import frame_shares
     from rla_client.database.records.likely_metric import CLOCKS
 
-    known = names_of_ranks(chart_names(run.database.data_root, run.table, run.index), ranks)
-    frame = run.database.curves(run, [name for name in known if name not in CLOCKS], ranks=ranks)
+    known = names_of_ranks(chart_names(run.data_root, run.table, run.index), ranks)
+    frame = database.curves(run, [name for name in known if name not in CLOCKS], ranks=ranks)
     points: dict[str, Points] = {
         str(name): list(zip(part["x"], part["value"], strict=True))
         for name, part in frame.groupby("metric", observed=True, sort=False)
@@ -145,12 +147,13 @@ def _metric_names(run: Run, curves: _Curves) -> list[str]:
         return list(curves.points)
     names = list(run.record.metrics)
     if run.record.parent:
-        names += chart_names(run.database.data_root, run.table, run.index)
+        names += chart_names(run.data_root, run.table, run.index)
     return list(dict.fromkeys(names))
 
 
 def _facts(run: Run, curves: _Curves) -> dict[str, Any]:
-    from rla_client.database.run_history import resumed_with, traceback_end
+    from rla_client.database.resumed_parameters import resumed_with
+    from rla_client.database.traceback_end import traceback_end
 
     record, noted = run.record, _noted_checkpoints(run)
     return {
@@ -204,7 +207,7 @@ def _pruned_checkpoints(run: Run) -> list[str]:
 def _noted_checkpoints(run: Run) -> list[NotedCheckpoint]:
     from rla_client.database.noted_checkpoints import noted_checkpoints
 
-    return noted_checkpoints(run.database.data_root, run.table, run.index)
+    return noted_checkpoints(run.data_root, run.table, run.index)
 
 
 def _noted_text(one: NotedCheckpoint) -> str:
@@ -265,7 +268,8 @@ def _worker_tables(run: Run) -> list[str]:
 
 def _print_run(run: Run, metrics: list[str], curves: _Curves) -> None:
     from rla_client.database.records.likely_metric import CLOCKS
-    from rla_client.database.run_history import changes_text, resumed_with, traceback_end
+    from rla_client.database.resumed_parameters import changes_text, resumed_with
+    from rla_client.database.traceback_end import traceback_end
 
     record = run.record
     say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
@@ -311,7 +315,7 @@ def _print_checkpoints(run: Run) -> None:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    return run_file(run.database.data_root, run.table, run.index) or newest_part(run.folder(LOG))
+    return run_file(run.data_root, run.table, run.index) or newest_part(run.folder(LOG))
 
 
 def _standing(run: Run, now: float) -> dict[str, object]:
@@ -376,7 +380,7 @@ def _print_charts(run: Run, metrics: list[str], curves: _Curves) -> None:
     from rla_client.database.curves.chart_points import chart_points
     from rla_client.database.records.likely_metric import likely_metric
 
-    place = (run.database.data_root, run.table, run.index)
+    place = (run.data_root, run.table, run.index)
     try:
         names = _metric_names(run, curves)
         likely = run.record.likely if run.record.likely in names else likely_metric(names)

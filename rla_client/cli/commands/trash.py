@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from rla_client.cli.confirmation import agree
 from rla_client.cli.open_database import held, open_database
 from rla_client.cli.options import AsCsv, AsJson, DataRoot, Yes
-from rla_client.cli.output import agree, print_done, print_rows, say, teller
+from rla_client.cli.output import print_done, print_rows, say, teller
 from rla_client.cli.registration import CHANGE, add_command
 from rla_client.contract.text.command_line import examples
 from rla_client.database.clock import clock

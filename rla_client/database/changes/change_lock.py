@@ -1,7 +1,8 @@
 """Lock of a database change.
 
-Killed before an entry stands: nothing happened (staged copies without entry are swept). Killed after it: the
-next command that takes `<data_root>/.rla/lock` (flock) finishes the renames.
+A command that is killed before its journal entry is written has changed nothing: staged copies without an
+entry are deleted. After a kill later on, the next command that takes `<data_root>/.rla/lock` (flock)
+finishes the renames.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from rla_client.database.changes.trash import TRASH_DAYS, empty_trash, finish_re
 
 @contextmanager
 def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the database for a change; finishes what a killed command began, drops old trash.
+    """Lock the database for a change; first finishes changes of killed commands and deletes old trash.
 
     Args:
         data_root: the database.
         now: Unix seconds.
-        waiting: called once if another command holds it.
+        waiting: called once if another command holds the lock.
 
     Raises:
         DatabaseError: the data root cannot be written.
@@ -63,7 +64,7 @@ def _recover(data_root: Path, now: float) -> None:
             try:
                 _finish(data_root, f"{HIDDEN}/{kind}/{name}")
             except (NotADirectoryError, IsADirectoryError, UnsafeNameError):
-                held_up.add(name)  # a link or a file lies in the way: the other entries are not to blame
+                held_up.add(name)  # a link or a file in the way of this entry must not block the others
     for base in BASES:
         for name in set(sorted_names(data_root, f"{base}/copies")) - held_up:
             discard(data_root, f"{base}/copies", name)
@@ -76,7 +77,7 @@ def _recover(data_root: Path, now: float) -> None:
 
 
 def _finish(data_root: Path, folder: str) -> None:
-    """Finish what a killed command began with one entry."""
+    """Finish the change of one entry that a killed command left."""
     entry = read_entry(data_root, folder)
     if entry is None or os.path.basename(folder).startswith("gone-"):
         return

@@ -1,6 +1,6 @@
 """Atomic creation of items.
 
-A new or copied item appears complete or not at all.
+A new or copied item appears complete, or not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rla_client.database.tree.items import Item
 
 @contextmanager
 def _appearing(data_root: Path, now: float) -> Iterator[tuple[str, list[Move]]]:
-    """A name below `copies`, and the moves of what is staged there: all of it appears, or nothing stays."""
+    """Name of a staging folder below `copies`, and its moves, added by the caller: all are made, or none."""
     name = f"{int(now)}-{secrets.token_hex(4)}"
     folder = f"{HIDDEN}/copies/{name}"
     moves: list[Move] = []
@@ -45,15 +45,15 @@ def copy_items(
     Args:
         data_root: the database.
         items: items of one run.
-        target: where an item's table goes, relative to the data root, such as `arc/log/task`.
+        target: new folder of an item's table, relative to the data root, such as `arc/log/task`.
         now: Unix seconds.
 
     Returns:
-        Those that were copied; items that are already there are left as they are.
+        The copied items; items that exist already are left as they are.
 
     Raises:
         LiveRunError: the run is being written.
-        OSError: no space and the like; nothing is left of the copy.
+        OSError: for instance no space; nothing of the copy stays.
     """
     refuse_live(data_root, items, now)
     copied = []
@@ -82,7 +82,7 @@ def _copy(source: str, target: Path) -> None:
 
 
 def _not_to_copy(folder: str, names: list[str]) -> list[str]:
-    """Temp files, sockets and pipes."""
+    """Names of temp files, sockets and pipes."""
     skipped = []
     for name in names:
         path = os.path.join(folder, name)
@@ -100,18 +100,19 @@ def _copy_file(source: str, target: str) -> str:
 
 
 def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
-    """Make new items, each of which appears whole; the caller holds `changing`.
+    """Create new items, each of which appears complete; the caller holds `changing`.
 
-    Killed in between, the next command that changes the database makes the rest of them appear, or none.
+    After a kill in between, the next command that changes the database makes the remaining items appear,
+    or none.
 
     Args:
         data_root: the database.
-        build: fills a fresh folder and returns {path in it: final path relative to the data root},
-            in the order in which they appear.
+        build: fills a new folder and returns {path in it: final path relative to the data root}, in the
+            order in which the items appear.
         now: Unix seconds.
 
     Raises:
-        OSError: no space and the like; nothing is left.
+        OSError: for instance no space; nothing stays.
     """
     with _appearing(data_root, now) as (name, moves):
         folder = f"{HIDDEN}/copies/{name}/items"

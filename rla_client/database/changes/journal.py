@@ -2,13 +2,13 @@
 
 Everything lies in `<data_root>/.rla/`: `trash/<id>/entry.json` is {"format": 1, "created": s, "state": …,
 "moves": [[from, to], …]}, `trash/<id>/items/…` the moved items under their paths, `copies/<id>/` the same for
-copies and imported runs, written when all are staged. Paths are relative to the data root. A change is one
-entry in state `moving` and then renames, each atomic, all on one file system. A kind that lies on another
-disk (a link) gets its trash and its staging below that kind's own `.rla/`.
+copies and imported runs, written once all are staged. Paths are relative to the data root. A change is one
+entry in state `moving` followed by renames, each atomic, all on one file system. A kind on another disk (a
+link) has its trash and its staging folder below its own `.rla/`.
 
-A database may come from somebody else, and its journal with it. So nothing here goes by path: folders are
-reached without following links, an entry whose paths leave the data root is none, and what is deleted is
-named by this module and not by an entry.
+A database, and with it its journal, may come from somebody else. Therefore folders are reached without
+following links, an entry with paths outside of the data root is ignored, and the names of deleted folders
+come from this module, never from an entry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BASES = (*(f"{kind}/{HIDDEN}" for kind in (*DEFAULT_LOG_TYPES, ARCHIVED_TABLE)),
 
 
 def sorted_names(data_root: Path, folder: str) -> list[str]:
-    """Sorted names in a folder of this module; none where it is not there, or a link."""
+    """Sorted names in a folder below the data root; empty if it is missing or behind a link."""
     try:
         with held_folder(data_root, folder) as here:
             return sorted(os.listdir(here))
@@ -47,14 +47,14 @@ def sorted_names(data_root: Path, folder: str) -> list[str]:
 
 
 def carry_out(data_root: Path, moves: Iterable[Move]) -> None:
-    """Make the renames of a journal entry, those that are not made yet.
+    """Make the renames of a journal entry that are not made yet.
 
     Raises:
         UnsafeNameError: a path leaves the data root.
-        NotADirectoryError: a link or a file lies on the way to where something is to go.
+        NotADirectoryError: a link or a file is in the way of a target.
         OSError: a rename failed.
     """
-    changed: dict[str, None] = {}  # folders, synced once all is renamed: the entry stands until then
+    changed: dict[str, None] = {}  # folders, synced after all renames: the entry is kept until then
     root = open_root(data_root)
     try:
         for old, new in moves:
@@ -87,7 +87,7 @@ def _move(root: int, old: str, new: str) -> None:
 
 
 def hidden_base(data_root: Path, kind: str) -> str:
-    """`.rla`, or `<kind>/.rla` where the kind lies on another disk."""
+    """`.rla`, or `<kind>/.rla` if the kind is on another disk."""
     folder = data_root / kind
     if folder.exists() and folder.stat().st_dev != data_root.stat().st_dev:
         return f"{kind}/{HIDDEN}"
@@ -95,7 +95,7 @@ def hidden_base(data_root: Path, kind: str) -> str:
 
 
 def write_entry(data_root: Path, folder: str, created: float, state: str, moves: Sequence[Move]) -> None:
-    """Write a journal entry into its folder below the data root; it stands when this returns."""
+    """Write a journal entry into its folder below the data root; it is durable when this returns."""
     content = {"format": FORMAT, "created": created, "state": state, "moves": [list(move) for move in moves]}
     with held_folder(data_root, folder, create=True) as here:
         write_atomic(here / ENTRY, json.dumps(content, indent=1).encode("utf-8", "surrogatepass"))
@@ -103,7 +103,7 @@ def write_entry(data_root: Path, folder: str, created: float, state: str, moves:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A journal entry whose paths stay in the data root."""
+    """A journal entry with all paths inside the data root."""
 
     created: float
     state: str
@@ -111,7 +111,7 @@ class JournalEntry:
 
 
 def read_entry(data_root: Path, folder: str) -> JournalEntry | None:
-    """The entry in a folder; None where there is none, or one that leaves the data root."""
+    """The entry in a folder; None if there is none, or if it is broken or leaves the data root."""
     try:
         with held_folder(data_root, folder) as here:
             entry = read_json(here / ENTRY, MAX_ENTRY_BYTES, MAX_ENTRY_VALUES)

@@ -15,10 +15,10 @@ from rla_client.database.tree.items import Item
 
 
 def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
-    """Be sure that nobody writes these runs, as far as their run.json says, and that no rows of them wait.
+    """Refuse a change of runs that are being written, or that have rows in this machine's spool.
 
     Raises:
-        LiveRunError: somebody does, or they wait in the spool of this machine; the message lists them.
+        LiveRunError: some are; the message lists them.
     """
     items = list(items)
     live = live_runs(data_root, items, now)
@@ -39,7 +39,7 @@ def _with_names(message: str, runs: Iterable[tuple[str, str]]) -> str:
 
 
 def live_runs(data_root: Path, items: Iterable[Item], now: float) -> set[tuple[str, str]]:
-    """(table, index) of the runs that are being written, by run.json, or else by what this machine knows."""
+    """(table, index) of the runs that are being written, by run.json, or else by this machine's spool."""
     found = set()
     silent = []
     unrecorded = []

@@ -1,6 +1,6 @@
 """Removal on the master, by a process of the agent package.
 
-It is started as `rla-agent transfer …`, with the runs on its stdin.
+The process is `rla-agent transfer …`, which reads the runs from its stdin.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rla_client.database.tree.items import Item
 
 
 def lacking(data_root: Path, items: Sequence[Item]) -> dict[str, Any] | None:
-    """What of these items no master has: `files`, `bytes`; `pruned`: files that only a master has.
+    """Counts of the items' files: `files` and `bytes` that no master has, `pruned` that only a master has.
 
-    None where this machine sends nothing of the database, or cannot tell.
+    None if this machine does not replicate the database, or the counts cannot be determined.
     """
     if not (find_places().state / "replicate" / "ledger.db").exists():
         return None
@@ -35,10 +35,10 @@ def lacking(data_root: Path, items: Sequence[Item]) -> dict[str, Any] | None:
 
 
 def remove_on_master(data_root: Path, items: Sequence[Item], config: Path | None) -> None:
-    """Move items on the master to its trash; nobody sends them there again.
+    """Move items on the master to its trash; they are never sent there again.
 
     Raises:
-        DatabaseError: no rla_config.yaml, or the master did not do it; nothing was changed here.
+        DatabaseError: there is no rla_config.yaml, or the master refused; nothing was changed here.
     """
     source = config if config is not None else require_config(Path.cwd(), data_root.absolute())
     done = _transfer("remove", data_root, items, "--config", str(source.absolute()))
@@ -58,7 +58,7 @@ def _transfer(
     sys.stdout.flush()
     return subprocess.run(
         [*command, *words],
-        input=b"".join(os.fsencode(run) + b"\0" for run in runs),  # names may have blanks and line breaks
+        input=b"".join(os.fsencode(run) + b"\0" for run in runs),  # names may hold blanks and line breaks
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.PIPE if capture else None,
         check=False,

@@ -1,7 +1,7 @@
 """The trash of a database.
 
-A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by `empty_trash`:
-it is renamed to `gone-<id>` first, so that half of it is never seen as an entry.
+A trash entry is deleted by `empty_trash`, or by the first command that changes the database `TRASH_DAYS`
+after its creation. It is renamed to `gone-<id>` first, so that a half-deleted entry is never listed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TrashEntry:
         name: its id, sortable by time.
         created: Unix seconds.
         moves: (old path, path in the trash), relative to the data root.
-        bytes: what emptying it frees.
+        bytes: size of the files in it.
     """
 
     name: str
@@ -55,12 +55,12 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
     """Move items into a new trash entry; the caller holds `changing`.
 
     Returns:
-        The entry's name.
+        Name of the entry.
 
     Raises:
         LiveRunError: a run is being written; nothing was moved.
-        DatabaseError: an item lies behind a link; nothing was moved.
-        OSError: a rename failed; the rest of the entry is finished by the next command.
+        DatabaseError: an item is behind a link; nothing was moved.
+        OSError: a rename failed; the next command that changes the database finishes the entry.
     """
     refuse_live(data_root, items, now)
     _refuse_links(data_root, items)
@@ -79,10 +79,10 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
 
 
 def _refuse_links(data_root: Path, items: Iterable[Item]) -> None:
-    """Be sure that items lie in the data root itself, and not where a link below a kind leads.
+    """Refuse items that are reached through a link below the data root.
 
     Raises:
-        DatabaseError: one does not.
+        DatabaseError: an item is behind a link.
     """
     for folder in {
         os.path.relpath(os.path.dirname(path), data_root) for item in items for path in item.paths
@@ -97,7 +97,7 @@ def _refuse_links(data_root: Path, items: Iterable[Item]) -> None:
 
 
 def trash_entries(data_root: Path) -> list[TrashEntry]:
-    """What can be restored, oldest first."""
+    """All entries, oldest first."""
     found = []
     for name in sorted_names(data_root, f"{HIDDEN}/trash"):
         entry = read_entry(data_root, f"{HIDDEN}/trash/{name}")
@@ -113,15 +113,15 @@ def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None
 
     Args:
         data_root: the database.
-        name: the entry's.
-        only: those of its moves that are to be taken back, None for all. The entry keeps the others;
-            killed in between, it still names what is back already, which the next restore passes over.
+        name: of the entry.
+        only: the moves to take back, None for all. The entry keeps the others. After a kill in between it
+            still lists restored paths, which the next restore skips.
 
     Returns:
-        How many paths came back.
+        Number of restored paths.
 
     Raises:
-        DatabaseError: no such entry, or something stands in the place of an item; nothing was moved.
+        DatabaseError: no such entry, or a path is in use again; nothing was moved.
     """
     folder = f"{HIDDEN}/trash/{name}"
     entry = read_entry(data_root, folder) if component_problem(name) is None else None
@@ -146,7 +146,7 @@ def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None
 
 
 def finish_restore(data_root: Path, folder: str, created: float, back: Sequence[Move]) -> None:
-    """Move back what is not back yet; what finds its place taken by now stays, as an entry of its own."""
+    """Move back the remaining paths; those that are in use again by now stay in the entry."""
     carry_out(data_root, back)
     left = [(old, new) for new, old in back if os.path.lexists(data_root / new)]
     if left:
@@ -156,10 +156,10 @@ def finish_restore(data_root: Path, folder: str, created: float, back: Sequence[
 
 
 def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
-    """Delete trash entries for good; the caller holds `changing`.
+    """Delete trash entries permanently; the caller holds `changing`.
 
     Returns:
-        Bytes freed.
+        Freed bytes.
     """
     freed = 0
     for entry in trash_entries(data_root):

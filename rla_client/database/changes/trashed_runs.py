@@ -1,7 +1,7 @@
-"""The runs in the trash.
+"""Runs in the trash.
 
-`trash` moves paths and knows no runs: here an entry is shown by its runs, and a run comes back from the
-newest entry that fits, as it may lie in several (one kind removed after another).
+`trash` moves paths and has no notion of runs. This module lists an entry by its runs, and restores a run
+from the newest entry that holds it: a run may be in several, if its kinds were removed one after another.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RunName = tuple[str, str]  # (table, index)
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """One entry, as it is listed.
+    """One trash entry with its runs.
 
     Attributes:
-        entry: from `changes.trash_entries`.
-        runs: the runs that it holds something of.
+        entry: the entry.
+        runs: runs with paths in it.
     """
 
     entry: TrashEntry
@@ -36,7 +36,7 @@ class Trashed:
 
     @property
     def title(self) -> str:
-        """Date of its run, `+2` behind it where there are more; else the name of what it holds."""
+        """Date of its first run, and `+2` for two more; without runs the name of its first path."""
         if not self.runs:
             return os.path.basename(self.entry.moves[0][0]) if self.entry.moves else "-"
         more = f" +{len(self.runs) - 1}" if len(self.runs) > 1 else ""
@@ -44,7 +44,7 @@ class Trashed:
 
     @property
     def what(self) -> str:
-        """The file, where it is a part of an item; else how many items."""
+        """Its kind; for a part of an item the file name; for several kinds the number of paths."""
         if len(self.entry.moves) == 1:
             match = _ITEM.fullmatch(self.entry.moves[0][0])
             if match is None or match["rest"]:
@@ -63,7 +63,7 @@ def trashed(data_root: Path) -> list[Trashed]:
 
 
 def run_of(path: str) -> RunName | None:
-    """The run that a path relative to the data root belongs to; None for what is not an item."""
+    """The run of a path relative to the data root; None if the path is not inside an item."""
     match = _ITEM.fullmatch(path)
     if match is None:
         return None
@@ -74,18 +74,18 @@ def run_of(path: str) -> RunName | None:
 
 
 def restore(data_root: Path, reference: str) -> int:
-    """Bring back an entry, or one run; the caller holds `changing`.
+    """Restore an entry, or one run; the caller holds `changing`.
 
     Args:
         data_root: the database.
-        reference: name of an entry, or a run's index or a part of it that fits no other in the trash.
+        reference: name of an entry, or a run's index or a part of it that matches no other run in the trash.
 
     Returns:
         How many paths came back.
 
     Raises:
-        AmbiguousRunError: several runs fit.
-        DatabaseError: none does, or something stands in the place of an item; nothing was moved.
+        AmbiguousRunError: several runs match.
+        DatabaseError: no entry or run matches, or a path is in use again; nothing was moved.
     """
     entries = trashed(data_root)
     if any(reference == one.entry.name for one in entries):

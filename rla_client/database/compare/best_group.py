@@ -1,7 +1,7 @@
 """Comparison of the best groups of runs.
 
-Groups are ranked by the mean of a metric. The best two differ where the 95 % interval of the difference of
-their means does not include 0 (Welch's t-test, as the groups may spread differently).
+Groups are ranked by the mean of a metric. The best two differ if the 95 % interval of the difference of
+their means excludes 0 (Welch's t-test, since the groups may have different variances).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LESS_IS_BETTER = ("loss", "error", "err", "regret", "cost")
 
 @dataclass(frozen=True, slots=True)
 class TooFewSeeds:
-    """Two groups that cannot be told apart.
+    """The best two groups, with a difference that is not significant.
 
     Attributes:
-        best: place of the best group among all.
-        next: place of the second.
-        low: of the 95 % interval of the difference of their means.
-        high: likewise.
+        best: index of the best group.
+        next: index of the second best group.
+        low: lower end of the 95 % interval of the difference of their means.
+        high: upper end.
     """
 
     best: int
@@ -34,7 +34,7 @@ class TooFewSeeds:
     high: float
 
     def sentence(self, best: str, second: str) -> str:
-        """The same for people, with the names of both groups."""
+        """A sentence for people, with the names of both groups."""
         interval = f"{self.low:.2g} to {self.high:.2g}"
         return (
             f"too few seeds to tell {best} from {second}: "
@@ -43,20 +43,21 @@ class TooFewSeeds:
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether a metric's name says that small values are good ones."""
+    """Whether a metric is better when smaller, by its name."""
     return any(metric.lower().endswith(word) or f"{word}/" in metric.lower() for word in _LESS_IS_BETTER)
 
 
 def too_few_seeds(groups: Sequence[Group], by: Sequence[str], *, minimize: bool) -> TooFewSeeds | None:
-    """The best two groups, where more seeds are needed to tell them apart; else None.
+    """The best two groups if more seeds are needed to tell them apart; else None.
 
-    None also for a tie, for runs of unequal length, for groups by seed or by what nobody chooses (the state),
-    and where the best group is a single run. A group with a run that diverged has no mean, and is left out.
+    None also for a tie, for runs of unequal length, for groups by seed or only by fields that nobody
+    chooses (the state), and if the best group is a single run. A group with a diverged run has no mean and
+    is left out.
 
     Args:
-        groups: of runs.
-        by: what they are made by.
-        minimize: the smallest mean is the best.
+        groups: groups of runs.
+        by: names of the values that the runs are grouped by.
+        minimize: whether the smallest mean is the best.
     """
     if any(name.rpartition(".")[2] == SEED for name in by) or {*by} <= {*FIELDS, *ALIASES}:
         return None
@@ -79,7 +80,7 @@ def too_few_seeds(groups: Sequence[Group], by: Sequence[str], *, minimize: bool)
 
 
 def _difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the difference of two means; None for a tie."""
+    """95 % interval of the difference of two means; None for a tie."""
     (mean, error), (other_mean, other_error) = mean_and_error(first), mean_and_error(second)
     if math.isclose(mean, other_mean, rel_tol=1e-9):
         return None

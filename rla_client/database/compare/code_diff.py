@@ -1,10 +1,10 @@
-"""The unified diff of two runs' code.
+"""Unified diff of two runs' code.
 
-Of code, lines are compared: of files that are text and meant to be read. Of tables and drawings (`NO_LINES`),
-of binary files, and of files with lines longer than anybody reads it is only said that they differ, or a plot
-in the project's folder would hide what was changed in the program. Code is a folder of files, or a launcher's
-archive in it, or both. Files are compared with files, and where a run has none, archives with archives: the
-two begin at different folders.
+Text files are compared by lines. Of tables and drawings (`NO_LINES`), binary files and files with very
+long lines the diff only says that they differ, so that a plot in the project's folder does not hide a
+change of the program. Code is a folder of files, or a launcher's archive in it, or both. Files are
+compared with files; if a run has none, archives are compared with archives, because files and archives
+begin at different folders.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from rla_client.contract.filesystem.plain_files import open_plain, written_bytes
 from rla_client.contract.layout import HYPARAM_FILE_NAME
 from rla_client.database.tree.items import files_below
 
-MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
-MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; a person reads less
-MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
-NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
-_BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
+MAX_CODE_BYTES = 2 << 20  # of a larger file the diff only says that it differs
+MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; more than a person reads
+MAX_LINE = 5000  # characters; longer lines are data: minified code, or pictures inside a notebook
+NO_LINES = frozenset(
+    {".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"}
+)  # files of results and data
+_BINARY = re.compile(
+    r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]"
+)  # without form feed and escape, which occur in sources
 LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", MANIFEST_NAME})
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 
 
 def code_differences(first: str, second: str, *, bounded: bool = False) -> tuple[str, list[str]]:
-    """Unified diff of the code of two runs, and those that have none to be compared; then it is empty.
+    """Unified diff of the code of two runs, and the folders without comparable code; then the diff is empty.
 
     Args:
-        first: folder of a run's code.
-        second: of the other's.
+        first: code folder of a run.
+        second: code folder of the other run.
         bounded: see `code_diff`; archives are not unpacked either.
 
     Raises:
@@ -59,16 +63,15 @@ def code_differences(first: str, second: str, *, bounded: bool = False) -> tuple
 
 
 def code_diff(first: str, second: str, *, bounded: bool = False) -> str:
-    """Unified diff of two code folders; empty when they are equal, or when there is nothing in one.
+    """Unified diff of two code folders; empty if they are equal, or if one has no code (see `has_code`).
 
-    Files without lines to compare (see above), or larger than `MAX_CODE_BYTES`, are only said to
-    differ. The parameters and a launcher's archive that lie beside the code are no code. `has_code` tells
-    the cases apart.
+    Of files without lines to compare (see above), or larger than `MAX_CODE_BYTES`, the diff only says that
+    they differ. Parameter files and a launcher's archive beside the code are not compared.
 
     Args:
-        first: folder of a run's code.
-        second: of the other's.
-        bounded: follow no links, of large files compare sizes and beginnings, stop after `MAX_DIFF_CHARS`.
+        first: code folder of a run.
+        second: code folder of the other run.
+        bounded: follow no links, compare sizes and beginnings of large files, stop after `MAX_DIFF_CHARS`.
     """
     left, right = _code_files(first), _code_files(second)
     if not left or not right:
@@ -121,8 +124,8 @@ def _content(path: str | None, *, bounded: bool) -> bytes | None:
             size = os.fstat(file.fileno()).st_size
             if size <= MAX_CODE_BYTES:
                 return file.read(MAX_CODE_BYTES)
-            told = b"\0%d " % size  # not text: it is only compared
-            return told + (file.read(MAX_CODE_BYTES) if bounded else _digest(file))
+            size_mark = b"\0%d " % size  # not text, so it is only compared
+            return size_mark + (file.read(MAX_CODE_BYTES) if bounded else _digest(file))
     except (OSError, BrokenFileError):
         return b""
 
@@ -136,7 +139,7 @@ def _digest(file: BinaryIO) -> bytes:
 
 
 def _lines(name: str, content: bytes | None) -> list[str] | None:
-    """Lines of a file, each with its end; None when they are not to be compared."""
+    """Lines of a file, each with its line end; None if the file is not compared by lines."""
     if content is None:
         return []
     if len(content) > MAX_CODE_BYTES or os.path.splitext(name)[1].lower() in NO_LINES:

@@ -17,9 +17,9 @@ class GroupTable:
     """Groups of runs by the values of some parameters.
 
     Attributes:
-        by: these parameters, as the runs spell them.
-        metrics: likewise.
-        rows: for each group it once for each metric; without metrics once.
+        by: full names of these parameters.
+        metrics: full names of the metrics.
+        rows: one tuple per group, with an entry for each metric; a single entry without metrics.
     """
 
     by: list[str]
@@ -27,7 +27,7 @@ class GroupTable:
     rows: list[tuple[Group, ...]]
 
     def of_unequal_length(self) -> list[str]:
-        """The groups that average runs which ended at different time-steps, by name."""
+        """Names of the groups with runs that ended at different time-steps."""
         return [
             group_name(self.by, same[0])
             for same in self.rows
@@ -38,12 +38,12 @@ class GroupTable:
 def tabulate_groups(
     records: Sequence[Record], by: Sequence[str], metrics: Sequence[str], now: float
 ) -> GroupTable:
-    """Runs by the values of fields, parameters or metrics.
+    """Group runs by the values of fields, parameters or metrics.
 
     Args:
         records: the runs, oldest first.
-        by: names, of which the last parts are enough.
-        metrics: likewise; none: the likely metric.
+        by: names; their last parts are enough.
+        metrics: names; their last parts are enough; empty: the likely metric.
         now: Unix seconds.
 
     Raises:
@@ -58,9 +58,9 @@ def tabulate_groups(
 
 
 def settings(records: Sequence[Record]) -> list[str]:
-    """The parameters in which runs differ, without seeds and names; of several tables the table before them.
+    """Parameters that differ between runs, without seeds and names; preceded by `table` for several tables.
 
-    A text that is another one in each run is a name, unless nothing else differs.
+    A parameter with a different text in each run is a name, unless nothing else differs.
     """
     differing, flats = differing_keys(records)
     keys = [key for key in differing if key.rpartition(".")[2] != SEED]

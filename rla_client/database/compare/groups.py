@@ -14,19 +14,19 @@ from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
 from rla_client.database.text.safe_text import clean
 
 SEED = "seed"
-MAY_DIFFER = 0.1  # of the longest run: runs of one length end within an episode of each other
+MAY_DIFFER = 0.1  # share of the longest run: runs of equal length end within one episode of each other
 
 
 @dataclass(slots=True)
 class Group:
-    """Runs that have the same values of some parameters.
+    """Runs with the same values of some parameters.
 
     Attributes:
-        values: of these parameters.
-        states: state → how many runs are in it.
-        numbers: last value of the metric of each run that has it.
-        lengths: last time-step of each of these runs, None where it is not known.
-        tables: of the runs.
+        values: values of these parameters.
+        states: state → number of runs.
+        numbers: last value of the metric in each run that has it.
+        lengths: last time-step of each of these runs, None if unknown.
+        tables: task tables of the runs.
     """
 
     values: tuple[object, ...]
@@ -37,12 +37,12 @@ class Group:
 
     @property
     def texts(self) -> list[str]:
-        """The values as texts that tell groups apart."""
+        """The values as texts that differ between groups."""
         return [clean(group_text(value)) for value in self.values]
 
 
 def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None, now: float) -> list[Group]:
-    """Runs by the values of fields, parameters or metrics (see `group_key`), in the order of these."""
+    """Groups of runs by the values of fields, parameters or metrics (see `group_key`), sorted by these."""
     found: dict[tuple[str, ...], Group] = {}
     for record in records:
         values = tuple(_value(record, name, now) for name in by)
@@ -57,23 +57,23 @@ def group_runs(records: Iterable[Record], by: Sequence[str], metric: str | None,
 
 
 def _value(record: Record, name: str, now: float) -> object:
-    """A field, parameter or metric; of ten thousand runs no JSON is parsed for a parameter that all have."""
+    """Value of a field, parameter or metric; a top-level parameter is read without parsing all JSON."""
     if name in FIELDS or name in ALIASES:
         return RowView(record, now).get(name)
     return parameter_or_metric(record.hyper_json, record.metrics_json, name)
 
 
 def last_value(record: Record, metric: str) -> object:
-    """The last value of a metric, as `record.metrics` has it; None without one."""
+    """Last value of a metric in `record.metrics`; None without one."""
     return parameter_or_metric(None, record.metrics_json, metric)
 
 
 def of_one_length(lengths: Sequence[float | None]) -> bool:
-    """Whether runs ended at the same time-step, as far as that is known."""
+    """Whether runs ended at about the same time-step; unknown lengths are ignored."""
     known = [length for length in lengths if length is not None and math.isfinite(length)]
     return not known or max(known) - min(known) <= MAY_DIFFER * abs(max(known))
 
 
 def group_name(by: Sequence[str], group: Group) -> str:
-    """The values of a group, for people."""
+    """Label of a group, for people."""
     return group_label(list(map(clean, by)), group.texts)

@@ -13,7 +13,7 @@ _T = (
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean of some runs, and half of its 95 % interval (Student's t); None of it for a single run."""
+    """Mean of values and half of its 95 % interval (Student's t); the half is None for a single value."""
     count = len(values)
     if not count:
         return None, None
@@ -24,7 +24,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float | None, float | No
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean of two runs or more, and its standard error."""
+    """Mean of two or more values, and its standard error."""
     count = len(values)
     mean = sum(values) / count
     return mean, math.hypot(*(value - mean for value in values)) / math.sqrt(
@@ -33,5 +33,5 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def t_quantile(freedom: int) -> float:
-    """Student's t, 97.5 %, for some degrees of freedom: half of a 95 % interval in standard errors."""
+    """97.5 % quantile of Student's t: half of a 95 % interval in standard errors."""
     return _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.42 / freedom

@@ -1,7 +1,4 @@
-"""Metric summary of runs.
-
-It has count, last value and range of each metric.
-"""
+"""Count, last value, range of each metric of runs."""
 
 from __future__ import annotations
 
@@ -31,22 +28,22 @@ from rla_client.database.tree.chains import chain_of
 
 
 class Rooted(Protocol):
-    """Whatever lies in a data root, such as a `Database`."""
+    """Anything with a data root, such as a `Database`."""
 
     data_root: Path
 
 
 @dataclass(slots=True)
 class MetricSummary:
-    """One metric of some runs.
+    """Summary of one metric over runs.
 
     Attributes:
-        runs: that have it.
-        rows: with a number.
+        runs: number of runs that have it.
+        rows: number of rows with a number.
         last: its last value in the newest run that has it.
-        low: least finite number, None where there is none; `high` likewise.
-        high: largest.
-        share: of a mean of ranks: how many are in it.
+        low: smallest finite number, None if there is none.
+        high: largest finite number, None if there is none.
+        share: of a mean of ranks, the number of ranks in it.
     """
 
     runs: int = 0
@@ -60,17 +57,17 @@ class MetricSummary:
 def summaries(
     database: Rooted, records: Sequence[Record], ranks: Ranks | None = None
 ) -> dict[str, MetricSummary]:
-    """Each metric of some runs, given oldest first, in the order of the files' columns.
+    """Summary of each metric of runs, in the order of the files' columns.
 
-    A run whose table is broken is warned about and left out; one without rows has no metrics.
+    A run with a broken table is left out, with a warning.
 
     Args:
-        database: where they are.
-        records: the runs.
-        ranks: which of their ranks, see `parse_ranks`.
+        database: database of the runs.
+        records: the runs, oldest first.
+        ranks: ranks to read, see `parse_ranks`.
 
     Raises:
-        UnknownNameError: none of the runs has the rank.
+        UnknownNameError: no run has the rank.
     """
     check_rank(database.data_root, [(record.table, record.index) for record in records], ranks)
     found: dict[str, MetricSummary] = {}
@@ -107,7 +104,7 @@ def _tables(
 def _numbers(
     database: Rooted, record: Record, ranks: Ranks | None
 ) -> tuple[dict[str, list[float]], dict[str, RankShare]]:
-    """The numbers of each metric, and of a mean of ranks how many are in it."""
+    """Numbers of each metric, and for a mean of ranks the number of ranks in it."""
     table = f"{database.data_root}/{LOG}/{record.table}"
     if not record.parent and (ranks is None or ranks == "all"):
         return _numbers_of_streams(f"{table}/{record.index}"), {}

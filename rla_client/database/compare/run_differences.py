@@ -1,7 +1,4 @@
-"""Differences between the recorded values of runs.
-
-Hyper-parameters and environment values are compared.
-"""
+"""Differences between hyper-parameters or environments of runs."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def run_differences(first: Placed, second: Placed) -> dict[str, dict[str, tuple[
 
     Args:
         first: data root and record of a run.
-        second: of the other.
+        second: data root and record of the other run.
     """
     return {
         "hyper-parameters": differences(first[1].hyper.flat(), second[1].hyper.flat()),
@@ -37,7 +34,7 @@ def run_differences(first: Placed, second: Placed) -> dict[str, dict[str, tuple[
 
 
 def _environment(data_root: Path, record: Record) -> dict[str, Any]:
-    """What run.json and environment.json say; one that is broken counts as missing."""
+    """Values of run.json and environment.json; a broken file counts as missing."""
     found: dict[str, Any] = {"host": record.host}
     with suppress(DatabaseError, OSError):
         path = data_root / LOG / record.table / record.index / ENVIRONMENT_FILE
@@ -53,7 +50,7 @@ def _environment(data_root: Path, record: Record) -> dict[str, Any]:
 
 
 def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Hyper-parameters that are not the same in all runs, and each run's flat hyper-parameters."""
+    """Names of hyper-parameters that differ between runs, and each run's flat hyper-parameters."""
     flats: list[dict[str, Any]] = [record.hyper.flat() for record in records]
     names = dict.fromkeys(name for flat in flats for name in flat)
     missing = object()

@@ -1,6 +1,6 @@
 """Combined table of a chain's items.
 
-Of a chain (see `tree.chains`) the rows of all its items that count make one table.
+The valid rows of all items of a chain (see `tree.chains`) make one table.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def chain_columns(
     names: Sequence[str],
     ranks: Ranks | None = None,
 ) -> Columns:
-    """Columns of a chain's rows as of one run's.
+    """Columns of a chain's rows, as if it were one run.
 
     Args:
         chain: see `chain_of`.
-        read: columns of one item, by index and names; names that it has not are left out.
+        read: reads columns of one item, by index and names; missing columns are left out.
         names: columns.
-        ranks: what `read` gives, see `rank_columns`.
+        ranks: the ranks that `read` gives, see `rank_columns`.
 
     Returns:
-        Name → values, shape (rows,), NaN where an item has no such column.
+        Name → values, shape (rows,), NaN for items without this column.
 
     Raises:
-        What `read` raises; items of a chain without a table have no rows.
+        Errors of `read`; but items without a table have no rows.
     """
     with extra("read", "reading a run that continues another"):
         import numpy as np
@@ -83,7 +83,7 @@ def read_chain(
 
 
 def _cut(part: Columns, link: ChainLink, *, of_roles: bool) -> Columns:
-    if link.rows is not None and not (of_roles and link.time_step is not None):  # rows of the main process
+    if link.rows is not None and not (of_roles and link.time_step is not None):  # of the main process
         return {name: column[: link.rows] for name, column in part.items()}
     if link.time_step is not None and TIME_STEP in part:
         keep = part[TIME_STEP] <= link.time_step
@@ -92,11 +92,11 @@ def _cut(part: Columns, link: ChainLink, *, of_roles: bool) -> Columns:
 
 
 def chain_names(chain: Sequence[ChainLink], table_folder: str) -> list[str]:
-    """Columns of a chain's tables, those of the last item first; of each item those of its roles behind them.
+    """Columns of a chain's tables, those of the last item first; in each item the columns of roles come last.
 
     Raises:
-        BrokenFileError: one is not a table.
-        OSError: that of the last item cannot be opened.
+        BrokenFileError: a table is broken.
+        OSError: the table of the last item cannot be opened.
     """
     names: list[str] = []
     for link in reversed(chain):

@@ -1,7 +1,6 @@
 """Lightweight reader of points for a small chart.
 
-Of a large table they are a sample, so that a look stays quick, and the rows that count are told by time-step
-alone.
+A large table is sampled, so that a chart stays quick; then the valid rows are known by time-step alone.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some columns of a table, or of rows spread over it.
+    """Some columns of a table, with all rows or a sample of them.
 
     Attributes:
-        columns: name → a value for each row, None where no number was recorded.
-        rows: how many rows these are.
-        whole: whether they are all rows.
+        columns: name → a value for each row, None if no number was recorded.
+        rows: number of these rows.
+        whole: whether they are all rows of the table.
     """
 
     columns: dict[str, list[float | None]]
@@ -38,13 +37,13 @@ class Sample:
 
 
 def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int = 400) -> Sample:
-    """Some columns for a small picture: all rows of a small file, `points` rows spread over a large one.
+    """Some columns for a small chart: all rows of a small file, `points` rows spread over a large one.
 
     Needs neither numpy nor pandas.
 
     Raises:
-        BrokenFileError: it is not a table.
-        OSError: it cannot be opened.
+        BrokenFileError: the file is not a table.
+        OSError: the file cannot be opened.
     """
     with CsvTable(path) as table:
         whole = table.size <= MAX_SAMPLED_WHOLE_BYTES
@@ -59,7 +58,7 @@ def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int 
 
 
 def _recorded(cell: str) -> float | None:
-    """The number in a cell, NaN if that was recorded; None for text and nothing."""
+    """The number in a cell, NaN if that was recorded; None for text and empty cells."""
     try:
         return float(cell)
     except ValueError:
@@ -83,16 +82,16 @@ def chart_points(
     Args:
         data_root: the database.
         table: task table.
-        index: the run, or the last item of a chain that is wanted.
+        index: the run, or the last item of its chain.
         choose: columns.
 
     Returns:
-        Points by column, those that were recorded as NaN or infinite too, without columns that
-        there are not; and whether tables were sampled. Without a time-step x is the row.
+        Points by column, including those recorded as NaN or infinite, without missing columns; and whether
+        tables were sampled. Without a time-step x is the number of the row.
 
     Raises:
-        BrokenFileError: an item's table is none.
-        OSError: it cannot be opened; items of a chain without a table have no points.
+        BrokenFileError: an item's table is broken.
+        OSError: a table cannot be opened; but items of a chain without a table have no points.
     """
     chain = chain_of(data_root, table, index)
     found: dict[str, Points] = {}
@@ -127,7 +126,7 @@ def chart_points(
 
 
 def _samples_of_roles(path: str, names: Sequence[str]) -> list[Sample]:
-    """A sample of the table of each role that one of the names has."""
+    """A sample of the table of each role in the names."""
     samples = []
     split = {name: split_role(name) for name in names}
     for role in dict.fromkeys(role for _, role in split.values() if role):
@@ -140,12 +139,12 @@ def _samples_of_roles(path: str, names: Sequence[str]) -> list[Sample]:
 
 
 def chart_names(data_root: Path, table: str, index: str) -> list[str]:
-    """Columns of a run's table, of a chain those of all its items."""
+    """Columns of a run's table, or of all items of its chain."""
     return chain_names(chain_of(data_root, table, index), f"{data_root}/{LOG}/{table}")
 
 
 def _counting(sample: Sample, link: ChainLink) -> list[int]:
-    """The rows of an item that count in its chain."""
+    """The valid rows of an item in its chain."""
     rows = list(range(sample.rows))
     steps = sample.columns.get(TIME_STEP)
     if link.rows is not None and sample.whole:

@@ -11,20 +11,20 @@ from rla_client.contract.text.csv_lines import TOO_LONG
 from rla_client.database.curves.progress_csv import BLOCK_BYTES, TRUTH_VALUES, UNCLOSED, CsvTable
 
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
-MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
-MAX_COUNTED_BYTES = 16 << 20  # in a longer table an unclosed quote far from its end is not looked for
+MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer has no last value here
+MAX_COUNTED_BYTES = 16 << 20  # in a longer table, unclosed quotes far from the end are not searched
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the end of a table says.
+    """Header and end of a table.
 
     Attributes:
         columns: the header.
         last: last value of every column that has one near the end; numbers as numbers.
-        rows_seen: whether there is at least one whole row.
-        torn_bytes: length of an unfinished row at the end.
-        quoted_lines: line ends behind a quote that is never closed: the rows after it are one cell.
+        rows_seen: whether there is at least one complete row.
+        torn_bytes: length of an incomplete row at the end.
+        quoted_lines: number of line ends after an unclosed quote, which makes all of them one cell.
     """
 
     columns: tuple[str, ...]
@@ -38,12 +38,12 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
     """Header and last values of a table.
 
     Args:
-        path: of the table.
-        all_quotes: look for an unclosed quote in all of it, where it has no more than `MAX_COUNTED_BYTES`.
+        path: the table.
+        all_quotes: search the whole table for an unclosed quote, if it has at most `MAX_COUNTED_BYTES`.
 
     Raises:
-        BrokenFileError: it is not a table.
-        OSError: it cannot be opened.
+        BrokenFileError: the file is not a table.
+        OSError: the file cannot be opened.
     """
     with CsvTable(path) as table:
         size, begin = table.size, table.start
@@ -55,7 +55,10 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
             block = table.read(start, size)
             whole = block.rfind(b"\n") + 1
             if b'"' in block and begin < start and size - begin <= MAX_TAIL_BYTES:
-                start, block = begin, table.read(begin, size)  # a quoted newline may hide where rows begin
+                start, block = (
+                    begin,
+                    table.read(begin, size),
+                )  # rows may hold quoted newlines
                 whole = block.rfind(b"\n") + 1
             skip = 0 if start == begin else block.find(b"\n") + 1
             last = _last_values(table, block[skip:whole])
@@ -70,7 +73,7 @@ def read_tail(path: str | os.PathLike[str], *, all_quotes: bool = False) -> Tail
 
 
 def _all_quoted_lines(table: CsvTable, end: int) -> int:
-    """As `quoted_lines` of a file's first `end` bytes, which are held as a whole only where it is not 0."""
+    """`quoted_lines` of a table's first `end` bytes, which are loaded only if quotes are unbalanced."""
     if end > MAX_COUNTED_BYTES:
         return 0
     quotes = sum(table.read(at, min(end, at + BLOCK_BYTES)).count(b'"') for at in range(0, end, BLOCK_BYTES))
@@ -78,7 +81,7 @@ def _all_quoted_lines(table: CsvTable, end: int) -> int:
 
 
 def quoted_lines(content: bytes, delimiter: str = ",") -> int:
-    """Line ends between a quote that is not closed and the end; 0 where all are."""
+    """Number of line ends after an unclosed quote; 0 if all quotes are closed."""
     if content.count(b'"') % 2 == 0:
         return 0
     text = content.decode("utf-8", "replace").replace("\0", "")
@@ -107,7 +110,7 @@ def _last_values(table: CsvTable, block: bytes) -> dict[str, object]:
 
 
 def to_value(cell: str) -> object:
-    """A cell as number or bool where it is one, else as text."""
+    """A cell as a number or bool if it spells one, else as text."""
     if cell in TRUTH_VALUES:
         return cell == "True"
     if "_" in cell:

@@ -1,9 +1,9 @@
 """Column cache of CSV files.
 
-One file per run and column, in the state folder: `<magic 8 bytes><signature 56 bytes, padded>` and then
-little-endian float64. It is used only while its signature (inode, size, mtime, ctime of the CSV) is that of
-the CSV; a CSV that changed within the last two seconds is never stored. Files are kept under
-`MAX_CACHE_BYTES` by dropping what was used longest ago.
+One file per run and column, in the state folder: `<magic 8 bytes><signature 56 bytes, padded>` followed by
+little-endian float64. A file is valid while its signature (inode, size, mtime, ctime) is that of the CSV;
+a CSV that changed within the last two seconds is not stored. The oldest files are deleted to keep the
+total below `MAX_CACHE_BYTES`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 MAGIC = b"RLACOL2\n"
 SIGNATURE_BYTES = 56
 MAX_CACHE_BYTES = 2 << 30
-_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
+_ABSENT = -1.2345678901234567e-301  # the only value in the file of a column that the table lacks
 
 
 class CurveCache:
-    """Reads columns of CSVs, through the cache where that is right."""
+    """Reads columns of CSV files through the cache."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "columns"
         self._stored = 0
 
     def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
-        """Columns of one table, shape (rows,) each; names that it has not are left out.
+        """Columns of one table, shape (rows,) each; missing columns are left out.
 
         Raises:
-            BrokenFileError: it is not a table.
-            OSError: it cannot be opened.
+            BrokenFileError: the file is not a table.
+            OSError: the file cannot be opened.
         """
         import numpy as np
 
@@ -75,13 +75,13 @@ class CurveCache:
 
     def _store(self, path: str, name: str, signature: bytes, column: NDArray[np.float64]) -> None:
         target = self._file(path, name)
-        with suppress(OSError):  # a cache that cannot be written is no fault
+        with suppress(OSError):  # the cache is optional
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomic(target, MAGIC + signature + column.astype("<f8").tobytes(), durable=False)
             self._stored += 1
 
     def trim(self) -> None:
-        """After new files were stored: drop the oldest beyond the limit."""
+        """Delete the oldest files beyond the limit, if files were stored since the last call."""
         if not self._stored:
             return
         self._stored = 0

@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 Read = Callable[
     [Sequence[tuple[str, str]], Sequence[str], Ranks | None], list[dict[str, Any] | DatabaseError | OSError]
 ]
-ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: where the curves are from, and what x is
-_SHOWER = "rla_client.web.notebook_panels"  # above this layer: it is looked up when somebody asks to see
+ROOT, X = "rla_curves_root", "rla_curves_x"  # attrs: data root of the curves, column of x
+_SHOWER = "rla_client.web.notebook_panels"  # in a higher layer: imported when a frame is shown
 
 
 class CurveFrame(pd.DataFrame):
-    """Curves in long form; see `Database.curves`. A part of it can be shown as well."""
+    """Curves in long form; see `Database.curves`. Parts of a frame can be shown as well."""
 
     @property
     def _constructor(self) -> type[CurveFrame]:
         return CurveFrame
 
     def show(self, group: str | None = None, band: Band = "ci", smooth: float = 0.0) -> Any:  # noqa: ANN401
-        """The panels of the page for its runs and metrics, in a notebook, without a server or a network.
+        """Panels of the page for these runs and metrics, in a notebook, without a server or a network.
 
         Args:
-            group: names of hyper-parameters or fields, separated by commas: one curve with a band a group.
-            band: of `rla plot`: ci, iqm, stderr, std, median, range, none.
-            smooth: over so many points.
+            group: names of hyper-parameters or fields, separated by commas: one curve with a band per group.
+            band: kind of band as in `rla plot`: ci, iqm, stderr, std, median, range, none.
+            smooth: number of points to smooth over.
 
         Returns:
-            What a notebook shows as HTML; `.html` is the page as a text.
+            An object that a notebook shows as HTML; `.html` is the page as text.
 
         Raises:
-            ArgumentError: it has no curves, or none of them can be grouped so.
+            ArgumentError: there are no curves, or they cannot be grouped by these names.
             DatabaseError: the extra `web` is not installed.
         """
         with extra("web", "curves().show()"):
@@ -86,7 +86,7 @@ def long_frame(  # noqa: PLR0913 - all but four by name, as `Database.curves` ha
     bound: float | tuple[float, float] | None,
     ranks: Ranks | None = None,
 ) -> CurveFrame:
-    """See `Database.curves`; `read` gives columns of runs, or the error where their table is broken."""
+    """See `Database.curves`; `read` gives columns of runs, or the error of a broken table."""
     check_rank(data_root, pairs, ranks)
     if ranks == "all":
         metrics = _each_rank_apart(data_root, pairs, metrics)
@@ -134,7 +134,7 @@ def long_frame(  # noqa: PLR0913 - all but four by name, as `Database.curves` ha
 
 
 def frame_shares(frame: pd.DataFrame) -> dict[str, RankShare]:
-    """Metric → how many ranks are in it, of a frame of means; empty for others."""
+    """Metric → share of ranks, for a frame of means; empty for other frames."""
     if "ranks" not in frame.columns:
         return {}
     parts = frame[frame["role"] == ""].groupby("metric", observed=True, sort=False)
@@ -152,7 +152,7 @@ class _Piece(NamedTuple):
     metric: str
     xs: Any
     ys: Any
-    ranks: tuple[Any, Any]  # in each point, and of the run
+    ranks: tuple[Any, Any]  # number of ranks in each point, and of the run
 
 
 def _piece(
@@ -173,13 +173,13 @@ def _piece(
 
 
 def _x_of(x: str, metric: str, table: dict[str, Any]) -> str:
-    """The column that is x for a metric: that of its own writer, where there is one."""
+    """Column of x for a metric: that of the metric's writer if there is one."""
     own = with_role(x, split_role(metric)[1])
     return own if own in table else x
 
 
 def _each_rank_apart(data_root: Path, pairs: Sequence[tuple[str, str]], metrics: Sequence[str]) -> list[str]:
-    """The metrics of rank 0 and those of the other ranks."""
+    """Names of the metrics of rank 0, followed by those of the other ranks."""
     known = _known_columns(data_root, pairs)
     found: list[str] = []
     for metric in metrics:
@@ -200,10 +200,10 @@ def _tables(
     further: Sequence[str],
     ranks: Ranks | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Columns of each run, and which column each name means; `further` ones where a run has them.
+    """Columns of each run, and name → full name; also the columns `further` of runs that have them.
 
     Raises:
-        UnknownNameError: none of the runs has a column, though they have others.
+        UnknownNameError: no run has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
     tables = _warned(read(pairs, [*names, *further], ranks))
@@ -220,7 +220,7 @@ def _tables(
 
 
 def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """All columns of some runs, the newest run's first."""
+    """All columns of runs, those of the newest run first."""
     known: dict[str, None] = {}
     for table, index in reversed(pairs):
         with suppress(DatabaseError, OSError):
@@ -230,7 +230,7 @@ def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[st
 
 
 def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[dict[str, Any]]:
-    """The columns of each run, none where its table is broken, which is told."""
+    """Columns of each run; none for a broken table, with a warning."""
     tables: list[dict[str, Any]] = []
     for table in found:
         if isinstance(table, Exception):
@@ -242,7 +242,7 @@ def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[d
 def _finite(
     xs: NDArray[np.float64], ys: NDArray[np.float64], bound: float | tuple[float, float] | None
 ) -> NDArray[np.bool_]:
-    """Which rows are points."""
+    """Mask of the rows with a number in x and y, inside the bound."""
     keep: NDArray[np.bool_] = ~(np.isnan(xs) | np.isnan(ys))
     if bound is not None:
         low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)

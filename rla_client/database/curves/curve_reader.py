@@ -1,7 +1,4 @@
-"""Reader of many runs' curves.
-
-It reads the lake, the cache or the files.
-"""
+"""Reader of many runs' curves from the lake, the cache or the files."""
 
 from __future__ import annotations
 
@@ -25,19 +22,19 @@ if TYPE_CHECKING:
     from rla_client.database.lake.lake_reader import Lake
 
 
-LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
-READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
+LAKE_FROM = 64  # runs: reading fewer from files is faster than importing pyarrow
+READERS = 2  # threads; parsing a CSV releases the GIL, but more threads only wait for the disk
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Where the curves of a database come from.
+    """Sources of a database's curves.
 
     Attributes:
         data_root: of the database.
-        cache: of its columns on this machine.
-        links: (table, index) of each run that continues another one → that one's index.
-        lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
+        cache: column cache on this machine.
+        links: (table, index) of each run that continues another one → index of the other.
+        lake: opens the lake if there is one; called only for many runs.
     """
 
     data_root: Path
@@ -49,13 +46,13 @@ class Reader:
 def read_tables(
     reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str], ranks: Ranks | None = None
 ) -> list[dict[str, Any] | DatabaseError | OSError]:
-    """The columns that each run has of `names`, none without a table; the error where that is broken.
+    """Columns of each run; empty for a run without a table, an error for a broken one.
 
     Args:
-        reader: where they come from.
+        reader: sources of the curves.
         pairs: table and index of each run.
-        names: columns.
-        ranks: which ranks' those are that name no role (see `rank_columns`).
+        names: columns; missing ones are left out.
+        ranks: ranks of the columns without a role (see `rank_columns`).
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -68,9 +65,9 @@ def read_tables(
     ready: dict[tuple[str, str], dict[str, Any]] = {}
     of_roles = merges_ranks(ranks) or any(
         split_role(name)[1] for name in names if "@" in name
-    )  # the lake has them apart
+    )  # the lake keeps ranks apart
     if len(pairs) >= LAKE_FROM and not of_roles and (lake := reader.lake()) is not None:
-        single = [pair for pair in pairs if pair not in reader.links]  # chains are put together from files
+        single = [pair for pair in pairs if pair not in reader.links]  # chains are combined from files
         ready = lake.columns(single, names, now_ns)
 
     def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:

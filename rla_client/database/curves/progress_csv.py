@@ -1,12 +1,11 @@
 """Reader of `progress.csv`.
 
-An append-only table with a header; files of the original quote nothing, ours quote text properly. Only bytes
-up to the last newline count: what follows is a row that is being written, or one torn by a crash. Rows that
-are too short or too long, as the original's rewriting of headers left them, keep the cells that have a
-column.
+An append-only table with a header; RLA's files quote nothing, ours quote text properly. Only bytes up to
+the last newline count: the rest is a row that is being written, or that was torn by a crash. Rows that are
+too short or too long, which RLA's rewriting of headers leaves, keep the cells that have a column.
 
-`CsvTable` is the only way to the bytes. Whole columns come through pandas (12 ms for 4 MB), and by the csv
-module where a row is too long; what a command shows at once needs no pandas: the last row (csv_tail.py) and a
+All bytes are read through `CsvTable`. Whole columns are parsed by pandas (12 ms for 4 MB), or by the csv
+module if a row is too long. Quick commands do without pandas: they read the last row (csv_tail.py) or a
 sample of rows (chart_points.py).
 """
 
@@ -36,33 +35,33 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.float64]]
 PROGRESS_FILE = "progress.csv"
-FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
+FULL_NAMES = "full_names"  # in a long frame's attrs: name of a metric or x as passed → name of the column
 BLOCK_BYTES = 1 << 20
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
-MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
+MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys, some with commas
 MAX_ROW_BYTES = 64 << 20  # twice the longest header
 TRUTH_VALUES = {"True": 1.0, "False": 0.0}
 PROOF_BYTES = 64
-SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose import alone takes 0.4 s
+SMALL_BYTES = 32 << 10  # up to this size the csv module is faster than pandas, which takes 0.4 s to import
 _NOTHING = float("nan")
-_RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
+_RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN marked in its payload bits
 _RECORDED = struct.pack("<Q", _RECORDED_BITS)
 UNCLOSED = "unexpected end of data"  # the csv module's words
 RECORDED_NAN: float = struct.unpack("<d", _RECORDED)[0]
 
 
 class CsvTable:
-    """An open `progress.csv`, or another table like it; to be used by `with`.
+    """An open `progress.csv` or similar table; a context manager.
 
     Attributes:
-        columns: names in its header; none without a whole one.
-        has_header: whether there is a whole one.
-        start: the byte at which its first row begins.
-        size: bytes that were written.
+        columns: names in the header; empty without a complete header.
+        has_header: whether there is a complete header.
+        start: offset of the first row.
+        size: number of written bytes.
 
     Raises:
-        BrokenFileError: it is not a table.
-        OSError: it cannot be opened.
+        BrokenFileError: the file is not a table.
+        OSError: the file cannot be opened.
     """
 
     __slots__ = ("_path", "columns", "file", "has_header", "size", "start")
@@ -87,8 +86,8 @@ class CsvTable:
         self.file.close()
 
     def _read_header(self) -> bytes:
-        """The first record: the first line, or some where a quoted name holds line ends."""
-        first = self.file.readline(min(max(self.size, 1), MAX_HEADER_BYTES))  # of a hole: one NUL
+        """The first record: one line, or several if a quoted name holds line ends."""
+        first = self.file.readline(min(max(self.size, 1), MAX_HEADER_BYTES))  # a hole: one NUL
         if not _is_open(first):
             return first
         length = quotes = 0
@@ -97,36 +96,36 @@ class CsvTable:
             quotes += line.count(b'"')
             if quotes % 2 == 0:
                 return self.read(0, length)
-        return first  # a quote that is never closed
+        return first  # the quote is never closed
 
     def _names(self, header: bytes) -> tuple[str, ...]:
         if header.count(b",") > MAX_COLUMNS:
             raise BrokenFileError(self._path, f"it has more than {MAX_COLUMNS} columns")
-        rows = self.cells(header.removeprefix(codecs.BOM_UTF8))  # a spreadsheet's
+        rows = self.cells(header.removeprefix(codecs.BOM_UTF8))  # spreadsheets write a BOM
         return tuple(rows[0]) if rows and self.has_header else ()
 
     def read(self, start: int, end: int) -> bytes:
-        """Some bytes."""
+        """The bytes from offset `start` to `end`."""
         self.file.seek(start)
         return self.file.read(end - start)
 
     def whole_rows(self) -> bytes:
-        """All rows, without one that has no end yet."""
+        """The bytes of all complete rows."""
         block = self.read(self.start, self.size)
         return block[: block.rfind(b"\n") + 1]
 
     def line_after(self, offset: int) -> tuple[int, bytes]:
-        """The first line that begins at `offset` or later, and where."""
+        """Offset and bytes of the first line that begins at `offset` or later."""
         self.file.seek(offset)
         if offset > self.start:
             self.file.readline()
         return self.file.tell(), self.file.readline()
 
     def cells(self, block: bytes) -> list[list[str]]:
-        """Cells of whole lines.
+        """Cells of complete lines.
 
         Raises:
-            BrokenFileError: they are no CSV.
+            BrokenFileError: the lines are no CSV.
         """
         text = block.decode("utf-8", "replace")
         if "\0" in text:
@@ -137,10 +136,10 @@ class CsvTable:
             raise BrokenFileError(self._path, f"no CSV ({error})") from error
 
     def end_of_rows(self, start: int) -> int:
-        """The offset after the last newline; `start` without one behind it.
+        """Offset after the last newline; `start` if no newline follows it.
 
         Raises:
-            BrokenFileError: what follows it is longer than any row.
+            BrokenFileError: the incomplete row at the end is longer than any row may be.
         """
         for end in range(self.size, max(start, self.size - MAX_ROW_BYTES), -BLOCK_BYTES):
             begin = max(start, end - BLOCK_BYTES)
@@ -153,7 +152,7 @@ class CsvTable:
 
 
 def _is_open(line: bytes) -> bool:
-    """Whether a quoted cell goes on in the next line; a quote within a cell opens none."""
+    """Whether a quoted cell continues in the next line; a quote inside an unquoted cell opens none."""
     if line.count(b'"') % 2 == 0:
         return False
     try:
@@ -166,12 +165,12 @@ def _is_open(line: bytes) -> bool:
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Columns:
     """Columns of a table as float64 arrays of equal length, shape (rows,).
 
-    Empty cells and text are NaN, True and False 1 and 0; a NaN that was recorded has bits of its own,
-    see `recorded_nan`. Names that the table has not are left out.
+    Empty cells and text are NaN, True and False are 1 and 0; a NaN that was recorded has its own bits, see
+    `recorded_nan`. Missing columns are left out.
 
     Raises:
-        BrokenFileError: it is not a table.
-        OSError: it cannot be opened.
+        BrokenFileError: the file is not a table.
+        OSError: the file cannot be opened.
     """
     return read_part(path, names).columns
 
@@ -182,10 +181,10 @@ class TablePart:
 
     Attributes:
         columns: as `read_columns` gives them.
-        start: the byte at which its first row begins.
-        end: the byte at which the next row begins.
-        proof: the last bytes before that.
-        inode: of the file.
+        start: offset of the first row.
+        end: offset of the next row.
+        proof: the last bytes before `end`.
+        inode: inode of the file.
     """
 
     columns: dict[str, Any]
@@ -200,8 +199,8 @@ def read_part(
 ) -> TablePart:
     """All rows, or those after a part that was read before; otherwise as `read_columns`.
 
-    Where the file is another one than that part was read from, or has other bytes before that part's end,
-    all rows are given: `start` is not the end of that part, or `inode` is another one.
+    If the file has been replaced, or has other bytes before that part's end, all rows are given: then `start`
+    differs from that part's `end`, or `inode` differs.
     """
     found = _read_cells(path, names, after)
     return replace(found, columns={name: _as_floats(cells) for name, cells in found.columns.items()})
@@ -210,7 +209,7 @@ def read_part(
 def read_all(
     path: str | os.PathLike[str],
 ) -> tuple[Columns, dict[str, list[str | None]]]:
-    """All columns as `read_columns` gives them; and the texts of those that hold any, None for a number."""
+    """All columns as `read_columns` gives them; and the texts of columns that hold any, None for a number."""
     cells = _read_cells(path, None).columns
     texts = {name: list(map(_text, column)) for name, column in cells.items() if _may_hold_text(column)}
     columns = {name: _as_floats(column) for name, column in cells.items()}
@@ -218,13 +217,11 @@ def read_all(
 
 
 def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
-    """The numbers of all columns, in order, as lists without gaps and NaN.
-
-    Needs neither numpy nor pandas.
+    """Numbers of all columns, in order, without gaps and NaN. Needs neither numpy nor pandas.
 
     Raises:
-        BrokenFileError: it is not a table.
-        OSError: it cannot be opened.
+        BrokenFileError: the file is not a table.
+        OSError: the file cannot be opened.
     """
     cells = _read_cells(path, None).columns
     return {
@@ -248,7 +245,7 @@ def _text(cell: object) -> str | None:
 def _read_cells(
     path: str | os.PathLike[str], names: Sequence[str] | None, after: TablePart | None = None
 ) -> TablePart:
-    """See `read_part`; cells as they were read, an array or a list a column. Without names all columns."""
+    """As `read_part`, with unconverted cells, an array or list per column; all columns without names."""
     with CsvTable(path) as table:
         header = table.columns
         places = {name: place for place, name in reversed(list(enumerate(header)))}
@@ -275,31 +272,31 @@ def _read_cells(
 
 
 def _before(table: CsvTable, end: int) -> bytes:
-    """The last bytes before a place; rows hold the time of their writing, so they tell contents apart."""
+    """The last bytes before an offset; rows hold their time of writing, so these identify the content."""
     return table.read(max(end - PROOF_BYTES, 0), end)
 
 
 class _Part(io.RawIOBase):
-    """Bytes of a file from one offset to another; read in blocks, so that no table is held as a whole."""
+    """Stream over a range of a file, so that no table is loaded at once."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
         self._file, self._at, self.end = file, start, end
-        self._row = 0  # bytes of the last row, as far as it was read
-        self.longest = 0  # of all rows that reach over a block's end
+        self._row = 0  # bytes read of the last row
+        self.longest = 0  # bytes of the longest row that crosses the end of a block
 
     @property
     def left(self) -> int:
-        """Bytes that were not read yet."""
+        """Number of bytes that are not read yet."""
         return self.end - self._at
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever holds bytes
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any buffer
         """See `io.RawIOBase`."""
         if self.longest > MAX_ROW_BYTES:
-            message = "a row is too long"  # the parser would hold all of it, several times
+            message = "a row is too long"  # the parser would load several copies of it
             raise ValueError(message)
         self._file.seek(self._at)
         block = self._file.read(min(len(buffer), self.left))
@@ -312,10 +309,10 @@ class _Part(io.RawIOBase):
 
 
 def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[int]) -> dict[int, Any] | None:
-    """The columns by place, read by pandas; None without it, and when a row has too many cells."""
+    """Columns by place, parsed by pandas; None without pandas, or if a row has too many cells."""
     try:
         import pandas as pd
-    except ModuleNotFoundError:  # an extra; the csv module reads the same, more slowly
+    except ModuleNotFoundError:  # optional; the csv module gives the same, more slowly
         return None
     try:
         frame = pd.read_csv(
@@ -349,7 +346,7 @@ def _number(cell: object) -> float:
 
 
 def recorded_nan(column: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which values of a column were recorded as NaN; the others that are NaN were not recorded at all."""
+    """Mask of the values that were recorded as NaN; other NaN were not recorded at all."""
     import numpy as np
 
     found: NDArray[np.bool_] = np.ascontiguousarray(column).view(np.uint64) == _RECORDED_BITS
@@ -357,5 +354,5 @@ def recorded_nan(column: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def warn_broken(error: Exception) -> None:
-    """Say which file could not be read, once per place."""
+    """Warn about a file that cannot be read, once per calling line."""
     warnings.warn(str(error), stacklevel=3)

@@ -1,11 +1,11 @@
 """Combined table of a run's ranks.
 
-Rank 0 writes `progress.csv`, rank 5 `progress.rank5.csv`. Where another machine took the rank over, or that
-name was in use, `progress.rank5-<machine>.csv` or `progress.rank5-2.csv` continues it. Roles that are no
-ranks, and runs without ranks, stay as they are.
+Rank 0 writes `progress.csv`, rank 5 `progress.rank5.csv`. If another machine takes the rank over, or that
+name is in use, `progress.rank5-<machine>.csv` or `progress.rank5-2.csv` continues it. Roles that are no
+ranks, and runs without ranks, are unaffected.
 
-In a mean each metric is that of the ranks that recorded it at the time-step. How many these are stands in the
-column `<metric>@*`, how many ranks the run has in `@*`: names that no table has. What a rank recorded as NaN
+A mean is over the ranks that recorded the metric at the time-step. Their number is in the column
+`<metric>@*`, the number of ranks of the run in `@*`: names that no table has. A NaN recorded by one rank
 makes the mean NaN.
 """
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     Columns = dict[str, Array]
     Read = Callable[[str, Sequence[str]], Columns]
 Ranks: TypeAlias = int | Literal["all", "mean"]
-OF_RANKS: Final = "@*"  # how many ranks a run has; behind a metric's name: how many are in its mean
+OF_RANKS: Final = "@*"  # number of ranks of a run; after a metric's name: number of ranks in its mean
 MAX_NAMED = 8  # metrics or ranks that a text lists
 _RANK = re.compile(r"rank([0-9]{1,9})(?:-[A-Za-z0-9-]*-[0-9a-f]{6})?(?:-[0-9]+)?")
 
 
 def parse_ranks(asked: str | int | None) -> Ranks | None:
-    """What `--ranks` means; None where nothing was asked for.
+    """Value of `--ranks`; None if it was not given.
 
     Raises:
         ArgumentError: it is neither all, mean nor the number of a rank.
@@ -60,7 +60,7 @@ def parse_ranks(asked: str | int | None) -> Ranks | None:
 
 
 def merges_ranks(ranks: Ranks | None) -> bool:
-    """Whether the ranks' tables become one: a mean, or one of them in the place of rank 0's."""
+    """Whether one table replaces those of all ranks: their mean, or that of a rank other than 0."""
     return ranks not in {None, "all", 0}
 
 
@@ -71,7 +71,7 @@ def rank_of(role: str) -> int | None:
 
 
 def rank_roles(folder: str | os.PathLike[str]) -> dict[int, list[str]]:
-    """Rank → the roles that it has written as in a log folder; rank 0's is the empty one."""
+    """Rank → its roles in a log folder; rank 0 has the empty role."""
     found: dict[int, list[str]] = {0: [""]}
     for role in roles_of(folder):
         rank = rank_of(role)
@@ -83,15 +83,15 @@ def rank_roles(folder: str | os.PathLike[str]) -> dict[int, list[str]]:
 def check_rank(
     data_root: str | os.PathLike[str], pairs: Iterable[tuple[str, str]], ranks: Ranks | None
 ) -> None:
-    """See that one of some runs has the rank that was asked for.
+    """Check that at least one run has the chosen rank.
 
     Args:
         data_root: the database.
         pairs: table and index of each run.
-        ranks: what was asked for.
+        ranks: the chosen ranks.
 
     Raises:
-        UnknownNameError: none has it.
+        UnknownNameError: no run has the rank.
     """
     if not isinstance(ranks, int) or ranks == 0:
         return
@@ -110,7 +110,7 @@ def check_rank(
 
 
 def names_of_ranks(names: Iterable[str], ranks: Ranks | None) -> list[str]:
-    """Columns of a run as they are called where its ranks' tables are read as one."""
+    """Names of a run's columns after its ranks' tables are combined."""
     if ranks is None or ranks == "all":
         return list(names)
     found: dict[str, None] = {}
@@ -125,22 +125,22 @@ def names_of_ranks(names: Iterable[str], ranks: Ranks | None) -> list[str]:
 
 
 def of_each_rank(name: str, known: Iterable[str]) -> list[str]:
-    """A metric of rank 0, and those of the other ranks among the names that are known."""
+    """A metric of rank 0, followed by the same metric of the other ranks among the known names."""
     variants = {one: split_role(one) for one in known if "@" in one}
     return [name, *(one for one, (metric, role) in variants.items() if metric == name and rank_of(role))]
 
 
 def rank_columns(path: str, names: Sequence[str], read: Read, ranks: Ranks | None) -> Columns:
-    """Columns of a run as `curve_columns` gives them, but those without a role of the ranks asked for.
+    """Columns of a run, with those that name no role taken from the chosen ranks.
 
     Args:
-        path: of progress.csv.
-        names: columns; those with a role are this role's.
-        read: columns of one table, by path and names; names that it has not are left out.
+        path: path of progress.csv.
+        names: columns; a name with a role means that role.
+        read: reads columns of one table, by path and names; missing columns are left out.
         ranks: see `parse_ranks`.
 
     Raises:
-        What `read` raises; FileNotFoundError only where none of the tables is there.
+        Errors of `read`; FileNotFoundError only if there is none of the tables.
     """
     if not merges_ranks(ranks):
         return run_columns(path, names, read)
@@ -166,7 +166,7 @@ def rank_columns(path: str, names: Sequence[str], read: Read, ranks: Ranks | Non
 
 
 def _of_one_rank(path: str, roles: Sequence[str], names: Sequence[str], read: Read) -> Columns | None:
-    """The rows of one rank; None without a table. Where one of its tables began again, later rows count."""
+    """Rows of one rank; None without a table. After a restart, later rows replace those of the same steps."""
     import numpy as np
 
     tables = []
@@ -175,7 +175,7 @@ def _of_one_rank(path: str, roles: Sequence[str], names: Sequence[str], read: Re
             tables.append(read(table_of(path, role), list(dict.fromkeys([*names, TIME_STEP, TIMESTAMP]))))
         except FileNotFoundError:
             continue
-    if len(tables) < 2:  # noqa: PLR2004 - nothing to put together
+    if len(tables) < 2:  # noqa: PLR2004 - nothing to combine
         return tables[0] if tables else None
     moments = [table.get(TIMESTAMP, _rows(table, 0.0)) for table in tables]
     steps = [table.get(TIME_STEP, _rows(table, np.nan)) for table in tables]
@@ -196,7 +196,7 @@ def _of_one_rank(path: str, roles: Sequence[str], names: Sequence[str], read: Re
 
 
 def _begun_again(moments: Array, later_moments: Array, later_steps: Array) -> Array:
-    """The least time-step that other tables have after each moment; infinite without one."""
+    """The smallest time-step that other tables have after each moment; infinite without one."""
     import numpy as np
 
     order = np.argsort(later_moments, kind="stable")
@@ -205,14 +205,13 @@ def _begun_again(moments: Array, later_moments: Array, later_steps: Array) -> Ar
 
 
 def _mean(tables: Iterable[Columns], names: Sequence[str]) -> Columns:
-    """One row a time-step; see the module's text. Of one rank it is its table.
+    """Mean table with one row per time-step, see the module docstring; a single rank's table as it is.
 
-    One table is read after the other, and of those that were read the sums alone stay: a run may have
-    thousands of ranks.
+    Tables are read one after another and only sums are kept, because a run may have thousands of ranks.
     """
     metrics = list(dict.fromkeys(name.removesuffix(OF_RANKS) for name in names if name != OF_RANKS))
     by_step, by_row, first, number = _Sums(metrics), _Sums(metrics), None, 0
-    stepped = False  # else row by row
+    stepped = False  # without time-steps, rows are averaged by their number
     for table in tables:
         number += 1
         first = table if first is None else first
@@ -230,7 +229,7 @@ def _mean(tables: Iterable[Columns], names: Sequence[str]) -> Columns:
 
 
 def _alone(table: Columns, names: Sequence[str]) -> Columns:
-    """The table of the only rank, with how many ranks are in each value of it."""
+    """The table of the only rank, with the number of ranks in each value."""
     found: Columns = {}
     for name in names:
         metric = name.removesuffix(OF_RANKS)
@@ -246,7 +245,7 @@ class _Sums:
     """Sums of metrics over ranks, by time-step or row.
 
     Args:
-        metrics: those that are wanted.
+        metrics: names of the metrics.
     """
 
     def __init__(self, metrics: Sequence[str]) -> None:
@@ -257,7 +256,7 @@ class _Sums:
         self._sums: dict[str, tuple[Array, Array]] = {}  # metric → totals, numbers of ranks
 
     def add(self, key: Array, table: Columns) -> None:
-        """Add a rank's table; `key`: time-step of each row. Of several rows of one the last one counts."""
+        """Add a rank's table; `key` is each row's time-step. Of several rows of a step the last counts."""
         import numpy as np
 
         steps = np.union1d(self._steps, key[~np.isnan(key)])
@@ -279,7 +278,7 @@ class _Sums:
             self._sums[metric] = total + value, count + there
 
     def means(self, names: Sequence[str], ranks: int, stepped: bool) -> Columns:
-        """The columns of a mean; `ranks`: how many tables were added."""
+        """Columns of the mean; `ranks` is the number of added tables."""
         import numpy as np
 
         found: Columns = {}
@@ -304,7 +303,7 @@ def _spread(column: Array, places: NDArray[np.intp], length: int) -> Array:
 
 
 def _is_there(column: Array) -> NDArray[np.bool_]:
-    """Where a rank recorded anything, a NaN too."""
+    """Mask of recorded values, including recorded NaN."""
     import numpy as np
 
     return ~np.isnan(column) | recorded_nan(column)
@@ -320,7 +319,7 @@ def _divided(total: Array, count: Array) -> Array:
 
 
 def _rows(table: Columns, value: float = 1.0) -> Array:
-    """As many of a value as a table has rows."""
+    """A column of one value for each row of a table."""
     import numpy as np
 
     return np.full(max((len(column) for column in table.values()), default=0), value)
@@ -328,13 +327,13 @@ def _rows(table: Columns, value: float = 1.0) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """How many ranks are in a mean.
+    """Number of ranks in the points of a mean.
 
     Attributes:
-        points: of the mean.
-        lacking: those that are of fewer ranks than the run has.
-        fewest, most: ranks in a point.
-        of: ranks of a run, the least and the largest number.
+        points: number of points.
+        lacking: number of points with fewer ranks than the run has.
+        fewest, most: smallest and largest number of ranks in a point.
+        of: smallest and largest number of ranks of a run.
     """
 
     points: int
@@ -354,10 +353,10 @@ class RankShare:
 
 
 def rank_share(count: Array, of: Array) -> RankShare | None:
-    """How many ranks are in the points of a mean; None without a point.
+    """Number of ranks in the points of a mean; None without points.
 
     Args:
-        count: ranks in each row, shape (rows,); 0 where there is no point.
+        count: ranks in each row, shape (rows,); 0 if the row has no point.
         of: ranks of the run, shape (rows,).
     """
     here = count > 0
@@ -369,11 +368,11 @@ def rank_share(count: Array, of: Array) -> RankShare | None:
 
 
 def rank_notes(ranks: Ranks | None, shares: Mapping[str, RankShare]) -> list[str]:
-    """What a reader of curves of ranks has to know: which ranks they are, where some are missing.
+    """Notes for readers of curves: which ranks they are of, and where ranks are missing.
 
     Args:
         ranks: see `parse_ranks`.
-        shares: of a mean: metric → how many ranks are in it.
+        shares: metric → share of ranks in its mean.
     """
     if isinstance(ranks, int):
         return [f"rank {ranks} alone"]
@@ -382,10 +381,10 @@ def rank_notes(ranks: Ranks | None, shares: Mapping[str, RankShare]) -> list[str
     low, high = min(one.of[0] for one in shares.values()), max(one.of[1] for one in shares.values())
     if high == 1:
         return ["no run here has further ranks"]
-    told = [f"mean of {high if low == high else f'{low} to {high}'} ranks at each time-step"]
+    notes = [f"mean of {high if low == high else f'{low} to {high}'} ranks at each time-step"]
     lines = [f"{name}: {_lack(one)}" for name, one in shares.items() if one.lacking]
     more = len(lines) - MAX_NAMED
-    return [*told, *lines[:MAX_NAMED], *([f"{more} more metrics lack ranks"] if more > 0 else [])]
+    return [*notes, *lines[:MAX_NAMED], *([f"{more} more metrics lack ranks"] if more > 0 else [])]
 
 
 def _lack(share: RankShare) -> str:

@@ -1,10 +1,9 @@
 """Combined table of a run's streams.
 
-The main process of a run writes `progress.csv`, each further writer (a worker, a rank, a process that joined)
-`progress.<role>.csv`. A metric of such a writer is called `<metric>@<role>`, so that what several writers
-record for one step stays apart. A column of progress.csv that is called like that comes first.
-
-Only names with a role lead to further tables: what is asked of a run with one stream costs what it did.
+The main process of a run writes `progress.csv`, each further writer (a worker, a rank, a process that
+joined) `progress.<role>.csv`. A metric of such a writer is called `<metric>@<role>`, so that values of
+several writers for one step stay apart. A column of progress.csv with such a name takes precedence.
+Further tables are read only for names with a role, so that runs with one stream cost nothing more.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.float64]]
-MAX_STREAMS = 1000  # of one run that are looked at
-SHARED = (TIME_STEP, TIMESTAMP)  # columns that say when: of each row of each table
+MAX_STREAMS = 1000  # read from one run
+SHARED = (TIME_STEP, TIMESTAMP)  # columns of time, which belong to the rows of every table
 _ROLE = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 _NAME = re.compile(rf"(.+)@({_ROLE})", re.DOTALL)
 _TABLE = re.compile(rf"progress\.(?!old-[0-9]+\.)({_ROLE})\.csv")
@@ -32,30 +31,30 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def split_role(name: str) -> tuple[str, str]:
-    """Metric and role of a name; an empty role without one."""
+    """Metric and role of a name; the role is empty for the main process."""
     found = _NAME.fullmatch(name) if "@" in name else None
     return (found[1], found[2]) if found is not None else (name, "")
 
 
 def with_role(metric: str, role: str) -> str:
-    """The name of a metric of a role; of a column that says when, that column's."""
+    """Name of a role's metric; the columns of time keep their names."""
     return metric if not role or metric in SHARED else f"{metric}@{role}"
 
 
 def table_of(path: str, role: str) -> str:
-    """The table of a role beside the main process's."""
+    """Path of a role's table, from that of the main process."""
     return f"{path.removesuffix('.csv')}.{role}.csv" if role else path
 
 
 def roles_in(names: Iterable[str]) -> list[str]:
-    """The roles that have a table among the names of a log folder's files; numbers in them in their order."""
+    """Roles with a table among the file names of a log folder, in natural order."""
     found = [match[1] for match in map(_TABLE.fullmatch, names) if match is not None]
     found.sort(key=lambda role: [int(part) if part.isdecimal() else part for part in _DIGITS.split(role)])
     return found[:MAX_STREAMS]
 
 
 def roles_of(folder: str | os.PathLike[str]) -> list[str]:
-    """The roles that have a table in a log folder; none where it cannot be listed, as its own table tells."""
+    """Roles with a table in a log folder; none if it cannot be listed, which reading its table reports."""
     try:
         return roles_in(os.listdir(folder))
     except OSError:
@@ -63,28 +62,28 @@ def roles_of(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def role_variants(name: str, known: Iterable[str]) -> list[str]:
-    """The names among `known` that are this metric of some role."""
+    """The known names that are this metric of some role."""
     return [one for one in known if "@" in one and split_role(one) == (name, split_role(one)[1])]
 
 
 def of_all_roles(name: str, known: Collection[str]) -> list[str]:
-    """The name, or where only roles have such a metric, and several of them, the name of each."""
+    """The name itself; or if only roles have the metric, and several do, the names of theirs."""
     variants = [] if name in known else role_variants(name, known)
     return variants if len(variants) > 1 else [name]
 
 
 def run_columns(path: str, names: Sequence[str], read: Callable[[str, Sequence[str]], Columns]) -> Columns:
-    """Columns of a run, shape (rows,) each: the rows of the main process, behind them those of each role.
+    """Columns of a run, shape (rows,) each: rows of the main process, followed by those of each role.
 
-    Where all the metrics are of one writer, these are the rows of that one alone.
+    If all metrics are of one writer, only its rows are given.
 
     Args:
-        path: of progress.csv.
+        path: path of progress.csv.
         names: columns.
-        read: columns of one table, by path and names; names that it has not are left out.
+        read: reads columns of one table, by path and names; missing columns are left out.
 
     Raises:
-        What `read` raises; FileNotFoundError only where none of the tables is there.
+        Errors of `read`; FileNotFoundError only if there is none of the tables.
     """
     asked = {name: split_role(name) for name in names if "@" in name}
     if not any(role for _, role in asked.values()):
@@ -111,7 +110,7 @@ def run_columns(path: str, names: Sequence[str], read: Callable[[str, Sequence[s
 
 
 def rows_together(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
-    """The rows of several tables, one behind the other; NaN where one has not a column that another has."""
+    """Rows of several tables, one after another; NaN for a column that a table lacks."""
     if len(parts) == 1:
         return parts[0]
     import numpy as np

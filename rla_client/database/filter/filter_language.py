@@ -2,14 +2,15 @@
 
 `lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are fields of a run (`FIELDS`), then
 hyper-parameters (dotted ones too), then the last values of metrics; a slash or dash between names belongs to
-the name (`perf/mse < 0.1`), and words that mean something to Python alone are names (`return`, `lambda`). Any
-other name stands in backticks. Columns of `rla ls` (`took`, `step`) are understood where no run has such a
-name. `run` is the date of a run, and equal to its whole index, too. Only comparisons, `and`, `or`, `not`,
-`in`, `is None`, literals and lists are understood: nothing is called. `nan` and `inf` are numbers.
+the name (`perf/mse < 0.1`), and Python keywords that the language does not use are names (`return`,
+`lambda`). Any other name is written in backticks. Columns of `rla ls` (`took`, `step`) are names unless a
+run has such a name itself. `run` is the date of a run, and also equals its whole index. The language has
+only comparisons, `and`, `or`, `not`, `in`, `is None`, literals and lists: nothing is called. `nan` and
+`inf` are numbers.
 
-A run without the name fails each comparison with it, `!=` and `not in` too (`name is None` holds). Numbers
-and text that spells the same number are equal, because old databases keep values as text; a date is the
-number of its seconds (`time > '2026/11/21'`).
+A run without the name fails every comparison with it, also `!=` and `not in`; `name is None` holds. A
+number equals a text that spells it, because old databases keep values as text; a date is compared as its
+Unix seconds (`time > '2026/11/21'`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rla_client.contract.run_index import RunIndex
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]
-_TOKENS = re.compile(  # text is left as it is; a name in backticks; any other name
+_TOKENS = re.compile(  # a quoted text, left as it is; a name in backticks; any other name
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]*)`|(?P<name>[^\W\d]\w*(?:[./-]\w+)*(?:@[A-Za-z][\w-]*)?)"""
 )
 _WORDS = frozenset({"and", "or", "not", "in", "is", "None", "True", "False"})  # of the language
@@ -51,7 +52,7 @@ MAX_DEPTH = 100
 
 
 class _Missing:
-    """What a run has that lacks a name: no value, not even None."""
+    """Type of `MISSING`, the value of a name that a run lacks; distinct from None."""
 
     def __bool__(self) -> bool:
         return False
@@ -64,17 +65,17 @@ class Where:
     """A compiled filter.
 
     Attributes:
-        names: that it asks for.
-        may_lack: those of them that it compares with None, so that no run need have them.
-        texts: those of them that are compared with another name, so that they may be meant as text.
-        full: how rows spell them, where otherwise.
+        names: names in the filter.
+        may_lack: names compared with None, so that no run needs to have them.
+        texts: names compared with another name, which may be texts that lack their quotes.
+        full: name in the filter → full name, where they differ.
     """
 
     def __init__(self, text: str) -> None:
-        """Compile.
+        """Compile the filter.
 
         Raises:
-            ArgumentError: it is not a filter; the message shows what is understood.
+            ArgumentError: the text is no filter; the message says why and shows an example.
         """
         self.text = text
         self.names: set[str] = set()
@@ -99,24 +100,24 @@ class Where:
         self._test = self._compile(tree.body)
 
     def __call__(self, row: Row) -> bool:
-        """Whether a row, given by names, passes."""
+        """Whether a row passes; `row` maps names to values."""
         return bool(self._test(row))
 
     def _quote(self, match: re.Match[str]) -> str:
-        told, name = match["quoted"], match["name"]
-        if told is None and (
+        quoted, name = match["quoted"], match["name"]
+        if quoted is None and (
             name is None or not ("/" in name or "@" in name or _FOREIGN & {*re.split("[.-]", name)})
         ):
             return match[0]
         known = f"quoted_{len(self._quoted)}__"
-        self._quoted[known] = name if told is None else told
+        self._quoted[known] = name if quoted is None else quoted
         return known
 
     def _compile(self, node: ast.expr) -> Test:  # noqa: PLR0911 - one kind of node a case
         if isinstance(node, ast.BoolOp):
             tests = [self._compile(value) for value in node.values]
             join = all if isinstance(node.op, ast.And) else any
-            if len(tests) == 2 and join is all:  # noqa: PLR2004 - 100,000 rows are looked at, mostly so
+            if len(tests) == 2 and join is all:  # noqa: PLR2004 - the most common case, for 100,000 rows
                 first, second = tests
                 return lambda row: bool(first(row) and second(row))
             return lambda row: join(test(row) for test in tests)
@@ -192,7 +193,7 @@ class Where:
         steps = [
             (_comparer(op, with_none=with_none), sides[i], sides[i + 1]) for i, op in enumerate(node.ops)
         ]
-        if len(steps) == 1:  # 100,000 rows are compared, mostly so
+        if len(steps) == 1:  # the most common case, for 100,000 rows
             ((compare, first, second),) = steps
             return lambda row: compare(first(row), second(row))
         return lambda row: all(compare(left(row), right(row)) for compare, left, right in steps)
@@ -215,7 +216,7 @@ def _is_commit(node: ast.expr) -> bool:
 
 
 def _short_commits(node: ast.Compare, nodes: list[ast.expr]) -> tuple[str, ...]:
-    """The beginnings of commits' names, as git shows them, that a comparison asks for."""
+    """Abbreviated commit hashes in a comparison of `commit`."""
     if len(node.ops) > 1:
         return ()
     op, (left, right) = node.ops[0], nodes
@@ -230,7 +231,7 @@ def _short_commits(node: ast.Compare, nodes: list[ast.expr]) -> tuple[str, ...]:
 
 
 def _by_beginning(op: ast.cmpop, sides: list[Test], beginnings: tuple[str, ...]) -> Test:
-    """Whether a commit begins with one of some texts, or else is what it is compared with; or neither."""
+    """Comparison of a commit with hashes, some of which are abbreviated."""
     commit, asked = sides
     negated = isinstance(op, ast.NotEq | ast.NotIn)
     same = _comparer(ast.In() if isinstance(op, ast.In | ast.NotIn) else ast.Eq(), with_none=False)
@@ -296,7 +297,7 @@ def _contains(container: object, value: object) -> bool:
 
 
 def _alike(left: object, right: object) -> tuple[Any, Any]:
-    """Make a number out of text that is compared with a number."""
+    """Both sides, with a text converted if the other side is a number."""
     try:
         if isinstance(left, str) and isinstance(right, int | float):
             return _number_of(left, right), right

@@ -1,7 +1,7 @@
 """Scan of a catalogue by a filter.
 
-Names go by `json_values`; fields of a run, nested parameters, and runs whose state this machine may know
-better go by `RowView`.
+Parameters and metrics are read by `json_values`. Fields of a run, and runs with a state that this machine
+may know better, are read by `RowView`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rla_client.database.records.liveness import with_live_states
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
 
-Cells = tuple[Any, ...]  # of a row of the catalogue
-_TEXTS = ("table_name", "idx", "hyper", "metrics")  # what `Catalogue.texts` gives
+Cells = tuple[Any, ...]  # a row of the catalogue
+_TEXTS = ("table_name", "idx", "hyper", "metrics")  # columns of `Catalogue.texts`
 _HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
-FEW = 10  # runs are read one by one where no more than one in so many passes
+FEW = 10  # if at most one in FEW runs passes, runs are read one by one
 _FIELDS = frozenset((*FIELDS, *ALIASES))
 
 
-def fitting(  # noqa: PLR0913 - what `Database.records` takes
+def fitting(  # noqa: PLR0913 - the arguments of `Database.records`
     data_root: Path,
     catalogue: Catalogue,
     test: Where,
@@ -35,12 +35,12 @@ def fitting(  # noqa: PLR0913 - what `Database.records` takes
     since: float | None,
     limit: int | None,
 ) -> list[Record]:
-    """The runs that pass a filter, oldest first.
+    """Runs that pass a filter, oldest first.
 
     Args:
         data_root: of the database.
         catalogue: as of the last refresh.
-        test: its names may be short ones.
+        test: the filter; its names may be shortened.
         now: Unix seconds.
         table: only this task table.
         since: only runs that began at or after these Unix seconds.
@@ -68,8 +68,8 @@ def fitting(  # noqa: PLR0913 - what `Database.records` takes
             return with_live_states(data_root, found, now)
     rows = catalogue.rows(table, since=since)
     spell(test, LazyRecords(rows, record_of))
-    told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
-    known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
+    live = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
+    known = {(one.table, one.index): one for one in with_live_states(data_root, live, now)} if live else {}
     view, chosen = _Scanned(_HYPER, _METRICS, now), []
     for row in rows:
         view.row = row
@@ -85,11 +85,11 @@ def _record_of_texts(row: Cells) -> Record:
 
 
 class _Scanned(dict[str, Any]):
-    """A row by name, as far as a filter asks: `get` alone.
+    """View of a row by name for a filter, which uses only `get`.
 
     Args:
-        hyper: where in a row the hyper-parameters are.
-        metrics: likewise; a field of the run asks for a row in the order of `COLUMNS`.
+        hyper: position of the hyper-parameters in a row.
+        metrics: position of the metrics; fields of a run need a row in the order of `COLUMNS`.
         now: Unix seconds.
     """
 
@@ -99,7 +99,7 @@ class _Scanned(dict[str, Any]):
         self._hyper, self._metrics, self._now = hyper, metrics, now
 
     def get(self, name: str, default: object = None) -> object:
-        """As `RowView.get`."""
+        """See `RowView.get`."""
         row = self.row
         if name in _FIELDS:
             return RowView(record_of(row), self._now).get(name, default)

@@ -1,7 +1,7 @@
 """Extraction of single values from JSON text.
 
-Of 100,000 rows of the catalogue few are wanted, so a hyper-parameter or a metric is cut out of the JSON text,
-where that is flat, and no `Record` is made of the row.
+A filter over 100,000 rows of the catalogue needs one value of each: it is cut out of the JSON text if that
+is flat, without making a `Record`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _decode = json.JSONDecoder(object_hook=HyperParams).raw_decode
 
 
 def parameter_or_metric(hyper: str | None, metrics: str | None, name: str, default: object = None) -> object:
-    """What `RowView.get` gives for a name that is not a field, out of the JSON texts of a record."""
+    """Value of a name that is not a field, as `RowView.get` gives it, from the JSON texts of a record."""
     found = value_in(hyper, name)
     if found is MISSING:
         found = value_in(metrics, name, nested=False)
@@ -29,9 +29,9 @@ def _spelled(name: str) -> str:
 
 
 def value_in(text: str | None, name: str, *, nested: bool = True) -> object:
-    """The value of a name in JSON text of `record.to_json`; `MISSING` without one.
+    """Value of a name in JSON text written by `record.to_json`; `MISSING` without one.
 
-    A quote inside a text is escaped, so what follows a brace or a comma and looks like a key is one.
+    Quotes inside texts are escaped, so whatever looks like a key after a brace or a comma is one.
     """
     if not text:
         return MISSING

@@ -13,7 +13,7 @@ from rla_client.database.filter.filter_language import Where
 from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS
 
-Cells = tuple[Any, ...]  # of a row of the catalogue
+Cells = tuple[Any, ...]  # a row of the catalogue
 
 
 def full_names(
@@ -23,18 +23,18 @@ def full_names(
     lenient: bool = False,
     texts: AbstractSet[str] = frozenset(),
 ) -> dict[str, str]:
-    """Each name as the runs spell it; the last parts of a dotted or nested one are enough.
+    """Name → full name; the last parts of a dotted or nested name are enough.
 
-    What any run has under the very name is that. Else a hyper-parameter is looked for, then a metric.
+    A name that any run has stays as it is. Otherwise it may abbreviate a hyper-parameter, else a metric.
 
     Args:
-        names: of fields, hyper-parameters or metrics.
-        records: of the runs that are asked for them; without any, names stay as they are.
-        lenient: a name that no run has stays as it is.
-        texts: those that may be text without its quotes.
+        names: names of fields, hyper-parameters or metrics.
+        records: records of the runs; without any, all names stay as they are.
+        lenient: keep a name that no run has, instead of raising.
+        texts: names that may be texts without their quotes, for the message.
 
     Raises:
-        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+        UnknownNameError: no run has a name, or a name matches several.
     """
     found = {name: name for name in names}
     missing = names - set(FIELDS) - ALIASES.keys()
@@ -54,20 +54,20 @@ def full_names(
 
 
 def spell(test: Where, records: Sequence[Record] | LazyRecords) -> None:
-    """Tell a filter how the runs spell its names; see `full_names`.
+    """Set the full names of a filter; see `full_names`.
 
     Raises:
-        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+        UnknownNameError: no run has a name, or a name matches several.
     """
     lacked = full_names(test.may_lack, records, lenient=True)
     test.full = lacked | full_names(test.names - test.may_lack, records, texts=test.texts)
 
 
 def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
-    """As `full_names`, for last values of metrics alone; a metric that only roles have is that of each role.
+    """Full names of metrics; a metric that only roles have stands for that of each role.
 
     Raises:
-        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+        UnknownNameError: no run has a metric, or a name matches several.
     """
     if not records or all(any(name in record.metrics for record in records) for name in names):
         return list(names)
@@ -77,12 +77,12 @@ def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
 
 
 def _there(records: Sequence[Record] | LazyRecords, names: AbstractSet[str]) -> set[str]:
-    """Those of some names that any run has."""
+    """The names that at least one run has."""
     left = {name: _quoted(name) for name in names}
-    for record in reversed(records):  # run by run: large parameters are not kept parsed
+    for record in reversed(records):  # run by run, so that only one run's parameters are parsed at a time
         if not left:
             break
-        for name, quoted in list(left.items()):  # most records are looked at in vain: text first
+        for name, quoted in list(left.items()):  # searching the text first saves parsing most records
             spelled = any(part in record.hyper_json or part in record.metrics_json for part in quoted)
             if spelled and _has(record, name):
                 del left[name]
@@ -90,7 +90,7 @@ def _there(records: Sequence[Record] | LazyRecords, names: AbstractSet[str]) -> 
 
 
 def _quoted(name: str) -> set[str]:
-    """How a name, or a key that a dotted one begins with, is spelled in JSON."""
+    """JSON spellings of a name and of each key that a dotted name begins with."""
     parts = {name, *(name[:at] for at, letter in enumerate(name) if letter == ".")}
     return {json.dumps(part, ensure_ascii=plain) for part in parts for plain in (True, False)}
 
@@ -106,7 +106,7 @@ def _has(record: Record, name: str) -> bool:
 
 
 class LazyRecords:
-    """Rows as records, each made when it is looked at, the newest first."""
+    """Rows as records, each made on access, newest first."""
 
     def __init__(self, rows: Sequence[Cells], record: Callable[[Cells], Record]) -> None:
         self._rows = rows

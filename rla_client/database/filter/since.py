@@ -13,7 +13,7 @@ def parse_since(since: Since, now: float) -> float | None:
     """Unix seconds of a date or an age.
 
     Raises:
-        ArgumentError: it is neither.
+        ArgumentError: the text is neither.
     """
     if since is None or isinstance(since, int | float):
         return since

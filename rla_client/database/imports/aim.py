@@ -1,11 +1,10 @@
 """Import of Aim's runs.
 
-Repositories (`.aim`) are read by aim itself.
-
-aim has to be installed. It writes into what it opens, so it opens a copy without links, in a temporary
-folder, and makes an index of all runs there first: its own lacks those that no `aim up` has seen. The
-experiment is the table. A metric is `<name>`, behind what its context says: `train/loss` of `subset=train`,
-`split=a/loss` of others. Images and other objects lie inside of aim's own files and are left there.
+Repositories (`.aim`) are read by aim itself, which must be installed. It writes into what it opens, so it
+opens a copy without links in a temporary folder. It indexes all runs there first, because its own index lacks
+the runs that no `aim up` has read. The experiment becomes the table. A metric's name is preceded by its
+context: `train/loss` for `subset=train`, `split=a/loss` for others. Images and other objects, which lie
+inside of aim's own files, are not imported.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 AIM_REPOSITORY = ".aim"
 _AIM_SYSTEM = "__system_params"
-_AIM_MACHINE = "__system__"  # begins the names of samples of the machine
+_AIM_MACHINE = "__system__"  # prefix of metrics of the machine
 
 
 def find_aim(path: Path) -> Iterator[source.Look]:
-    """The runs of a repository: the folder that holds `.aim`, or that itself."""
+    """Runs of a repository: `.aim`, or the folder that holds it."""
     folder = path if path.name == AIM_REPOSITORY else path / AIM_REPOSITORY
     if not (folder / "meta" / "chunks").is_dir():
         return

@@ -1,8 +1,9 @@
-"""Rows of samples in the forms of single trainers' dumps.
+"""Rows of samples in the dump formats of trainers.
 
-prime-rl writes episodes of verifiers, `rollouts/step_N/<kind>/<subset>/traces.jsonl`: each trace, a tree of
-messages, is a sample. NeMo-RL writes batches of one, in which each value is a list of one. SkyRL's scores may
-be one number for each token. AReaL's step is the version that sampled last. Other rows stay as they are.
+prime-rl writes episodes of verifiers, `rollouts/step_N/<kind>/<subset>/traces.jsonl`: each trace, a tree
+of messages, is a sample. NeMo-RL writes batches of one row, with each value in a list of length one.
+SkyRL's scores may be one number per token. AReaL's step is the version of the policy that sampled last.
+Other rows stay as they are.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-TRAINED_ON = "effective"  # folder of prime-rl; a trace lies in its `all`, too, there without advantages
-TRACE = "trace"  # column: id of a trace
+TRAINED_ON = "effective"  # folder of prime-rl; the same traces are in its `all`, without advantages
+TRACE = "trace"  # column of a trace's id
 _SCORES = ("score", "reward")
-_VERSION = "tail_version"  # of AReaL
-_NUMBER = "idx"  # of a row of NeMo-RL, beside its lists
+_VERSION = "tail_version"  # column of AReaL
+_NUMBER = "idx"  # column of NeMo-RL that is no list
 
 
 class TraceRow(dict[str, Any]):
-    """A sample made of a trace of an episode; TRACE has the trace's id."""
+    """A sample from a trace of an episode; its TRACE is the trace's id."""
 
 
 def dumped_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The samples in one object of a dump."""
+    """Samples in one object of a dump."""
     if isinstance(row.get("traces"), list) and isinstance(row.get("task"), dict):
         yield from _of_episode(row)
         return
@@ -35,7 +36,7 @@ def dumped_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _unbatched(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of NeMo-RL as its values, with one number as its advantage."""
+    """A row of NeMo-RL without its lists of one, with one number as its advantage."""
     values = {name: value for name, value in row.items() if name != _NUMBER}
     if _NUMBER not in row or not values or not all(map(_is_batch_of_one, values.values())):
         return row
@@ -54,7 +55,7 @@ def _is_batch_of_one(value: object) -> bool:
 def _of_episode(episode: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     env, work = _part(episode, "env"), _part(_part(episode, "run"), "work")
     task = _part(episode, "task")
-    shared = {  # a group's own id is another one at each step
+    shared = {  # the id of a group differs at each step
         "group": task.get("key") or task.get("hash") or _part(episode, "group").get("id"),
         "env": env.get("name") or env.get("id"),
         "policy_version": _part(work, "policy").get("end"),
@@ -72,7 +73,7 @@ def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     path = _last_branch(nodes)
     begin = next((place for place, node in enumerate(path) if node.get("sampled")), len(path))
     messages = [node.get("message") for node in path]
-    given = {
+    scores = {
         name: one
         for name, one in _part(trace, "rewards").items()
         if isinstance(one, dict) and _is_number(one.get("score"))
@@ -84,8 +85,8 @@ def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "prompt": messages[:begin],
         "completion": messages[begin:],
-        "reward": _sum([one["score"] * _weight(one) for one in given.values()]),
-        "rewards": {name: one["score"] for name, one in given.items()} or None,
+        "reward": _sum([one["score"] * _weight(one) for one in scores.values()]),
+        "rewards": {name: one["score"] for name, one in scores.items()} or None,
         "metrics": _part(trace, "metrics") or None,
         "advantage": _mean_where_set(advantages) if _are_numbers(advantages) else None,
         "truth": task.get("answer"),
@@ -106,7 +107,7 @@ def _weight(score: Mapping[str, Any]) -> float:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """A sum; NaN where JSON's infinities leave none."""
+    """Sum of values; NaN if infinities make it undefined."""
     try:
         return math.fsum(values)
     except (ValueError, OverflowError):
@@ -118,7 +119,7 @@ def _is_finished(call: object) -> bool:
 
 
 def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The nodes from a root to the last leaf, which has been logged last."""
+    """Nodes from a root to the last leaf, which was logged last."""
     path: list[Mapping[str, Any]] = []
     at: object = len(nodes) - 1
     while isinstance(at, int) and 0 <= at < len(nodes) and len(path) < len(nodes):
@@ -128,7 +129,7 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _mean_where_set(values: Sequence[float]) -> float:
-    """The mean of what is not 0: an advantage is given to each token that was sampled."""
+    """Mean of the values other than 0: only sampled tokens have an advantage."""
     found = [value for value in values if value]
     return math.fsum(found) / len(found) if found else 0.0
 

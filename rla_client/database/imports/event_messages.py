@@ -1,9 +1,8 @@
 """Protobuf messages of TensorBoard.
 
-They are taken from tensorboardX, which itself imports PyTorch where that is installed.
-
-That takes up to 20 s and nothing here needs it. So the package is entered without running its `__init__`, and
-taken out of `sys.modules` again: whoever imports tensorboardX later gets all of it.
+They come from tensorboardX. Its `__init__` imports PyTorch where that is installed, which takes up to 20 s
+and is not needed here. Therefore its modules are imported without running that `__init__`, and then removed
+from `sys.modules`, so that a later import of tensorboardX is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PACKAGE = "tensorboardX"
 
 @cache
 def event_messages() -> tuple[type[Event], type[HParamsPluginData]]:
-    """The classes of an event, and of what TensorBoard's plugin for hyper-parameters stores.
+    """Message classes of an event, and of the data of TensorBoard's plugin for hyper-parameters.
 
     Raises:
         MissingExtraError: tensorboardX is not installed.

@@ -14,7 +14,7 @@ from rla_client.database.records.record_reader import MAX_TIME
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested values under dotted names; a file of wandb or trackio (`_type`) is its path."""
+    """Nested values under dotted names; a file of wandb or trackio (with `_type`) becomes its path."""
     for key, value in values.items():
         name = f"{prefix}{key}"
         if not isinstance(value, Mapping):
@@ -26,7 +26,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def typed(text: str) -> object:
-    """The number or truth value that a text is the spelling of, else the text: "0.1" but not "007"."""
+    """The number or truth value that a text spells exactly, else the text: "0.1" is one, "007" is not."""
     known = {"True": True, "False": False, "None": None}
     if text in known:
         return known[text]
@@ -41,7 +41,7 @@ def typed(text: str) -> object:
 
 
 def seconds_of(value: str | float | None) -> float | None:
-    """Unix seconds of a foreign time: a number, or ISO text (UTC where it names no zone); None without."""
+    """Unix seconds of a number or an ISO text (UTC without a zone); None if missing or out of range."""
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -52,10 +52,10 @@ def seconds_of(value: str | float | None) -> float | None:
 
 
 def read_object(path: Path, data: bytes | str, max_values: int = MAX_VALUES) -> dict[str, Any]:
-    """A JSON object out of a foreign record.
+    """A JSON object from a foreign record.
 
     Raises:
-        BrokenFileError: it is none, or beyond all bounds.
+        BrokenFileError: it is no JSON object, or exceeds the bounds.
     """
     try:
         found = parse_json(data.encode() if isinstance(data, str) else data, max_values)

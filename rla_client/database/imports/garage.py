@@ -1,12 +1,10 @@
 """Import of runs of garage's launcher.
 
-Each run is a folder.
-
-variant.json holds the hyper-parameters; metadata.json (git, packages, machine) goes into the item's
-environment.json; secrets are hidden in both. What `rla rerun` made beside a run repeats it, and would count
-twice in every mean: it is passed over unless asked for. Folders of garage's form that our own launchers wrote
-hold a run.json. How the run stood goes into the item's, not its identity (id, streams, parent): the item is a
-copy, which nobody continues in. What was still running when it was copied has the state `unknown`.
+Each run is a folder. variant.json holds the hyper-parameters; metadata.json (git, packages, machine) becomes
+the item's environment.json; secrets are hidden in both. A repetition that `rla rerun` made beside a run would
+count twice in every mean, so it is skipped unless asked for. Folders of this form that our own launcher wrote
+hold a run.json. The item's run.json takes over the state of the run, but not its identity (id, streams,
+parent), because nobody continues the copy. A run that was still running has the state `unknown`.
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from rla_client.database.json_files import read_json
 from rla_client.database.records.record import UNKNOWN
 from rla_client.database.records.record_reader import MAX_TIME
 
-RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes: code/ and run/
-STATE_FIELDS = (  # of our run.json
+RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes, with code/ and run/
+STATE_FIELDS = (  # fields of our run.json
     "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
     "closed", "user", "host", "versions", "updated",
 )  # fmt: skip
 
 
 def find_garage(folder: Path) -> Iterator[Look]:
-    """Each folder below with what garage's launcher writes."""
+    """Each folder below with files of garage's launcher."""
     for path in sorted(folder.rglob("progress.csv")):
         here = path.parent
         if (here / "variant.json").exists() or (here / "metadata.json").exists():
@@ -62,7 +60,7 @@ def _read_garage(path: Path) -> tuple[float, RunContent]:
 
 
 def _state(path: Path) -> dict[str, Any]:
-    """How the run of a run.json stood; empty without one.
+    """Fields of a run.json that describe the run's state; empty without the file.
 
     Raises:
         BrokenFileError: it is not a JSON object.

@@ -1,8 +1,8 @@
-"""The import of other tools' logs (`rla import`).
+"""Import of other tools' logs (`rla import`).
 
-Runs appear in batches of `BATCH`, each run whole; what a killed import had not finished is finished, or
-swept, by the next command that changes the database (`changes`), and the next import continues there. Each
-tool has a reader, a module of its name (`tables` reads text tables); all yield `source.Found`, and
+Runs appear in batches of `BATCH`, each run complete. After a kill, the next command that changes the
+database (`changes`) finishes or deletes the last batch, and the next import continues there. Each tool has
+a reader, a module of its name (`tables` reads text tables); all yield `source.Look`, and
 `item_writer.write` makes the items.
 """
 
@@ -36,7 +36,7 @@ from rla_client.database.imports import (
 from rla_client.database.imports.item_writer import write
 from rla_client.database.imports.source import DEFAULT_TABLE, UNREADABLE, Look, guarded, table_name
 
-BATCH = 100  # runs that appear together: they share the syncs and the journal entry
+BATCH = 100  # runs that share a sync and a journal entry, and appear together
 Finder = Callable[[Path], Iterator[Look]]
 FINDERS: dict[str, Finder] = {
     "tensorboard": tensorboard.find_tensorboard,
@@ -66,22 +66,22 @@ def import_logs(  # noqa: PLR0913 - the options of the command
     Args:
         data_root: the database.
         kind: one of `FINDERS`.
-        folder: what to import, a folder or a file.
-        table: task table that gets the runs; None: that of their project, else `imported`.
+        folder: folder or file to import.
+        table: task table of the runs; None: that of their project, else `imported`.
         now: Unix seconds.
-        reruns: also what `rla rerun` made.
+        reruns: also repetitions made by `rla rerun`.
         media: also images, videos and other files.
 
     Raises:
         ArgumentError: an unknown kind, or nothing of that kind below the folder.
         MissingExtraError: the kind needs a library that is not installed.
-        OSError: the database cannot be written; what was made stays, and the next import continues there.
+        OSError: the database cannot be written; imported runs stay, and the next import continues there.
     """
     if table is not None:
         check_table_name(table)
     if kind not in FINDERS:
         raise unknown(kind, FINDERS, f"cannot import {kind!r}")
-    if ".." in folder.parts:  # the names of the folders above tell runs apart
+    if ".." in folder.parts:  # names of runs include those of the folders above
         folder = folder.resolve()
     work = ImportedRuns(data_root, table, media)
     looks = work.of_others(guarded(os.fspath(folder), FINDERS[kind](folder)), folder)
@@ -97,15 +97,15 @@ def import_logs(  # noqa: PLR0913 - the options of the command
 
 @dataclass(slots=True)
 class ImportedRuns:
-    """What one call of `import_logs` did so far.
+    """Result of one call of `import_logs` so far.
 
     Attributes:
-        data_root: of the arguments, as `table` and `media`.
-        made: the runs, each as `table/index`.
-        there: runs that were there.
-        problems: what was left out, and why.
-        remarks: what should be known of runs that were made, and of how many.
-        ended: nothing is left.
+        data_root: see the arguments, also for `table` and `media`.
+        made: imported runs, each as `table/index`.
+        there: runs that existed already.
+        problems: messages about everything that was left out.
+        remarks: remark on imported runs → number of runs.
+        ended: whether everything has been read.
     """
 
     data_root: Path
@@ -118,9 +118,9 @@ class ImportedRuns:
     ended: bool = False
 
     def of_others(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
-        """The looks at what is not a run of this database, nor what an import is just making of one.
+        """Skip runs of this database, and staged copies of them.
 
-        Whoever names a folder of a run, or above some of them alone, means these.
+        If `folder` itself lies inside the database, its runs are meant, and none is skipped.
         """
         root, start = os.path.realpath(self.data_root), os.path.realpath(folder)
         own = tuple(f"{root}/{kind}/" for kind in (*DEFAULT_LOG_TYPES, HIDDEN))
@@ -136,7 +136,7 @@ class ImportedRuns:
                 self.problems.append(f"the runs in {self.data_root}, which are in this database already")
 
     def without_reruns(self, looks: Iterator[Look], folder: Path) -> Iterator[Look]:
-        """The looks at what `rla rerun` has not made."""
+        """Skip repetitions made by `rla rerun`."""
         for where, look in looks:
             if garage.is_rerun(Path(where), folder):
                 self.problems.append(f"{where} repeats a run (rla rerun); --reruns imports it")
@@ -144,7 +144,7 @@ class ImportedRuns:
                 yield where, look
 
     def stage(self, looks: Iterator[Look], staging: Path) -> dict[str, str]:
-        """Write the next `BATCH` runs into a folder; returns where each item of them goes."""
+        """Write the next `BATCH` runs into a folder; returns {path in it: path relative to the data root}."""
         moves: dict[str, str] = {}
         staged: list[str] = []
         for where, look in looks:
@@ -162,7 +162,7 @@ class ImportedRuns:
             name = str(len(staged))
             try:
                 kinds = write(staging / name, source if self.media else replace(source, files=()))
-            except BrokenFileError as error:  # of what was to be copied; any other error ends the import
+            except BrokenFileError as error:  # a file to be copied; any other error ends the import
                 self.problems.append(str(error))
                 shutil.rmtree(staging / name)
                 continue

@@ -31,19 +31,19 @@ from rla_client.database.records.notes import NOTE_FORMAT, plain_tag
 from rla_client.database.records.record_reader import NOTE_FILE
 from rla_client.database.records.told_fields import ENVIRONMENT_FILE
 
-MAX_CELLS = 100_000_000  # of one run, empty ones too: 100 MB of commas
+MAX_CELLS = 100_000_000  # of one run, including empty cells: 100 MB of commas
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def write(folder: Path, source: RunContent) -> tuple[str, ...]:
-    """Write the items of a run into a fresh folder, each under its kind.
+    """Write the items of a run into a new folder, each in a subfolder named after its kind.
 
     Returns:
-        The kinds, in the order in which they are to appear: the log last.
+        The kinds in the order in which they must appear: the log last.
 
     Raises:
-        BrokenFileError: a file that was to be copied cannot be read.
-        OSError: no space and the like.
+        BrokenFileError: a file to be copied cannot be read.
+        OSError: for instance no space.
     """
     secrets = Secrets.of(source.params)
     log = folder / LOG
@@ -83,10 +83,15 @@ def _write_json(path: Path, content: Mapping[Any, Any], *, sort: bool = False) -
 
 
 def copy(source: Path, target: Path, *, links: bool = False) -> None:
-    """Copy a plain file with its time; the one that a link leads to where `links` are followed.
+    """Copy a regular file with its modification time.
+
+    Args:
+        source: the file.
+        target: the copy; its folder is created.
+        links: follow links.
 
     Raises:
-        BrokenFileError: it is none, or cannot be opened.
+        BrokenFileError: the source is no regular file, or cannot be opened.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -100,7 +105,7 @@ def copy(source: Path, target: Path, *, links: bool = False) -> None:
 
 
 def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
-    """Columns and rows: a row for each step, and further ones where a name has several values there.
+    """Columns and rows of points: a row for each step, and more rows if a name has several values at a step.
 
     Raises:
         ValueError: more columns or cells than one file may have.
@@ -109,8 +114,8 @@ def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
     times: dict[tuple[float, int], float] = {}
     again: Counter[tuple[str, float]] = Counter()
     names: set[str] = set()
-    for given, step, when, value in points:
-        text, name = cell(value), _CONTROL.sub("_", given)  # a header is one line
+    for metric, step, when, value in points:
+        text, name = cell(value), _CONTROL.sub("_", metric)  # a header is one line
         key = (step, 0)
         if name in cells.get(key, ()):
             again[name, step] += 1
@@ -131,7 +136,7 @@ def table_of(points: Iterable[Point]) -> tuple[list[str], Iterator[list[str]]]:
 
 
 def cell(value: object) -> str:
-    """A value as progress.csv has it: floats by repr, which gives the same bits back; lists as JSON."""
+    """A value as text in progress.csv: floats by repr, which preserves every bit; lists as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list | tuple):

@@ -1,8 +1,8 @@
 """Detection of samples that a run already has.
 
-Two samples are the same where time-step, prompt and completion are; without a completion, where all that was
-logged is. What else a dump says may differ: rewards are weighted here and not there, a long cell is cut. A
-sample that the run has twice is known twice.
+Two samples are the same if their time-steps, prompts and completions are equal; without a completion, if
+all logged values are. Other values of a dump may differ: rewards may be weighted in one of them, a long
+cell may be cut. A sample that the run has twice is recognized twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DERIVED = frozenset((*OWN_COLUMNS, "group", CUT))
 
 
 class KnownSamples:
-    """The samples of a run, each of which tells one of an import as known.
+    """The samples of a run, each of which matches one imported sample.
 
     Args:
         data_root: of the database.
@@ -36,11 +36,12 @@ class KnownSamples:
         index: of the run.
 
     Attributes:
-        met: so many of an import were known.
+        met: number of imported samples that the run had already.
 
     Raises:
-        ArgumentError: some of them are not here. BrokenFileError: a file of samples is damaged.
-        OSError: it cannot be read.
+        ArgumentError: some samples of the run are not on this machine.
+        BrokenFileError: a file of samples is damaged.
+        OSError: a file of samples cannot be read.
     """
 
     def __init__(self, data_root: Path, table: str, index: str) -> None:
@@ -60,14 +61,14 @@ class KnownSamples:
         for row, step in enumerate(self._index.columns.get("step", ())):
             self._rows.setdefault(step, []).append(row)
         self._of_step: dict[float, Counter[bytes]] = {}
-        self._lengths: dict[float, set[int]] = {}  # to which cells of a step are cut
+        self._lengths: dict[float, set[int]] = {}  # step → lengths that its long cells were cut to
 
     def without(self, rows: Iterable[dict[str, Any]], step: float) -> list[dict[str, Any]]:
-        """The rows of a time-step that the run does not have.
+        """The rows that the run does not have.
 
         Args:
-            rows: plain data.
-            step: of them.
+            rows: rows of one time-step, as plain data.
+            step: their time-step.
         """
         if step not in self._rows:
             return list(rows)
@@ -97,7 +98,7 @@ class KnownSamples:
         self._of_step[step], self._lengths[step] = counts, lengths
 
     def _keys(self, row: Mapping[str, Any], step: float) -> Iterable[bytes]:
-        """Of the row, and of the row with cells as long as those that were cut."""
+        """Keys of a row, and of the row with its cells cut to each known length."""
         yield _key(row)
         for length in self._lengths[step]:
             yield _key(row, length)
@@ -111,7 +112,7 @@ def _key(row: Mapping[str, Any], length: int | None = None) -> bytes:
 
 
 def _plain(value: object, length: int | None) -> object:
-    """A cell in the one form that JSON, Parquet and CSV have of it, cut where it is longer."""
+    """A cell in a form that is equal for JSON, Parquet and CSV, cut to a length."""
     if length is not None:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         if len(text) > length:

@@ -4,9 +4,9 @@ They are read from the file store (`mlruns`) or the SQLite store (`mlflow.db`).
 
 The file store has a folder for each run, `mlruns/<experiment>/<run>`: meta.yaml, `params/<name>`,
 `tags/<name>`, `metrics/<name>` with lines `<ms> <value> <step>`, `artifacts/`. The SQLite store has the same
-as tables; there infinite values were stored as the largest float by MLflow itself, and stay that. The
-experiment is the table. Tags are kept as `name=value`, all of them in environment.json, too; the description
-is the note. Artifacts are copied from `artifacts/` of the run's folder: of the SQLite store, where it lies in
+as tables; MLflow itself stores infinite values there as the largest float, which is kept. The experiment
+becomes the table. Tags are kept as `name=value`, and all of them in environment.json; the description
+becomes the note. Artifacts are copied from `artifacts/` of the run's folder, for the SQLite store from
 `mlruns` or `mlartifacts` beside the database. Deleted runs are left out.
 """
 
@@ -31,15 +31,12 @@ MLFLOW_STATES = {
     "FINISHED": "finished", "3": "finished", "FAILED": "failed", "4": "failed",
     "KILLED": "killed", "5": "killed",
 }  # by name, or as the file store numbers them # fmt: skip
-_NO_EXPERIMENTS = frozenset({".trash", "models"})  # beside them: deleted ones, registered models
-_MLFLOW_OWN = "mlflow."  # begins the names of MLflow's own tags
+_NO_EXPERIMENTS = frozenset({".trash", "models"})  # deleted experiments, registered models
+_MLFLOW_OWN = "mlflow."  # prefix of MLflow's own tags
 
 
 def find_mlflow(path: Path) -> Iterator[source.Look]:
-    """The runs of a database, or of a folder with `mlflow.db` or `mlruns`, or which is such.
-
-    The folder may also be that of one experiment, or of one run.
-    """
+    """Runs of `mlflow.db` or `mlruns`, of a folder with one of them, or of one experiment's folder or run."""
     database = path if path.is_file() else path / MLFLOW_DATABASE
     if database.is_file():
         yield from source.guarded(os.fspath(database), _mlflow_stored(database))
@@ -130,12 +127,12 @@ def _mlflow_text(path: Path) -> str:
 
 
 def _mlflow_points(path: Path, name: str) -> Iterator[source.Point]:
-    """The lines of a metric; a last one that was torn while MLflow wrote it is left out."""
+    """Points of a metric's file; an incomplete last line is left out."""
     with open_plain(path) as file:
         for line in file:
             words = line.split() if line.endswith(b"\n") else []
             if words:
-                step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - of versions before steps
+                step = int(words[2]) if len(words) > 2 else 0  # noqa: PLR2004 - old versions have no steps
                 yield name, step, float(words[0]) / 1000, float(words[1])
 
 

@@ -1,11 +1,10 @@
 """Import of Neptune's runs.
 
-neptune-exporter wrote them as `<project>/<run>_part_<n>.parquet`.
-
-Each row is an attribute of a run, or a point of a series. Series are columns, texts and histograms (as JSON)
-too; single values are hyper-parameters, those below `sys/` go to environment.json. The project is the table.
-Files are copied from the folder `files` beside the one of the Parquet files, links left out. A part 0 gets
-its name last: a run without one was not exported to its end, and is left out.
+neptune-exporter writes them as `<project>/<run>_part_<n>.parquet`. Each row is an attribute of a run, or a
+point of a series. Series become columns, also texts and histograms (as JSON); single values become
+hyper-parameters, those below `sys/` go into environment.json. The project becomes the table. Files are copied
+from the folder `files` beside that of the Parquet files, without links. The exporter names part 0 last: a run
+without it is incomplete and is left out.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from rla_client.database.imports import item_writer, parquet_file, source
 
 Row = Mapping[str, Any]
 NEPTUNE_PART = re.compile(r"(.+)_part_(\d+)\.parquet")
-WHOLE_ID = 16  # characters; a longer one is told apart by its hash
+WHOLE_ID = 16  # characters; a longer id is shortened to a hash
 _NEPTUNE_SERIES = {f"{kind}_series": f"{kind}_value" for kind in ("float", "string", "histogram")}
 _NEPTUNE_FILES = frozenset({"file", "file_series", "file_set", "artifact"})
 _NEPTUNE_OWN = "sys/"
-_NEPTUNE_NAMES = ["sys/name", "sys/creation_time"]  # by which a run is found
-_NEPTUNE_ENDED = frozenset({"Inactive", "idle"})  # of Neptune 2; Neptune 3 does not say
+_NEPTUNE_NAMES = ["sys/name", "sys/creation_time"]  # attributes read to list runs
+_NEPTUNE_ENDED = frozenset({"Inactive", "idle"})  # values of Neptune 2; Neptune 3 has none
 _neptune_rows = partial(parquet_file.parquet_rows, what="rla import neptune")
 
 
 def find_neptune(path: Path) -> Iterator[source.Look]:
-    """The runs of all projects below a folder, or of one file."""
+    """Runs of all projects below a folder, or of one file."""
     parts: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
     for one in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
         found = NEPTUNE_PART.fullmatch(one.name)
@@ -73,7 +72,7 @@ def _read_neptune(run: str, parts: Sequence[Path]) -> source.RunContent:
             points.append((name, _neptune_step(row["step"]), when, row[_NEPTUNE_SERIES[kind]]))
         elif kind in _NEPTUNE_FILES:
             named.append(str((row["file_value"] or {}).get("path") or ""))
-        elif (value := _neptune_value(row)) is not None:  # null: what only other runs have
+        elif (value := _neptune_value(row)) is not None:  # null: an attribute of other runs
             values[name] = value
     own = {name: values.pop(name) for name in list(values) if name.startswith(_NEPTUNE_OWN)}
     tags = [*(own.get("sys/tags") or ()), *(own.get("sys/group_tags") or ())]
@@ -103,9 +102,9 @@ def _neptune_state(run: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _neptune_files(project: Path, named: Mapping[str, Any]) -> Iterator[source.File]:
-    """Where the files lie, whose paths are below the folder of all files or that of their project.
+    """Files of a run by their noted paths, which are relative to the folder of all files or of their project.
 
-    A path may be that of a folder. What a link leads to is left out.
+    A path may name a folder. Files behind links are left out.
     """
     above = project.resolve().parent.parent / "files"
     for path in named:
@@ -120,8 +119,8 @@ def _neptune_files(project: Path, named: Mapping[str, Any]) -> Iterator[source.F
 
 
 def _neptune_value(row: Row) -> object:
-    """The value of an attribute that has one."""
-    value = row.get(f"{row['attribute_type']}_value")  # of a kind that is not known, none
+    """Value of an attribute; None without one."""
+    value = row.get(f"{row['attribute_type']}_value")  # None for an unknown kind
     return value.isoformat() if isinstance(value, datetime) else value
 
 

@@ -1,4 +1,4 @@
-"""The rows of a foreign Parquet file."""
+"""Rows of a foreign Parquet file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def parquet_rows(
     columns: list[str] | None = None,
     filters: list[tuple[str, str, object]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file, as Python's objects some at a time.
+    """Rows of a Parquet file as Python objects, converted in batches.
 
     Args:
         path: the file.
-        what: needs pyarrow, for the message.
-        columns: only these.
-        filters: only rows that fit, as pyarrow takes them.
+        what: the feature that needs pyarrow, for the message.
+        columns: only these columns.
+        filters: only rows that pass these filters of pyarrow.
 
     Raises:
-        BrokenFileError: it is no Parquet file, or lacks what was chosen.
+        BrokenFileError: it is no Parquet file, or lacks a chosen column.
         MissingExtraError: pyarrow is not installed.
     """
     with extra("parquet", what):

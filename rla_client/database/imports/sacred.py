@@ -1,17 +1,15 @@
 """Import of sacred's runs.
 
-Its FileStorageObserver wrote a folder for each.
-
-A folder has run.json, config.json, metrics.json, cout.txt and info.json. The index is made of the run's
-start and its folder's name; the name of the experiment is the table. A metric's step is that of
-`log_scalar`. Artifacts are copied to the results. config.json is plain data here: objects that jsonpickle
-described stay descriptions.
+sacred's FileStorageObserver writes a folder per run, with run.json, config.json, metrics.json, cout.txt and
+info.json. The index consists of the run's start and its folder's name; the name of the experiment becomes the
+table. A metric's step is that of `log_scalar`. Artifacts are copied to the results. config.json is read as
+plain data: objects that jsonpickle described stay descriptions.
 
 info.json is what the program put into `_run.info`. A list of numbers `X` beside a list `X_T` is a curve over
-the steps in `X_T`, as PyMARL writes them; one of both may be ahead by an entry, because sacred stores them
-while the program appends. The file is copied to the results, whatever else it holds.
+the steps in `X_T`, as PyMARL writes them; either list may have one more entry, because sacred stores them
+while the program appends. The file is also copied to the results.
 
-A killed run leaves its files torn. What can be read of them is imported, the rest copied to the results.
+A killed run leaves its files torn. What can be read of them is imported, the rest is copied to the results.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ SACRED_STATES = {
 MAX_SACRED_BYTES = 1 << 30  # of metrics.json
 MAX_SACRED_VALUES = 50_000_000
 CONFIG, METRICS, INFO = "config.json", "metrics.json", "info.json"
-STEPS_ENDING = "_T"  # of the name of a list of steps in info.json
+STEPS_ENDING = "_T"  # in info.json, of the name of a list of steps
 _SACRED_ABOUT = ("command", "experiment", "host", "meta", "resources", "result")
 _SACRED_OWN = ("run.json", CONFIG, "cout.txt")
 
@@ -44,7 +42,7 @@ _Read = TypeVar("_Read")
 
 
 def find_sacred(folder: Path) -> Iterator[Look]:
-    """Each folder below with run.json and config.json."""
+    """Each folder below that has run.json and config.json."""
     for path in sorted(folder.rglob("run.json")):
         if (path.parent / "config.json").exists():
             yield os.fspath(path.parent), partial(_look_sacred, path.parent)
@@ -78,7 +76,7 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> RunContent:
     curves = logged or []
     known = {name for name, *_ in curves}
     info = _if_whole(INFO, lambda: list(_info_points(folder / INFO, began)), remarks) or []
-    curves += [point for point in info if point[0] not in known]  # EPyMARL writes both
+    curves += [point for point in info if point[0] not in known]  # EPyMARL writes metrics.json, too
     return RunContent(
         *table_of(curves),
         config,
@@ -92,7 +90,7 @@ def _read_sacred(folder: Path, run: Mapping[str, Any]) -> RunContent:
 
 
 def _if_whole(name: str, read: Callable[[], _Read], remarks: list[str]) -> _Read | None:
-    """The content of one of a run's files; None and a remark where a kill tore it."""
+    """Content of one of a run's files; None, and a remark, if it is torn."""
     try:
         return read()
     except (BrokenFileError, OSError):
@@ -116,7 +114,7 @@ def _sacred_points(path: Path) -> Iterator[Point]:
 
 
 def _info_points(path: Path, when: float) -> Iterator[Point]:
-    """The curves of info.json; they have no times of their own but that of the start."""
+    """Points of the curves in info.json, all with the time of the run's start."""
     try:
         found = read_object(path, read_small(path, MAX_SACRED_BYTES), MAX_SACRED_VALUES)
     except FileNotFoundError:
@@ -131,7 +129,7 @@ def _info_points(path: Path, when: float) -> Iterator[Point]:
 
 
 def _number(value: object) -> float | int | None:
-    """A number, also one of numpy's as jsonpickle writes it."""
+    """A number, also a numpy number as jsonpickle writes it; None for other values."""
     if isinstance(value, dict):
         value = value.get("value")
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

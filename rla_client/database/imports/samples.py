@@ -1,13 +1,13 @@
 """Import of a trainer's samples into an existing run.
 
-Read are Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL, SkyRL), tables of
-wandb (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, which is what runs of
-the wandb module and of `rla import trackio` have in their results. The time-step is what a row says, else its
-folder (`step_5`, `global_step_5_evals`), else the file's name. Of a table that was logged again with more
-rows, and of a trace that lies in two folders, each row counts once. Files of a folder without a prompt or a
-completion are passed over. What the run has already, logged or imported before, is left out
-(`known_samples`). The others become a samples file of their own,
-`samples.import-<hash of the path>.jsonl.gz` (`…-2` where the path was imported before), whole or not at all.
+The import reads Parquet files (TRL's `completions/`), JSON lines (verl, NeMo-RL, prime-rl, AReaL, SkyRL),
+tables of wandb (`<name>_<step>_<hash>.table.json`) and tables as CSV, `<time-step>-<name>.csv`, from the
+results of runs of the wandb module and of `rla import trackio`. The time-step is that of a row, else of
+its folder (`step_5`, `global_step_5_evals`), else of the file's name. A row counts once, even if its table
+was logged again with more rows or its trace lies in two folders. Files of a folder without a prompt or a
+completion are skipped. Samples that the run has already are left out (`known_samples`). The others are
+written to a new samples file, `samples.import-<hash of the path>.jsonl.gz` (`…-2` if the path was imported
+before), atomically.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ _STEP_OF_FOLDER = re.compile(r"(?:^|_)step_?(\d+)(?:_|$)")
 _STEP_AND_HASH = re.compile(r"_\d+_[0-9a-f]+\.table\.json$")
 TRL_NAME = "completions_"
 TRL_CSV = "-completions.csv"
-MAX_CHARS = 1_000_000  # of a cell
-MAX_CSV_CELL = 64 << 20  # as it lies in the file
+MAX_CHARS = 1_000_000  # of one cell
+MAX_CSV_CELL = 64 << 20  # bytes of a cell in the file
 CHUNK_ROWS = 10_000
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedSamples:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        file: with the samples that are new; None without any.
-        rows: so many are new.
-        there: so many the run had already.
+        file: file of the new samples; None without any.
+        rows: number of new samples.
+        there: number of samples that the run had already.
         withheld: columns of token ids, masks and log-probabilities, which are left out.
     """
 
@@ -78,7 +78,7 @@ class ImportedSamples:
     withheld: Sequence[str] = ()
 
 
-def import_samples(  # noqa: PLR0913 - what a call says
+def import_samples(  # noqa: PLR0913 - the parts of a call
     data_root: Path,
     table: str,
     index: str,
@@ -88,7 +88,7 @@ def import_samples(  # noqa: PLR0913 - what a call says
     *,
     name: str | None = None,
 ) -> ImportedSamples:
-    """Put the samples of a file, or of all files in a folder, into a run that does not have them yet.
+    """Add to a run the samples of a file, or of all files in a folder, that it does not have yet.
 
     Args:
         data_root: of the database.
@@ -96,12 +96,13 @@ def import_samples(  # noqa: PLR0913 - what a call says
         index: of the run.
         source: a file, or a folder.
         now: Unix seconds, the timestamp of samples that have none.
-        parameters: of the run, which say when TRL's trainers generate.
-        name: of the samples; None: `eval` where the file, its folder or a row says so, else `train`.
+        parameters: hyper-parameters of the run, which say at which steps TRL's trainers generate.
+        name: name of the samples; None: `eval` if the file, its folder or a row says so, else `train`.
 
     Raises:
-        ArgumentError: there is nothing to import, or a file is not understood; nothing is written then.
-        BrokenFileError: the run's own samples are damaged. OSError: a file cannot be read or written.
+        ArgumentError: there is nothing to import, or a file cannot be parsed; nothing is written then.
+        BrokenFileError: the run's own samples are damaged.
+        OSError: a file cannot be read or written.
     """
     is_file = source.is_file()
     above = source.parent if is_file else source
@@ -137,13 +138,13 @@ def import_samples(  # noqa: PLR0913 - what a call says
 def _new_parts(
     files: Iterable[Path], above: Path, known: KnownSamples, tables: Tables, at: SampledAt
 ) -> Iterator[tuple[SampledAt, list[dict[str, Any]]]]:
-    """Rows that the run does not have, each part with its step and name."""
+    """New rows, in parts with their step and name."""
     for path in files:
-        told = samples_name(f"{above.resolve().name}/{path.relative_to(above).as_posix()}")
+        file_name = samples_name(f"{above.resolve().name}/{path.relative_to(above).as_posix()}")
         for step, name, rows in _chunks(path, _step_of(path, above) or 0, tables):
             some = known.without(rows, step)
             if some:
-                yield at._replace(step=step, name=at.name or samples_name(told, name)), some
+                yield at._replace(step=step, name=at.name or samples_name(file_name, name)), some
 
 
 def _has_samples(name: str) -> bool:
@@ -151,11 +152,11 @@ def _has_samples(name: str) -> bool:
 
 
 def _step_of(path: Path, above: Path) -> int | None:
-    """The time-step that the nearest folder says, else the file's name.
+    """Time-step in the name of the nearest folder, else of the file.
 
     Args:
-        path: of a file.
-        above: the folder whose name is the last that is looked at.
+        path: a file.
+        above: the outermost folder to consider.
     """
     folders = [above.resolve().name, *path.relative_to(above).parent.parts]
     found = next(filter(None, map(_STEP_OF_FOLDER.search, reversed(folders))), None)
@@ -163,11 +164,11 @@ def _step_of(path: Path, above: Path) -> int | None:
 
 
 class Tables:
-    """The tables of an import, of which each is logged again when it has grown.
+    """The tables of an import; a trainer may log a table again after it has grown.
 
     Args:
         parameters: of the run.
-        takes_all: files without a prompt or a completion, too.
+        takes_all: also take files without a prompt or a completion.
 
     Attributes:
         withheld: see `ImportedSamples`.
@@ -183,7 +184,7 @@ class Tables:
     def new_rows(
         self, path: Path, rows: Sequence[Mapping[str, Any]]
     ) -> tuple[Sequence[Mapping[str, Any]], str]:
-        """The rows that the same table did not have in the file before, and the name of them."""
+        """The rows that the previous file of the same table did not have, and their name."""
         if rows and _is_of_trl(path) and are_of_trl(rows[0]):
             return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)
         if not (self._takes_all or any(map(_is_sample, rows))):
@@ -196,7 +197,7 @@ class Tables:
         return rows[len(before) :] if rows[: len(before)] == before else rows, "train"
 
     def _is_first(self, row: TraceRow) -> bool:
-        """Whether a trace has not come before; one without an id is another one each time."""
+        """Whether a trace occurs for the first time; traces without an id always do."""
         trace = row.get(TRACE)
         if not isinstance(trace, str | int):
             return True
@@ -214,12 +215,12 @@ def _is_of_trl(path: Path) -> bool:
 
 
 def _chunks(path: Path, of_file: float, tables: Tables) -> Iterator[tuple[float, str, list[dict[str, Any]]]]:
-    """Rows of a file with the step and the name of each run of them.
+    """Rows of a file, in chunks of the same step and name.
 
     Args:
-        path: of the file.
-        of_file: step of rows that say none.
-        tables: of the import.
+        path: the file.
+        of_file: step of rows without one.
+        tables: tables of the import.
     """
     if path.suffix == ".parquet":
         rows: Sequence[Mapping[str, Any]] = read_parquet(path)
@@ -248,10 +249,10 @@ def _chunks(path: Path, of_file: float, tables: Tables) -> Iterator[tuple[float,
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """JSON lines, or one list of objects.
+    """Rows of a file of JSON lines, or of one list of objects.
 
     Raises:
-        ArgumentError: it is neither.
+        ArgumentError: the file is neither.
     """
     with open_plain(path, links=True) as file:
         number = 0
@@ -269,7 +270,7 @@ def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _table_rows(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table of wandb's or trackio's; an object that is none is a row."""
+    """Rows of a table of wandb or trackio; any other object is one row."""
     columns, data, value = found.get("columns"), found.get("data"), found.get("_value")
     if isinstance(columns, list) and isinstance(data, list):
         yield from (
@@ -282,7 +283,7 @@ def _table_rows(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Rows of a table; numbers, lists and objects in its cells are JSON.
+    """Rows of a CSV file; numbers, lists and objects in its cells are parsed as JSON.
 
     Raises:
         ArgumentError: it is no CSV.
@@ -308,7 +309,7 @@ def _cell(name: str, text: object) -> object:
             found = json.loads(text)
         except (ValueError, RecursionError):
             return text
-        return found if not is_text(name) or _are_messages(found) else text  # a completion that is JSON
+        return found if not is_text(name) or _are_messages(found) else text  # a text may look like JSON
     return text
 
 

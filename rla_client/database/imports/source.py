@@ -1,12 +1,12 @@
-"""A run of another tool on its way into a database.
+"""Foreign run to import.
 
-A reader finds runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index is made of its
-start and of a name that holds the tool's own id, so whoever imports again finds the run there and leaves it;
-run.json keeps tool and id under `imported`.
+A reader lists runs (`ForeignRun`, cheap) and reads one at a time (`RunContent`). A run's index consists of
+its start and a name that includes the tool's own id, so that a repeated import recognizes the run and
+skips it; run.json keeps tool and id under `imported`.
 
-What is read may come from anybody. Names become a table, an index or a file only through `table_name`,
-`layout.make_info` and `files_below`; values become cells; nothing is unpickled, and no path that a foreign
-record names is opened. Files are copied from the run's own folder, links left out.
+Foreign files are untrusted. Names become a table, an index or a file only through `table_name`,
+`layout.make_info` and `files_below`; values become cells; nothing is unpickled, and no path from a foreign
+record is opened. Files are copied from the run's own folder, without links.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rla_client.database.records.record_reader import MAX_TIME
 DEFAULT_TABLE = "imported"
 MAX_TABLE_BYTES = 100
 Point = tuple[str, float, float, Any]  # name, step, Unix seconds, value
-File = tuple[Path, str]  # where it lies; its path below the item, or a folder of it
+File = tuple[Path, str]  # source; path below the item, or below a folder of the item
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class RunContent:
     """The content of one run.
 
     Attributes:
-        columns: of progress.csv.
-        rows: cells as text, may be read once.
+        columns: columns of progress.csv.
+        rows: cells as text; can be iterated once.
         params: hyper-parameters.
-        events: event files to copy, links left out; their paths are below `tb/events`.
-        text: text log to copy, where there is one that is no link.
+        events: event files to copy, except links; their paths are below `tb/events`.
+        text: text log to copy, unless it is a link; None without one.
         state: content of the item's run.json; empty makes none.
         environment: content of the item's environment.json; empty makes none.
-        tags: as the tool has them.
+        tags: tags in the tool's spelling.
         note: free text.
         files: images, videos and other files for the item in `results`.
         tables: path below the item in `results` → names of columns, rows of any cells.
-        remarks: what a reader of its values should know, the same words for all runs alike.
+        remarks: notes for readers of the values, in the same words for all runs of a kind.
     """
 
     columns: Sequence[str]
@@ -73,10 +73,10 @@ class ForeignRun:
     """A run that can be imported.
 
     Attributes:
-        name: what tells it from others of the same start, for people.
-        began: its start, Unix seconds; what no calendar has counts as 0.
+        name: name for people, unique among runs of the same start.
+        began: its start, Unix seconds; values out of range count as 0.
         read: reads it.
-        table: the project or experiment that it belongs to, empty without one.
+        table: its project or experiment, empty without one.
         secrets: parameters whose secret values are hidden in the name.
     """
 
@@ -88,24 +88,24 @@ class ForeignRun:
 
     @property
     def index(self) -> str:
-        """The index of the item, always the same for the same run."""
+        """Index of the item; the same at every import of the run."""
         shown = Secrets.of(self.secrets).verbatim(self.name)
         pairs = [("source", shown)] if shown not in {"", "."} else []
         began = self.began if 0 <= self.began < MAX_TIME else 0.0
         return RunIndex.make(datetime.fromtimestamp(began), NO_IP, make_info(pairs)).path  # noqa: DTZ006
 
 
-UNREADABLE = (  # what reading a foreign file may end in
+UNREADABLE = (  # errors that a broken foreign file may cause
     DatabaseError, OSError, sqlite3.Error, struct.error, csv.Error, ValueError, TypeError, LookupError,
     AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
 Look = tuple[
     str, Callable[[], ForeignRun]
-]  # what is looked at, for messages; the look, which raises `UNREADABLE`
+]  # place, for messages; function that opens the run, and raises `UNREADABLE`
 
 
 def failed(where: str, error: Exception) -> Look:
-    """A look at what cannot be read."""
+    """A look that raises an error."""
 
     def fail() -> ForeignRun:
         raise error
@@ -114,49 +114,49 @@ def failed(where: str, error: Exception) -> Look:
 
 
 def look(read: Callable[[Path], tuple[float, RunContent]], path: Path, folder: Path) -> ForeignRun:
-    """A run whose start only its rows tell: it is read at once."""
+    """A run that is read at once, because only its rows tell its start."""
     began, source = read(path)
     name = path.name if path == folder else os.fspath(path.relative_to(folder))
     return ForeignRun(name, began, lambda: source, secrets=source.params)
 
 
 def guarded(where: str, looks: Iterable[Look]) -> Iterator[Look]:
-    """Looks at the runs of one place; where it cannot be read, a last one that says so."""
+    """Looks of one place, followed by one that raises the error if the place cannot be read."""
     try:
         yield from looks
     except UNREADABLE as error:
         yield failed(where, error)
 
 
-def run_state(tool: str, name: str, state: str | None = None, **told: object) -> dict[str, Any]:
+def run_state(tool: str, name: str, state: str | None = None, **fields: object) -> dict[str, Any]:
     """Content of run.json.
 
     Args:
-        tool: where the run comes from.
-        name: its id there.
-        state: of the agent's states; None where the tool does not say how it ended.
-        **told: further fields: opened, closed, reason, exit_code, user, host. None is left out.
+        tool: the tool that wrote the run.
+        name: id of the run in the tool.
+        state: one of the agent's states; None if the tool does not record it.
+        **fields: further fields: opened, closed, reason, exit_code, user, host; None values are left out.
     """
-    told = {key: value for key, value in told.items() if value is not None}
+    fields = {key: value for key, value in fields.items() if value is not None}
     if state is None:
-        told.setdefault("reason", f"{tool} does not say how it ended")
-    return {"format": 1, "state": state or UNKNOWN, **told, "imported": {"from": tool, "id": name}}
+        fields.setdefault("reason", f"{tool} does not say how it ended")
+    return {"format": 1, "state": state or UNKNOWN, **fields, "imported": {"from": tool, "id": name}}
 
 
 def table_name(text: str) -> str:
-    """A project's name as one folder below a kind."""
+    """Name of a task table for a project's name."""
     plain = re.sub(r"[\x00-\x20\x7f/\\]+", "_", text).lstrip(".").encode("utf-8", "replace")
     name = plain[:MAX_TABLE_BYTES].decode("utf-8", "ignore")
     return DEFAULT_TABLE if not name or component_problem(name) else name
 
 
 def run_name(title: object, name: object) -> str:
-    """What a run is called: its title as one word, and the id that the tool gave it."""
+    """Name of a run: its title as one word, and its id in the tool."""
     return ".".join(filter(None, ("-".join(str(title or "").split()), str(name)[:16])))
 
 
 def files_below(folder: Path, *, but: Sequence[str] = ()) -> list[File]:
-    """Plain files below a folder; links, pipes and names that no item may have are left out."""
+    """Regular files below a folder, without links, pipes and names that are not allowed in an item."""
     found = []
     for here, folders, names in os.walk(folder):
         folders.sort()

@@ -1,7 +1,7 @@
-"""The rows of a foreign SQLite file.
+"""Rows of a foreign SQLite file.
 
 The file and its folder are not written to: a database with a journal beside it is copied first. Only real
-tables of it are read, since a view or a virtual table is a program of whoever made the file.
+tables are read, because a view or a virtual table runs code of the file's author.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain, sqlite_address
 from rla_client.database.imports.item_writer import copy
 
-MAX_CELL_BYTES = 64 << 20  # of SQLite: a record of one step, a configuration
+MAX_CELL_BYTES = 64 << 20  # the largest cells hold a record of one step, or a configuration
 _SQLITE = b"SQLite format 3\0"
 _SQLITE_LENGTH = 0  # SQLITE_LIMIT_LENGTH
 
 
 @contextmanager
 def sqlite_store(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database at `path`; rows come as dicts.
+    """The database at `path`; its rows are dicts.
 
     Raises:
-        BrokenFileError: it is none.
+        BrokenFileError: the file is no SQLite database.
         OSError: it cannot be opened.
     """
     with open_plain(path, links=True) as file:
@@ -64,17 +64,17 @@ def sqlite_rows(
 
     Args:
         connection: from `sqlite_store`.
-        table: a name of ours.
-        where: a column of ours that has `value`; empty: every row.
-        value: see above.
-        order: columns of ours.
+        table: the table; a constant, as it is not escaped.
+        where: only rows with `value` in this column (a constant); empty: all rows.
+        value: see `where`.
+        order: columns to sort by (a constant).
 
     Raises:
         ValueError: there is no such table, or it is a view or a virtual table.
         sqlite3.Error: the file is broken.
     """
-    told = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    if told is None or told["type"] != "table" or "VIRTUAL" in str(told["sql"]).upper().split()[:2]:
+    found = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    if found is None or found["type"] != "table" or "VIRTUAL" in str(found["sql"]).upper().split()[:2]:
         message = f"it has no table {table}"
         raise ValueError(message)
     condition, values = (f'WHERE "{where}" = ?', (value,)) if where else ("", ())

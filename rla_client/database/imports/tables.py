@@ -1,13 +1,11 @@
 """Import of runs from text tables.
 
-Each run is one table: CSV, TSV, or progress.txt of other programs.
-
-Names and cells lose the blanks around them. The column `time-step` is a copy of the column in which the
-program counts its steps, found by its name (`STEP_NAMES`, whatever its case and punctuation), rather one
-that never falls; of SB3's monitor the sum of the lengths of its episodes; else the row's number. A remark
-says which. Rows that do not belong to the header (longer ones, those of a second header, a torn last one)
-are left out and counted. Parameters are those that the program wrote beside the table
-(`PARAMETERS_BESIDE`) and of SB3's monitor in the first line of it.
+Each run is one table: CSV, TSV, or progress.txt of other programs. Names and cells are stripped. The
+column `time-step` is a copy of the column in which the program counts its steps, found by its name
+(`STEP_NAMES`, in any case and punctuation), preferably one that never falls; for SB3's monitor it is the
+cumulative length of its episodes; else it is the row's number. A remark says which. Rows that do not fit
+the header (longer rows, rows of a second header, a torn last row) are left out and counted. Parameters
+come from files beside the table (`PARAMETERS_BESIDE`), and for SB3's monitor from its first line.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ from rla_client.database.imports.source import Look, RunContent, look
 from rla_client.database.records.record_reader import MAX_TIME
 from rla_client.run.parameters.parameter_reader import parse_yaml
 
-MAX_CSV_BYTES = 256 << 20  # of one foreign table: its cells take some ten times as much memory
+MAX_CSV_BYTES = 256 << 20  # of one table; its cells take about ten times as much memory
 MAX_SHOWN = 100  # characters of a column's name in a remark
-# As letters and digits alone, the better clock first: steps of environments, then updates, then epochs.
+# Letters and digits of names, best clock first: environment steps, then updates, then epochs.
 STEP_NAMES = (
     "timestep", "totalenvsteps", "timetotaltimesteps", "rollouttotaltimesteps", "misctotaltimesteps",
     "totaltimesteps", "timesteps", "timestepstotal", "numtimesteps", "numenvstepssampledlifetime",
@@ -62,7 +60,7 @@ _BY_NUMBER = "the time-step is the number of the row: no column that counts step
 _LINE = re.compile(r"[^\r\n]+")
 _WITH_POINT, _WITH_COMMA = (re.compile(rf"\s*[-+]?\d*{mark}\d+(?:[eE][-+]?\d+)?\s*") for mark in (r"\.", ","))
 _COMMENTS = re.compile(r"\A(?:#[^\r\n]*(?:\r\n?|\n|\Z))+")
-_EXCEL = re.compile(r'\A"?sep=([^"\r\n])"?(?:\r\n?|\n)', re.IGNORECASE)  # which mark is between cells
+_EXCEL = re.compile(r'\A"?sep=([^"\r\n])"?(?:\r\n?|\n)', re.IGNORECASE)  # names the separator
 _NAME = re.compile(r"[A-Za-z_][^=\[\]{}\"]*")
 _NO_NAMES = frozenset({"nan", "inf", "infinity", "none", "null", "na", "n/a", "true", "false"})
 
@@ -72,10 +70,10 @@ class ForeignTable:
     """A foreign table.
 
     Attributes:
-        columns: each name once, none of them empty.
-        rows: as many cells as columns.
-        left_out: rows that do not belong to these columns.
-        about: what SB3's monitor says in the first line.
+        columns: unique names, none of them empty.
+        rows: rows, with as many cells as columns.
+        left_out: number of rows that do not fit the columns.
+        about: parameters in the first line of SB3's monitor.
     """
 
     columns: list[str]
@@ -85,12 +83,12 @@ class ForeignTable:
 
     @property
     def remarks(self) -> list[str]:
-        """That rows were left out."""
+        """A remark if rows were left out."""
         return [f"left out {self.left_out} row(s) that do not fit the header"] if self.left_out else []
 
 
 def find_csv(folder: Path) -> Iterator[Look]:
-    """Each CSV or TSV file below, and each progress.txt that holds a table."""
+    """Each CSV or TSV file below a folder, and each progress.txt with a table."""
     patterns = ("*.csv", "*.tsv", TEXT_TABLE)
     paths = [folder] if folder.is_file() else sorted(path for one in patterns for path in folder.rglob(one))
     for path in paths:
@@ -117,7 +115,7 @@ def _read(path: Path) -> tuple[float, RunContent]:
 
 
 def _beside(folder: Path) -> dict[str, Any]:
-    """The parameters that a program wrote beside its table; empty where none can be read."""
+    """Parameters from a file beside a table; empty if there is none, or if it cannot be read."""
     for name in PARAMETERS_BESIDE:
         with suppress(OSError, BrokenFileError, ValueError):
             data = read_small(folder / name)
@@ -130,10 +128,10 @@ def _beside(folder: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> ForeignTable:
-    """The table of a file; lines with `#` before the header (SB3's monitor) are passed over.
+    """The table of a file; lines that begin with `#` before the header (SB3's monitor) are skipped.
 
     Raises:
-        BrokenFileError: it is too large, has too many columns, no header (or NUL bytes), or an open quote.
+        BrokenFileError: the file is too large, has too many columns, no header, or an unclosed quote.
     """
     with open_plain(path, links=True) as file:
         size = written_bytes(file)
@@ -145,11 +143,11 @@ def read_table(path: Path) -> ForeignTable:
             os.fspath(path), "it begins with NUL bytes, as a power cut leaves it: it holds no table"
         )
     text = _decoded(data)
-    told = _EXCEL.match(text)
-    text = text[told.end() :] if told else text
+    separator_line = _EXCEL.match(text)
+    text = text[separator_line.end() :] if separator_line else text
     comments = _COMMENTS.match(text)
     text = text[comments.end() :] if comments else text
-    mark = told[1] if told else _separator(text)
+    mark = separator_line[1] if separator_line else _separator(text)
     ended = text.endswith(("\n", "\r"))
     if count := quoted_lines((text if ended else f"{text}\n").encode(), mark):
         problem = f"a quote is never closed: the {count} lines behind it are one cell"
@@ -173,7 +171,7 @@ def read_table(path: Path) -> ForeignTable:
 
 
 def _decoded(data: bytes) -> str:
-    """Text as programs on Windows write it, too: UTF-16 behind its mark, Western letters in a byte each."""
+    """Text in UTF-8, or as programs on Windows write it: UTF-16 with a byte order mark, or cp1252."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace").replace("\0", "?")
     data = data.replace(b"\0", b"?")
@@ -184,7 +182,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _has_no_names(rows: Sequence[list[str]]) -> bool:
-    """Whether the first row holds values: numbers alone, or fractions and texts where the second has them."""
+    """Whether the first row holds values: only numbers, or numbers and texts placed as in the second."""
     first, second = rows[0], rows[min(1, len(rows) - 1)]
     numeric = [_is_number(cell) for cell in first]
     if all(map(_is_number, filter(None, first))):
@@ -201,27 +199,27 @@ def _monitor(comment: str) -> dict[str, Any]:
 
 
 def _names(header: Sequence[str]) -> list[str]:
-    """The header's names; one without is named by its place, the second of a name by a number behind it."""
+    """Unique names of a header: an empty name becomes `c<place>`, a repeated one gets a number."""
     names: dict[str, None] = {}  # in their order
     again: Counter[str] = Counter()
     for place, name in enumerate(header):
-        free = given = name or f"c{place}"
+        free = wanted = name or f"c{place}"
         while free in names:
-            again[given] += 1
-            free = f"{given}.{again[given]}"
+            again[wanted] += 1
+            free = f"{wanted}.{again[wanted]}"
         names[free] = None
     return list(names)
 
 
 def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[str]], int]:
-    """The rows that belong to a header, and how many others there are."""
+    """Rows that fit a header, and the number of others."""
     width = len(header)
     numeric = [place for place, cell in enumerate(rows[0] if rows else ()) if _is_number(cell)]
     kept: list[list[str]] = []
     left_out = 0
-    foreign: set[int] = set()  # widths of the other headers since ours
+    foreign: set[int] = set()  # widths of other headers since the last copy of ours
     for row in rows:
-        if row == header:  # a program that was started again
+        if row == header:  # repeated by a restarted program
             foreign.clear()
         elif _is_header(row, numeric):
             foreign.add(len(row))
@@ -234,7 +232,7 @@ def _fitting(header: list[str], rows: Sequence[list[str]]) -> tuple[list[list[st
 
 
 def _is_header(row: Sequence[str], numeric: Sequence[int]) -> bool:
-    """Whether a row has names where the first one has numbers."""
+    """Whether a row has names where the first row has numbers."""
     there = [row[place] for place in numeric if place < len(row)]
     return bool(there) and all(
         _NAME.fullmatch(cell) and cell.lower() not in _NO_NAMES for cell in (*there, *row)
@@ -250,7 +248,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _separator(text: str) -> str:
-    """What stands between the cells of a table: a comma, else what its first two lines have equally often."""
+    """Separator of cells: the first of comma, semicolon, tab that splits both first lines equally."""
     first = "\n".join(match[0] for match in islice(_LINE.finditer(text), 2))
     for mark in ",;\t":
         counts = {len(row) for row in split_rows(first, mark)}
@@ -264,7 +262,7 @@ def _with_point(cell: str) -> str:
 
 
 def with_steps(table: ForeignTable) -> tuple[list[str], list[list[str]], str]:
-    """Columns and rows with a column `time-step`, and a remark that says what it was made of."""
+    """Columns and rows with a column `time-step`, and a remark about its source."""
     columns, rows = table.columns, table.rows
     if TIME_STEP in columns:
         return columns, rows, f"the time-step is the column {TIME_STEP!r}"
@@ -279,12 +277,12 @@ def with_steps(table: ForeignTable) -> tuple[list[str], list[list[str]], str]:
 
 
 def _shown(name: str) -> str:
-    """A name for a remark: quoted, control characters escaped, not longer than a line may be."""
+    """A name for a remark: quoted, escaped and shortened."""
     return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")
 
 
 def _episode_lengths(table: ForeignTable) -> list[int] | None:
-    """Of SB3's monitor, whose rows are episodes; None of another table."""
+    """Lengths of episodes from the rows of SB3's monitor; None for another table."""
     if _MONITOR_START not in table.about or not {*_MONITOR_COLUMNS} <= set(table.columns):
         return None
     place = table.columns.index(_MONITOR_LENGTH)
@@ -295,9 +293,10 @@ def _episode_lengths(table: ForeignTable) -> list[int] | None:
 
 
 def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
-    """The column that counts steps; None where none has such a name and, but for blanks, numbers alone.
+    """Place of the column that counts steps: it has such a name, and numbers alone except for empty cells.
 
-    One whose values fall may hold the length of each episode; a run that began again has no other.
+    None without one. A column with falling values, such as lengths of episodes, is taken only if there is no
+    other.
     """
     plain = ["".join(filter(str.isalnum, name)).lower() for name in columns]
     last = ["".join(filter(str.isalnum, name.rpartition("/")[2])).lower() for name in columns]
@@ -315,7 +314,7 @@ def _step_place(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int | 
 
 
 def _filled(cells: Sequence[str]) -> list[str]:
-    """The cells of a column, each without a number as the cell before it; the first as that behind them."""
+    """Cells of a column, with gaps filled from the cell before, or at the beginning from the first number."""
     there = [cell if cell.lower() not in _NO_NAMES else "" for cell in cells]
-    given = next(filter(None, there), "")
-    return [given := cell or given for cell in there]
+    current = next(filter(None, there), "")
+    return [current := cell or current for cell in there]

@@ -1,13 +1,12 @@
 """Import of TensorBoard's runs.
 
-Each run is a folder of event files, or one file.
-
-The index is made of the time of the first record and the path below the imported folder. Values of event
-files are copied by repr. Files are read up to the first torn record, as TensorBoard does. Scalars are simple
-values, or tensors of one number as newer writers make them. Text summaries and what `add_hparams` wrote are
-hyper-parameters, those of CleanRL's table `|param|value|` one by one; other summaries are passed over. What
-`add_scalars` and `add_hparams` of torch and tensorboardX write into folders below the writer's belongs to its
-run, as with our own writer: curves `main/name`, and metrics, those without a step at the last one.
+Each run is a folder of event files, or one file. The index consists of the time of the first record and
+the path below the imported folder. Values are copied by repr. Files are read up to the first torn record,
+as TensorBoard does. Scalars are simple values, or tensors of one number. Text summaries and data of
+`add_hparams` become hyper-parameters, CleanRL's table `|param|value|` one for each row; other summaries
+are skipped. Folders that `add_scalars` and `add_hparams` of torch and tensorboardX create below the
+writer's folder belong to its run, as with our own writer: curves `main/name`, and metrics, which get the
+last step if they have none.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
 
 
 EVENTS = ".tfevents."  # in the name of an event file
-_WRITTEN = re.compile(r"\.tfevents\.(\d+)\.(.+?)(?:\.(\d+)\.\d+.*)?$")  # time, host, and of torch the process
-_RENAMED = ("", None)  # whoever wrote an event file of another name
+_WRITTEN = re.compile(r"\.tfevents\.(\d+)\.(.+?)(?:\.(\d+)\.\d+.*)?$")  # time, host; process, from torch
+_RENAMED = ("", None)  # writer of an event file with another name
 _ODD = re.compile(r"[^-/\w.]")  # in a tag
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7
-MAX_POINTS = 20_000_000  # of one run's event files, some 200 bytes each while they are put together
+MAX_POINTS = 20_000_000  # of one run, about 200 bytes of memory each
 
 
 def find_tensorboard(path: Path) -> Iterator[Look]:
-    """Each folder below that holds event files, but for parts of another's run; or one event file."""
+    """Each folder below a folder that holds event files and is no part of another run; or one event file."""
     if path.is_file():
         if EVENTS in path.name:
             folder = path.absolute().parent
@@ -54,7 +53,7 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
     runs: dict[Path, tuple[_Begun, list[_Part]]] = {}
     closed: list[OSError] = []
     for here, below, names in os.walk(path, onerror=closed.append):
-        below.sort()  # the trials of add_hparams, one after another
+        below.sort()  # trials of add_hparams, in order
         if any(EVENTS in name for name in names):
             folder = Path(here)
             owner = next((above for above in folder.parents if above in runs), None)
@@ -74,17 +73,17 @@ def find_tensorboard(path: Path) -> Iterator[Look]:
         yield failed(os.fspath(error.filename), error)
 
 
-_Begun = dict[tuple[str, str | None], int]  # host, and of torch the process; when it first began a file
+_Begun = dict[tuple[str, str | None], int]  # (host; process, from torch) → start of its first file
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A folder that the writer of a run made below the run's own, for `add_scalars` or `add_hparams`.
+    """A folder below a run's folder that its writer made for `add_scalars` or `add_hparams`.
 
     Attributes:
-        folder: where.
+        folder: the folder.
         name: its path below the run's folder.
-        params: what `add_hparams` was given; None of `add_scalars`.
+        params: parameters of `add_hparams`; None for `add_scalars`.
     """
 
     folder: Path
@@ -92,7 +91,7 @@ class _Part:
     params: Mapping[str, Any] | None = None
 
     def points(self, last: float) -> Iterator[Point]:
-        """Its points as the run's own; those that `add_hparams` was given no step for are of the `last`."""
+        """Points of the folder as the run's; those of `add_hparams` without a step get the step `last`."""
         for tag, step, when, value in chain.from_iterable(map(read_points, event_files(self.folder))):
             if self.params is None:
                 yield _joined(tag, self.name) or tag, step, when, value
@@ -101,7 +100,7 @@ class _Part:
 
 
 def _part(folder: Path, owner: Path, begun: _Begun) -> _Part | None:
-    """What a folder is to the run of the one above it, begun so; None for a run of its own."""
+    """A folder as part of the run in `owner`, whose files `begun` describes; None if it is a separate run."""
     name = folder.relative_to(owner).as_posix()
     params: dict[str, Any] | None = None
     metrics: set[str] | None = None
@@ -120,7 +119,7 @@ def _part(folder: Path, owner: Path, begun: _Begun) -> _Part | None:
             ):
                 return None
             found = True
-    except UNREADABLE:  # whoever reads it says so
+    except UNREADABLE:  # reported when it is read as a run
         return None
     if not found or (params is None) is not (metrics is None):
         return None
@@ -128,7 +127,7 @@ def _part(folder: Path, owner: Path, begun: _Begun) -> _Part | None:
 
 
 def _begun(names: Iterable[str]) -> _Begun:
-    """Who began event files, and when first, as their names tell."""
+    """Writers of event files and the start of their first file, from the names."""
     begun: _Begun = {}
     for name in names:
         if EVENTS in name:
@@ -139,7 +138,7 @@ def _begun(names: Iterable[str]) -> _Begun:
 
 
 def _of_one_writer(files: Sequence[Path], begun: _Begun) -> bool:
-    """Whether a run's writer may have begun files below its own: in its process, after them."""
+    """Whether a run's writer may have written files below its own: the same process, started not earlier."""
     return _RENAMED in begun or all(
         writer in begun and begun[writer] <= when
         for writer, when in _begun(file.name for file in files).items()
@@ -147,12 +146,12 @@ def _of_one_writer(files: Sequence[Path], begun: _Begun) -> bool:
 
 
 def _may_be_curve(name: str, files: Sequence[Path]) -> bool:
-    """Whether `add_scalars` makes such a folder: tensorboardX, which names no process, makes two levels."""
+    """Whether `add_scalars` makes such a folder; tensorboardX names no process and makes two levels."""
     return "/" in name or any(process or not host for host, process in _begun(file.name for file in files))
 
 
 def _joined(tag: str, name: str) -> str:
-    """`loss/train` for a `loss` that `add_scalars` wrote into `loss_train` or `loss/train`; else empty."""
+    """`loss/train` for a tag `loss` of `add_scalars` in `loss_train` or `loss/train`; else empty."""
     for begin in (f"{tag.replace('/', '_')}_", f"{tag}/"):
         if len(name) > len(begin) and _clean(name).startswith(_clean(begin)):
             return f"{tag}/{name[len(begin) :]}"
@@ -160,21 +159,21 @@ def _joined(tag: str, name: str) -> str:
 
 
 def _clean(tag: str) -> str:
-    """A tag as tensorboardX writes it."""
+    """A tag as tensorboardX cleans it."""
     return _ODD.sub("_", tag)
 
 
 def _trials(parts: Sequence[_Part]) -> list[_Part]:
-    """Those of `add_hparams`, where their parameters differ: each is then a run, told by one writer."""
-    told = [part for part in parts if part.params is not None]
-    return told if len({repr(sorted((part.params or {}).items())) for part in told}) > 1 else []
+    """Parts of `add_hparams`, if their parameters differ: each is a run of its own then."""
+    trials = [part for part in parts if part.params is not None]
+    return trials if len({repr(sorted((part.params or {}).items())) for part in trials}) > 1 else []
 
 
 def _read_tensorboard(
     path: Path, file: Path | None = None, parts: Sequence[_Part] = ()
 ) -> tuple[float, RunContent]:
     own, params = event_files(path) if file is None else [file], dict[str, Any]()
-    began = began_below = float("inf")  # a part does not change when the run began, which its index tells
+    began = began_below = float("inf")  # parts must not change the start in the run's index
     events = [(one, one.name) for one in own]
     for part in parts:
         events += [(one, f"{part.name}/{one.name}") for one in event_files(part.folder)]
@@ -196,7 +195,7 @@ def _read_tensorboard(
             if isinstance(value, float):
                 yield tag, step, when, value
             else:
-                params.update(value if isinstance(value, dict) else _told(tag, value))
+                params.update(value if isinstance(value, dict) else _text_parameters(tag, value))
 
     columns, rows = table_of(scalars())
     if set(columns) == {TIME_STEP, TIMESTAMP}:
@@ -207,14 +206,14 @@ def _read_tensorboard(
     return began, RunContent(columns, rows, params, events)
 
 
-def _told(tag: str, text: str) -> dict[str, Any]:
-    """The hyper-parameters of a text summary: those of a table `|param|value|`, else the text itself."""
+def _text_parameters(tag: str, text: str) -> dict[str, Any]:
+    """Hyper-parameters of a text summary: those of a table `|param|value|`, else the text itself."""
     table = parameters_of_table(text)
     return {name: plain_hyper_param(value) for name, value in table.items()} or {tag: text}
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files directly in a folder, in the order in which they were begun."""
+    """Event files directly in a folder, in the order of their starts."""
     return sorted(path for path in folder.iterdir() if EVENTS in path.name and path.is_file())
 
 
@@ -231,7 +230,7 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
 
 
 def _values(path: str | os.PathLike[str]) -> Iterator[Point]:
-    """As `read_points`, with the names of metrics, a frozenset, and None for what is neither."""
+    """As `read_points`, and a frozenset for names of metrics, None for other summaries."""
     event_class = event_messages()[0]
     from google.protobuf.message import DecodeError
 
@@ -266,9 +265,9 @@ def _value(value: Summary.Value) -> float | str | dict[str, Any] | frozenset[str
 
 
 def _hparams(data: bytes) -> dict[str, Any] | frozenset[str]:
-    """The hyper-parameters of a session; of what is told of all sessions, the names of the metrics."""
-    told = event_messages()[1].FromString(data)
-    if told.WhichOneof("data") == "experiment":
-        return frozenset(info.name.tag for info in told.experiment.metric_infos)
-    found = told.session_start_info.hparams
+    """Hyper-parameters of a session, or the names of metrics from the data of the experiment."""
+    plugin_data = event_messages()[1].FromString(data)
+    if plugin_data.WhichOneof("data") == "experiment":
+        return frozenset(info.name.tag for info in plugin_data.experiment.metric_infos)
+    found = plugin_data.session_start_info.hparams
     return {name: getattr(value, value.WhichOneof("kind") or "string_value") for name, value in found.items()}

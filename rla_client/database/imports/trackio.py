@@ -1,13 +1,11 @@
 """Import of trackio's runs.
 
-They are read from its SQLite files or exported Parquet files.
-
-Its folder has one `<project>.db`, or the exported `<project>.parquet` with `<project>_configs.parquet` beside
-it, or `metrics.parquet` with `aux/configs.parquet`. Their columns are those of the tables, with a column for
-each metric in place of the JSON. A project that has both is read from SQLite. The project is the table.
-trackio does not keep how a run ended: its state is `unknown`. `media/<project>/<run>` is copied to the
-results, tables are CSV files there. Names of values that are not finite ("NaN", "Infinity") are numbers
-again, as trackio reads them.
+They are read from SQLite files or exported Parquet files: `<project>.db`, `<project>.parquet` with
+`<project>_configs.parquet` beside it, or `metrics.parquet` with `aux/configs.parquet`. The Parquet files
+have the columns of the SQLite tables, with a column for each metric instead of the JSON. A project with
+both is read from SQLite. The project becomes the table. trackio does not record how a run ended, so its
+state is `unknown`. `media/<project>/<run>` is copied to the results; tables become CSV files there. Texts
+for values that are not finite ("NaN", "Infinity") become numbers, as trackio reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _TRACKIO_NEEDS = "rla import trackio of Parquet files"
 
 
 def find_trackio(path: Path) -> Iterator[source.Look]:
-    """The runs of each project below a folder, or of one file."""
+    """Runs of each project below a folder, or of one file."""
     for one in [path] if path.is_file() else sorted([*path.glob("*.db"), *path.glob("*.parquet")]):
         if one.suffix == ".db":
             yield from source.guarded(os.fspath(one), _trackio_stored(one))
@@ -68,7 +66,7 @@ def _trackio_exported(path: Path) -> Iterator[source.Look]:
 
 
 def _trackio_runs(configs: Iterable[Row], named: Iterable[Row]) -> list[Row]:
-    """A row a run: that of its configuration, else its name alone."""
+    """One row per run: that of its configuration, else its name alone."""
     runs: dict[Any, Row] = {row["run_id"]: row for row in named}
     return list((runs | {row["run_id"]: row for row in configs}).values())
 
@@ -78,7 +76,7 @@ def _trackio_run(path: Path, run: Row) -> str:
 
 
 def _trackio_values(path: Path, row: Row, name: str) -> dict[str, Any]:
-    """What a row has as JSON, or in columns of its own."""
+    """Values of a row, which has them as JSON or in columns of their own."""
     if name in row:
         found = foreign_values.read_object(path, row[name])
     else:
@@ -95,12 +93,12 @@ def _is_table(value: object) -> bool:
 def _tables(
     logged: Mapping[str, list[tuple[int, list[Any]]]], history: Sequence[HistoryRow]
 ) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """Each table as `<time-step>-<name>.csv`, at the step that the Trainer had logged last."""
+    """Each table as `<time-step>-<name>.csv`, at the last step that the Trainer had logged."""
     trained = any(_TRAINER_STEP in row.values for row in history)
     steps: list[int] = []
     for row in history:
-        told = row.values.get(_TRAINER_STEP, steps[-1] if steps else row.step) if trained else row.step
-        steps.append(told if type(told) is int else row.step)
+        step = row.values.get(_TRAINER_STEP, steps[-1] if steps else row.step) if trained else row.step
+        steps.append(step if type(step) is int else row.step)
     found = {}
     for name, tables in logged.items():
         for place, entries in tables:
@@ -125,18 +123,18 @@ def _look_trackio(path: Path, run: Row, rows: Callable[[], Iterable[Row]]) -> so
 
 
 def _read_trackio(
-    path: Path, run: Row, rows: Callable[[], Iterable[Row]], told: tuple[float, dict[str, Any]]
+    path: Path, run: Row, rows: Callable[[], Iterable[Row]], about: tuple[float, dict[str, Any]]
 ) -> source.RunContent:
-    began, config = told
+    began, config = about
     history: list[HistoryRow] = []
-    logged: dict[str, list[tuple[int, list[Any]]]] = {}  # tables: place among the rows, their rows
+    logged: dict[str, list[tuple[int, list[Any]]]] = {}  # name → (number of its row, rows)
     for row in rows():
         when, step = foreign_values.seconds_of(row["timestamp"]) or began, int(row["step"])
         values = _trackio_values(path, row, "metrics")
         for name in [name for name, value in values.items() if _is_table(value)]:
             logged.setdefault(name, []).append((len(history), values.pop(name)["_value"]))
         history.append(HistoryRow(dict(foreign_values.flat(values)), step, when))
-    # the Trainer's callback says its step so, and trackio counts the calls
+    # the Trainer's callback logs its step under this name; trackio's own step only counts calls
     rules = [MetricRule("*", _TRAINER_STEP)] if any(_TRAINER_STEP in row.values for row in history) else []
     points = placed(history, rules)
     own = {name: config.pop(name) for name in list(config) if name.startswith("_")}

@@ -2,16 +2,16 @@
 
 Each run is a folder, offline or online: `offline-run-<time>-<id>/run-<id>.wandb`.
 
-That file is a log in LevelDB's framing behind a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
+That file is a log in LevelDB's framing after a header of 7 bytes: blocks of 32 KiB with records `crc32 u32
 | length u16 | type u8 | data`, where the types first, middle, last make up one record. A record is a
-protobuf message; what is needed of `wandb_internal.proto` is read here, so wandb need not be installed.
-Reading stops at the first torn record. History rows become rows (the time-step is the step metric that
-`define_metric` named, else `_step`; `_timestamp` is its time), values of the summary that no row has are
-added to the last one, config, tags, notes and the exit code are kept, `files/` is copied to the results.
-Without an exit record the state is `unknown`.
+protobuf message. This module parses the needed fields of `wandb_internal.proto`, so wandb need not be
+installed. Reading stops at the first torn record. History rows become rows (the time-step is the step
+metric of `define_metric`, else `_step`; `_timestamp` is the time), values of the summary that no row has
+are added to the last row, config, tags, notes and the exit code are kept, and `files/` is copied to the
+results. Without an exit record the state is `unknown`.
 
-wandb writes `files/wandb-summary.json` and `files/config.yaml` beside its log. Of a run whose log is cut, and
-of one without history, they tell the last values, the parameters and how long it ran.
+wandb writes `files/wandb-summary.json` and `files/config.yaml` beside its log. For a run with a cut log, or
+without history, they give the last values, the parameters and the duration.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK = 32 << 10
 _CHUNK = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_LARGE, _SHORT = (b"{", b"["), 100  # of JSON: what has to be parsed within bounds
+_LARGE, _SHORT = (b"{", b"["), 100  # JSON with these beginnings, or longer, is parsed within bounds
 MAX_RECORD_BYTES = 64 << 20  # a row of 65,536 values has 3 MiB
 _HISTORY, _SUMMARY, _CONFIG, _METRIC, _RUN, _EXIT = 2, 3, 5, 12, 17, 18  # fields of Record
 _RUN_ID, _PROJECT, _RUN_CONFIG, _GROUP, _JOB, _TITLE, _NOTES, _TAGS, _HOST, _START = (
@@ -51,16 +51,16 @@ _LATEST = "latest-run"
 _FOLDER = re.compile(r"run-(\d{8}_\d{6})-(.+)\Z")
 _CUT = "the log of wandb is cut: last values and duration are those of wandb-summary.json"
 _KEPT_ELSEWHERE = ("output.log", "config.yaml", "requirements.txt", "wandb-summary.json")
-Message = Mapping[int, list[Any]]  # field number to its values: bytes, or numbers
+Message = Mapping[int, list[Any]]  # field number → its values: bytes or numbers
 
 
 def find(folder: Path) -> Iterator[source.Look]:
-    """Each run below a folder, which may also be one .wandb file."""
+    """Each run below a folder, or the run of one .wandb file."""
     paths = [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb"))
     whole = [path for path in paths if _LATEST not in path.relative_to(folder).parts]
     known = {
         path.name for path in whole
-    }  # `latest-run` is a link to one, but a copy where links were followed
+    }  # `latest-run` is a link to one of them, or its copy if links were followed
     for path in (*whole, *(path for path in paths if path.name not in known)):
         if path.is_file():
             yield os.fspath(path), partial(_look, path)
@@ -75,7 +75,7 @@ def _look(path: Path) -> source.ForeignRun:
             began = message(run[_START][0]) if _START in run else {}
             when = began.get(1, [0])[0] + began.get(2, [0])[0] / 1e9
             break
-    if match := _FOLDER.search(path.parent.name):  # what a log that was cut at once does not tell
+    if match := _FOLDER.search(path.parent.name):  # for a log that is cut before the run's record
         name = name or match[2]
         when = when or datetime.strptime(match[1], "%Y%m%d_%H%M%S").timestamp()  # noqa: DTZ007 - local time
     if not name:
@@ -90,7 +90,7 @@ def _read(path: Path, began: float) -> source.RunContent:
     metrics: list[Message] = []
     run: Message = {}
     code: int | None = None
-    ran_s = 0.0  # as wandb counts it, which is in whole seconds
+    ran_s = 0.0  # whole seconds
     log = Log(path)
     for record in log:
         if _RUN in record:
@@ -112,8 +112,8 @@ def _read(path: Path, began: float) -> source.RunContent:
         summary |= aside
         config = _stored_config(files / "config.yaml") | config
         inner = aside.get("_wandb")
-        told_s = aside.get("_runtime") or (inner.get("runtime") if isinstance(inner, dict) else None)
-        ran_s = max(ran_s, _number(told_s))
+        stored_s = aside.get("_runtime") or (inner.get("runtime") if isinstance(inner, dict) else None)
+        ran_s = max(ran_s, _number(stored_s))
     config.pop("_wandb", None)
     summary.pop("_wandb", None)
     logged = {"_step", "_timestamp", *(name for name, *_ in points)}
@@ -122,14 +122,14 @@ def _read(path: Path, began: float) -> source.RunContent:
     if unfinished:
         own = max((row.step for row in history), default=0)
         if (newest := int(_number(summary.get("_step")))) > own and not metrics:
-            last, logged = newest, {"_step", "_timestamp"}  # values of a row that the log lost
-            lost = lost or code is None  # at the end of a record
+            last, logged = newest, {"_step", "_timestamp"}  # the summary is of a row that the log lost
+            lost = lost or code is None  # the log may be cut exactly between two records
         when = max(when, began + ran_s)
     points += [
         (name, last, when, value) for name, value in foreign_values.flat(summary) if name not in logged
     ]
     state = None if code is None else "failed" if code else "finished"
-    told = {
+    fields = {
         "opened": began,
         "closed": when if when > began or points else None,
         "exit_code": code,
@@ -141,7 +141,7 @@ def _read(path: Path, began: float) -> source.RunContent:
         *item_writer.table_of(points),
         config,
         text=files / "output.log",
-        state=source.run_state("wandb", _text(run, _RUN_ID), state, **told),
+        state=source.run_state("wandb", _text(run, _RUN_ID), state, **fields),
         environment={key: value for key, value in about.items() if value},
         tags=list(map(_utf8, run.get(_TAGS, []))),
         note=_text(run, _NOTES),
@@ -151,7 +151,7 @@ def _read(path: Path, began: float) -> source.RunContent:
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """The JSON object of a file that wandb wrote beside its log; empty without one that can be read."""
+    """The JSON object of a file beside wandb's log; empty if it cannot be read."""
     try:
         return read_json(path) or {}
     except (BrokenFileError, OSError):
@@ -159,7 +159,7 @@ def _stored(path: Path) -> dict[str, Any]:
 
 
 def _stored_config(path: Path) -> dict[str, Any]:
-    """The parameters of config.yaml, `name: {value: …}`; empty without one that can be read."""
+    """The parameters of config.yaml, `name: {value: …}`; empty if it cannot be read."""
     try:
         found = parse_yaml(read_small(path).decode("utf-8", "replace"))
     except (ValueError, BrokenFileError, OSError):
@@ -173,7 +173,7 @@ def _number(value: object) -> float:
 
 
 def _rules(metrics: Sequence[Message]) -> list[MetricRule]:
-    """What MetricRecords say; a step metric is named, or given by the number of its own record."""
+    """Rules of MetricRecords, which give a step metric by its name or by the number of its record."""
     names = [(_text(one, 1) or _text(one, 2)).replace("\\.", ".") for one in metrics]
     rules = []
     for name, one in zip(names, metrics, strict=True):
@@ -198,7 +198,7 @@ def _row(history: Message) -> HistoryRow:
 
 
 def _update(target: dict[str, Any], records: Sequence[bytes]) -> None:
-    """ConfigRecords or SummaryRecords: `update` and `remove`."""
+    """Apply the `update` and `remove` fields of ConfigRecords or SummaryRecords."""
     for change in map(message, records):
         for item in change.get(1, []):
             _set(target, message(item))
@@ -218,7 +218,7 @@ def _set(target: dict[str, Any], item: Message) -> None:
 
 
 def _item_value(item: Message) -> object:
-    """Of value_json, or of the typed fields: boolean, integer, number, text, json."""
+    """Value of an item: of its value_json, or of the typed fields: boolean, integer, number, text, json."""
     texts = item.get(16, item.get(8))
     if texts is not None:
         text = texts[0]
@@ -245,8 +245,7 @@ _TYPED: Mapping[int, Callable[[Any], object]] = {4: bool, 5: _signed, 6: lambda 
 class Log:
     """The records of a .wandb file as messages, up to the first torn one.
 
-    Raises, while it is read:
-        BrokenFileError: it is no such file, or a whole record is not a message.
+    Iteration raises BrokenFileError if it is no such file, or if a complete record is not a message.
     """
 
     def __init__(self, path: Path) -> None:
@@ -256,7 +255,7 @@ class Log:
     def __iter__(self) -> Iterator[Message]:
         with open_plain(self._path) as file:
             if (head := file.read(len(_HEADER))) != _HEADER:
-                if _HEADER.startswith(head):  # a full disk, or the first moment of the run
+                if _HEADER.startswith(head):  # after a full disk, or at the very start of a run
                     self.cut = True
                     return
                 raise BrokenFileError(os.fspath(self._path), "it is not a log of wandb")
@@ -297,7 +296,7 @@ def message(data: bytes) -> Message:
     """A protobuf message by field numbers.
 
     Raises:
-        ValueError, IndexError, struct.error: it is none.
+        ValueError, IndexError, struct.error: the data is no message.
     """
     found: defaultdict[int, list[Any]] = defaultdict(list)
     at = 0
@@ -328,7 +327,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         result |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the top bit says that more follow
+        if byte < 0x80:  # noqa: PLR2004 - without the top bit, the last byte
             return result, at
         shift += 7
         if shift > 63:  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""The time-steps of wandb's history rows under the rules of `define_metric`."""
+"""Time-steps of wandb's history rows by the rules of `define_metric`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rla_client.database.imports.source import Point
 
 @dataclass(frozen=True, slots=True)
 class MetricRule:
-    """What a metric, or those of a glob, are drawn over."""
+    """The step metric of a metric, or of the metrics that match a glob."""
 
     name: str
     step_metric: str
@@ -22,7 +22,7 @@ class MetricRule:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """Values by flat name, wandb's own step, Unix seconds."""
+    """A row: values by flat name, wandb's own step, Unix seconds."""
 
     values: Mapping[str, Any]
     step: int
@@ -30,10 +30,10 @@ class HistoryRow:
 
 
 def placed(rows: Sequence[HistoryRow], rules: Sequence[MetricRule]) -> list[Point]:
-    """The points of all rows: at the value of the step metric where all of a row have the same one.
+    """Points of all rows, at the value of the step metric if all values of a row have the same one.
 
-    A row without that value has its last one, rows before the first have the first; where none is known,
-    wandb's own step.
+    A row without that value has the last one before it, rows before the first value have the first. Rows
+    without any have wandb's own step.
     """
     steps = {rule.step_metric for rule in rules}
 

@@ -1,4 +1,4 @@
 """Lake of ended runs in Parquet files.
 
-It is beside the database, for queries over many runs.
+It lies in the data root and serves queries over many runs.
 """

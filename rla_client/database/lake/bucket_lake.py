@@ -1,28 +1,26 @@
 """Lake of a bucket.
 
-The same parts and manifest, as objects in `.rla/lake/` there. What a build or a query needs is fetched into a
-folder that is a small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as on a disk.
+Its parts and manifest are those of a lake on a disk, as objects below `.rla/lake/`. What a build or a
+query needs is fetched into a local folder laid out as a data root (`BucketLake.root`), which `build`,
+`verify` and `sql` read like any other.
 
-A run's signature is a digest of the names, sizes and etags of its log objects, so one list of `log/` tells
-what changed. In the lake are runs whose log objects are whole: the agent has written `SHA256SUMS` behind
-them, or nobody has written to them for `QUIET_S` and nothing was appended. What is appended to a live run
-lies in `.rla-parts/` until it ends; such a run is left out.
+A run's signature is a digest of the names, sizes and etags of its log objects, so one listing of `log/`
+shows what changed. The lake holds runs with complete log objects: the agent has written `SHA256SUMS` last,
+or nothing was written for `QUIET_S` and nothing was appended. Rows appended to a live run lie in
+`.rla-parts/` until the run ends; such a run is left out.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from rla_client.config.schema import BUCKET_ADVICE
-from rla_client.contract.bucket_list import UnlistableError, list_all
+from rla_client.contract.bucket_list import list_all
 from rla_client.contract.errors import ArgumentError, DatabaseError, extra
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
@@ -32,15 +30,12 @@ from rla_client.contract.layout import (
     HYPARAMETER,
     LOG,
     SAMPLES,
-    is_samples_file,
 )
 from rla_client.contract.run_file import RUN_FILE
-from rla_client.contract.run_index import RunIndex
 from rla_client.contract.safe_names import check_relative
 from rla_client.database.catalogue import catalogue_row
 from rla_client.database.curves.progress_csv import PROGRESS_FILE
-from rla_client.database.lake.build import QUIET_S, fill
-from rla_client.database.lake.build_plan import SAMPLES_SHARE
+from rla_client.database.lake.build import fill
 from rla_client.database.lake.manifest import LAKE, MANIFEST, LakePart, read_parts
 from rla_client.database.lake.run_tables import MAX_CSV_BYTES, MAX_FILES, SYSTEM_FILE, LakeRun
 from rla_client.database.records.record_reader import NOTE_FILE
@@ -48,93 +43,42 @@ from rla_client.database.records.record_reader import NOTE_FILE
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
 
+from rla_client.database.lake.bucket_errors import NO_BUCKET, bucket_errors
+from rla_client.database.lake.bucket_objects import (
+    MAX_STAGED_BYTES,
+    PARTS,
+    Objects,
+    RunName,
+    csv_bytes,
+    item_of,
+    plain_path,
+)
 
 THREADS: Final = 16
-MAX_STAGED_BYTES: Final = 64 << 20  # of one object: a progress.csv has at most MAX_CSV_BYTES
-PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
-SUMS: Final = "SHA256SUMS"
 _READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log folder
-_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-_ADVICE: Final = (  # what an error of the library has in it → what to do
-    (_NO_BUCKET, "there is no such bucket"),
-    (
-        ("relative URL without a base", "Unable to recognise URL"),
-        "an address is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
-    ),
-    (
-        ("169.254.169.254", "metadata.google"),
-        "credentials come from the environment (AWS_ACCESS_KEY_ID …) or a role",
-    ),
-    (("error sending request",), "is the store up, and --endpoint right?"),
-)
-_INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
-RunName = tuple[str, str]
 
 
 class BusyError(DatabaseError):
-    """Another build has published since this one began."""
-
-
-@dataclass(slots=True)
-class Objects:
-    """What the bucket has of one run: path in the item → object, of log folder, samples and other kinds."""
-
-    log: dict[str, ObjectMeta] = field(default_factory=dict)
-    samples: dict[str, ObjectMeta] = field(default_factory=dict)
-    others: list[tuple[str, str, ObjectMeta]] = field(default_factory=list)
-    appended: float = 0.0
-
-    @property
-    def signature(self) -> str:
-        """Changes with each of the log objects."""
-        return _digest(self.log)
-
-    @property
-    def samples_signature(self) -> str:
-        """Changes with each of the objects of samples; empty without any, or with one too large."""
-        files = {name: meta for name, meta in self.samples.items() if is_samples_file(name)}
-        kept = files and all(meta["size"] <= MAX_STAGED_BYTES for meta in files.values())
-        return _digest(files) if kept else ""
-
-    @property
-    def table_bytes(self) -> int:
-        """What the run's tables weigh in a part, see `EndedRun`."""
-        samples = sum(meta["size"] for meta in self.samples.values()) if self.samples_signature else 0
-        return csv_bytes(self) + samples // SAMPLES_SHARE
-
-    def ended(self, now: float) -> bool:
-        """Whether its objects are whole and nobody writes to them."""
-        sums = self.log.get(SUMS)
-        if sums is not None:
-            return self.appended <= sums["last_modified"].timestamp()
-        newest = max((meta["last_modified"].timestamp() for meta in self.log.values()), default=now)
-        return not self.appended and now - newest >= QUIET_S
-
-
-def _digest(objects: dict[str, ObjectMeta]) -> str:
-    digest = hashlib.sha256()
-    for name, meta in sorted(objects.items()):
-        digest.update(f"{name}\0{meta['size']}\0{meta['e_tag']}\n".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:32]
+    """Another build has published a manifest since this one began."""
 
 
 class BucketLake:
-    """The lake of one bucket, and the folder `root` with what was fetched of it. For one thread."""
+    """The lake of one bucket, with the folder `root` of what was fetched from it. Not thread-safe."""
 
     def __init__(self, address: str, endpoint: str, root: Path) -> None:
         """Fetch the manifest and the list of runs in each part; see `opened`."""
-        if "@" in endpoint or "?" in endpoint:  # it would stand in the error
+        if "@" in endpoint or "?" in endpoint:  # a login or key in it would appear in error messages
             raise ArgumentError(f"--endpoint: {BUCKET_ADVICE}")
         with extra("bucket", "a lake in a bucket"):
             from obstore.store import from_url
         options: dict[str, Any] = {"client_options": {"allow_http": endpoint.startswith("http://")}}
         if endpoint:
             options["base_url" if address.startswith("gs:") else "endpoint"] = endpoint.rstrip("/")
-        with _told(address):
+        with bucket_errors(address):
             self._store = from_url(address, **options)
         self.root = root
         self.address = address
-        self.left_out: set[str] = set()  # keys that are no file's
+        self.left_out: set[str] = set()  # keys that are no path of a file
         self.etag: str | None = None  # of the manifest; None where the bucket has no lake yet
         found = self.get(f"{LAKE}/{MANIFEST}")
         if found is not None:
@@ -145,20 +89,20 @@ class BucketLake:
         self.fetch_all((part, "runs") for part in read_parts(self.root))
 
     def get(self, key: str) -> tuple[str | None, bytes] | None:
-        """An object's etag and content; None where there is none."""
+        """An object's etag and content; None if there is no such object."""
         import obstore
 
-        with _told(self.address):
+        with bucket_errors(self.address):
             try:
                 found = obstore.get(self._store, key)
                 return found.meta["e_tag"], bytes(found.bytes())
             except FileNotFoundError as error:
-                if any(code in str(error) for code in _NO_BUCKET):
+                if any(code in str(error) for code in NO_BUCKET):
                     raise
                 return None
 
     def fetch(self, part: LakePart, name: str) -> None:
-        """Have a file of a part in `root`; where the bucket lacks it, reading the part tells."""
+        """Fetch a file of a part into `root`; if the bucket lacks it, reading the part reports that."""
         path = self.root / LAKE / part.name / f"{name}.parquet"
         if path.exists():
             return
@@ -168,26 +112,26 @@ class BucketLake:
             path.write_bytes(found[1])
 
     def fetch_all(self, files: Iterable[tuple[LakePart, str]]) -> None:
-        """Have files of parts in `root`."""
+        """Fetch files of parts into `root`, several at a time."""
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda one: self.fetch(*one), list(files)))
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object that nobody else writes."""
+        """Write an object that no other process writes."""
         import obstore
 
-        with _told(self.address):
+        with bucket_errors(self.address):
             obstore.put(self._store, key, data)
 
     def put_manifest(self, data: bytes, *, bare: bool = False) -> None:
-        """Replace the manifest that this build began with.
+        """Replace the manifest, if it is still the one that this build began with.
 
         Args:
-            data: the new one.
-            bare: name the old one's etag without quotes: Ceph (16.2) knows no others.
+            data: the new manifest.
+            bare: pass the old manifest's etag without quotes, the only form that Ceph 16.2 accepts.
 
         Raises:
-            BusyError: there is another one.
+            BusyError: another build has replaced it.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -195,7 +139,7 @@ class BucketLake:
         key, etag = f"{LAKE}/{MANIFEST}", self.etag
         mode: PutMode = "create" if etag is None else {"e_tag": etag.strip('"') if bare else etag}
         try:
-            with _told(self.address):
+            with bucket_errors(self.address):
                 made = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError) as error:
             found = self.get(key) if etag is not None and not bare else None
@@ -207,19 +151,19 @@ class BucketLake:
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects whose keys begin with `prefix/`."""
-        with _told(self.address):
+        with bucket_errors(self.address):
             yield from list_all(self._store, prefix, self.left_out.add)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects."""
         import obstore
 
-        with _told(self.address):
+        with bucket_errors(self.address):
             if keys:
                 obstore.delete(self._store, list(keys))
 
     def runs(self, now: float) -> tuple[dict[RunName, Objects], int]:
-        """Runs that belong into the lake; how many others there are."""
+        """Runs that belong into the lake, and the number of others."""
         found: dict[RunName, Objects] = {}
         for meta in self.list(LOG):
             item = item_of(meta["path"])
@@ -234,14 +178,14 @@ class BucketLake:
         return whole, len(found) - len(whole)
 
     def add_samples(self, runs: dict[RunName, Objects]) -> None:
-        """List the samples of these runs."""
+        """Add to these runs their objects of samples."""
         for meta in self.list(SAMPLES) if runs else ():
             item = item_of(meta["path"])
             if item is not None and item[1] in runs and PARTS not in item[2].split("/"):
                 runs[item[1]].samples[item[2]] = meta
 
     def add_others(self, runs: dict[RunName, Objects]) -> None:
-        """List what these runs have beside their logs and samples."""
+        """Add to these runs their objects of all other kinds."""
         for kind in DEFAULT_LOG_TYPES if runs else ():
             if kind in {LOG, SAMPLES}:
                 continue
@@ -251,7 +195,7 @@ class BucketLake:
                     runs[item[1]].others.append((kind, item[2], meta))
 
     def read(self, table: str, index: str, objects: Objects) -> LakeRun | None:
-        """A run from its objects; None where one of them changed since it was listed.
+        """A run read from its objects; None if one of them has changed since the listing.
 
         Raises:
             BrokenFileError, OSError, UnicodeEncodeError, UnsafeNameError: the lake cannot hold it.
@@ -271,7 +215,7 @@ class BucketLake:
                 got = self.get(meta["path"])
                 if got is None or got[0] != meta["e_tag"]:
                     return None
-                path = Path(folder, *check_relative(_plain(meta["path"])))
+                path = Path(folder, *check_relative(plain_path(meta["path"])))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(got[1])
             found = {kind for kind, _, _ in objects.others} | ({SAMPLES} if objects.samples else set())
@@ -291,48 +235,8 @@ class BucketLake:
         return data
 
 
-def item_of(key: str) -> tuple[str, RunName, str] | None:
-    """Kind, run and path in the item of an object; of an archive_tester file the path is its name."""
-    kind, *parts = _plain(key).split("/")
-    for at in range(1, len(parts) - _INDEX_PARTS + 1):
-        index = "/".join(parts[at : at + _INDEX_PARTS])
-        if kind == ARCHIVE_TESTER:
-            index = str(PurePosixPath(index).with_suffix(""))
-        if RunIndex.parse(index) is not None:
-            path = "/".join(parts[at + _INDEX_PARTS :]) or parts[-1]
-            return kind, ("/".join(parts[:at]), index), path
-    return None
-
-
-def _plain(key: str) -> str:
-    """The path that a key stands for; `!XX` in it is a byte."""
-    raw = re.sub(rb"!([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), key.encode())
-    return raw.decode("utf-8", "surrogateescape")
-
-
 def _is_parameter(name: str) -> bool:
     return name.startswith(f"{HYPARAM_FILE_NAME}.")
-
-
-def csv_bytes(objects: Objects) -> int:
-    """Bytes of a run's progress.csv."""
-    meta = objects.log.get(PROGRESS_FILE)
-    return meta["size"] if meta is not None else 0
-
-
-@contextmanager
-def _told(address: str) -> Iterator[None]:
-    """Errors of the store's library as ours, but those that callers expect."""
-    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
-    try:
-        yield
-    except (AlreadyExistsError, PreconditionError):
-        raise
-    except (BaseError, UnlistableError, ValueError, OSError) as error:
-        text = str(error).strip()
-        hints = [f"\nhint: {hint}" for words, hint in _ADVICE if any(word in text for word in words)]
-        raise DatabaseError(f"{address}: {text.partition(chr(10))[0][:300]}{''.join(hints[:1])}") from error
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Update of the lake from the database.
 
-Only parts that got, lost or changed a run are written, and only new and changed runs are read from files. One
-part after another is written and published, so a build that is killed loses one part's work at most.
+Only parts that gained, lost or changed a run are written, and only new and changed runs are read from
+files. Parts are written and published one after another, so a killed build loses the work on one part at
+most.
 
-In the lake are runs that ended, by their run.json, and others that nobody wrote to for `QUIET_S`. A run whose
-files change while they are read is left to the next build.
+The lake holds runs that have ended by their run.json, and other runs that were not written to for
+`QUIET_S`. A run that changes while it is read is left to the next build.
 """
 
 from __future__ import annotations
@@ -41,12 +42,22 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int], None]
-QUIET_S = 3600.0  # of a run whose state says nothing of its end: it may still be written until then
+QUIET_S = 3600.0  # a run without an ended state may still be written until then
 
 
 @dataclass(slots=True)
 class Report:
-    """What a build did: runs `read` from files, `removed`, `left_out` this time; parts written."""
+    """Result of a build.
+
+    Attributes:
+        read: runs read from files.
+        removed: runs removed from the lake.
+        left_out: runs left to the next build.
+        parts: parts written.
+        runs: runs in the lake.
+        took_s: duration in seconds.
+        problems: messages about runs that cannot be kept.
+    """
 
     read: int = 0
     removed: int = 0
@@ -58,15 +69,15 @@ class Report:
 
 
 def build(data_root: Path, now: float, progress: Progress | None = None) -> Report | None:
-    """Bring the lake up to the database; None where another process is at it.
+    """Update the lake from the database; None if another process is building it.
 
     Args:
         data_root: of the database.
         now: Unix seconds.
-        progress: told (runs read, runs to read).
+        progress: called with (runs read, runs to read).
 
     Raises:
-        DatabaseError: the lake cannot be written; what was there before stays and counts.
+        DatabaseError: the lake cannot be written; its former content stays in effect.
     """
     begin = time.perf_counter()
     with building(data_root) as builder:
@@ -79,7 +90,7 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
             work = LakeBuild(data_root, ended_runs(data_root, signed, now), read, builder, now, report)
             try:
                 while not work.carry_out(Lake(data_root), progress):
-                    pass  # each turn leaves a damaged part out
+                    pass  # each turn drops one damaged part
                 builder.sweep()
             except OSError as error:
                 message = f"the lake was not brought up to date: {error.strerror or error}; what it had stays"
@@ -90,14 +101,14 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
 
 
 def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[str, list[EndedRun]]:
-    """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
+    """Table → its runs that belong into the lake, in order; `signed` is the result of `Catalogue.refresh`."""
     found: dict[str, list[EndedRun]] = {}
     samples = SamplesSignatures(data_root, int(now * 1e9))
     for table, index, signature, state in signed:
-        told = signed_size(signature or "")
-        if told is None:
-            continue  # without log folder, or too young
-        newest_ns, table_bytes = told
+        signed_bytes = signed_size(signature or "")
+        if signed_bytes is None:
+            continue  # no log folder, or not settled yet
+        newest_ns, table_bytes = signed_bytes
         quiet_s = now - newest_ns / 1e9
         if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:
             continue
@@ -111,7 +122,7 @@ def ended_runs(data_root: Path, signed: Sequence[Signed], now: float) -> dict[st
 def _read_runs(
     root: Path, catalogue: Catalogue, now: float, report: Report, table: str, wanted: Sequence[EndedRun]
 ) -> Iterator[LakeRun]:
-    """Runs as they are now, but those that changed since the catalogue looked, or cannot be kept."""
+    """Content of runs, without those that changed since the catalogue's refresh or cannot be kept."""
     for one in wanted:
         found = catalogue.row(table, one.index)
         if found is None or found[1] != one.signature:
@@ -131,10 +142,11 @@ def _read_runs(
 
 
 def fill(root: Path, data: LakeRun) -> None:
-    """Read what a run recorded.
+    """Read the recorded data of a run.
 
     Raises:
-        BrokenFileError, OSError: its files cannot be read. UnicodeEncodeError: a lake cannot hold its texts.
+        BrokenFileError, OSError: its files cannot be read.
+        UnicodeEncodeError: its texts cannot be stored as UTF-8.
     """
     table = str(data.row[0])
     data.rows = read_rows(root, table, data.index)
@@ -145,7 +157,7 @@ def fill(root: Path, data: LakeRun) -> None:
 
 
 class LakeBuild:
-    """One build; `read` gives those of some runs of a table that can be kept now."""
+    """One build; `read` gives the content of those runs of a table that can be kept."""
 
     def __init__(
         self,
@@ -164,7 +176,7 @@ class LakeBuild:
         self._report = report
 
     def carry_out(self, lake: Lake, progress: Progress | None) -> bool:
-        """Write what has to be written, part by part; False where one of the lake's turned out damaged."""
+        """Write the planned parts; False if an old part turned out to be damaged, and was dropped."""
         ended = self._ended
         known = lake.signatures()
         self._report.removed += len(
@@ -190,7 +202,7 @@ class LakeBuild:
             done += len(job.fresh)
             try:
                 self._write(table, job)
-            except BrokenFileError as error:  # of the lake: those of runs are told of as problems
+            except BrokenFileError as error:  # of the lake; errors of runs become problems in the report
                 gone = {one.part.name for one, _ in job.old}
                 warn(f"a part of the lake cannot be read ({error}); its runs are read again")
                 self._builder.publish([part for part in self._builder.parts if part.name not in gone])
@@ -222,7 +234,7 @@ class LakeBuild:
         )
 
     def _joined(self, file: str, job: PlannedPart, fresh: list[LakeRun]) -> pa.Table:
-        """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""
+        """One file of the new part: the kept runs of old parts, then the fresh runs, renumbered."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

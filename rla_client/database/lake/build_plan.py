@@ -1,7 +1,6 @@
 """Build plan of a table's parts.
 
-New runs join the newest part of their table while that has room; parts of a table that shrank are put
-together. Pure.
+New runs join the newest part of their table while it has room; parts that shrank are merged. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from rla_client.database.lake.lake_reader import PartRuns
 from rla_client.database.lake.manifest import MAX_RUNS
 from rla_client.database.lake.run_tables import MAX_CSV_BYTES
 
-SAMPLES_SHARE = 10  # of a file of samples, the index is one part in so many
-FEW = MAX_RUNS // 8  # parts that shrank below are put together with their neighbour
+SAMPLES_SHARE = 10  # ratio of a samples file to its index
+FEW = MAX_RUNS // 8  # smaller parts are merged with their neighbour
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +21,10 @@ class EndedRun:
     """A run that belongs into the lake.
 
     Attributes:
-        index: of the run.
-        signature: of its log folder.
-        table_bytes: of its progress.csv, and of the index of its samples: a part of their files.
-        samples: the signature of these; empty where the lake keeps none.
+        index: index of the run.
+        signature: signature of its log folder.
+        table_bytes: bytes of its progress.csv, plus an estimate for the index of its samples.
+        samples: signature of its samples; empty if the lake keeps none.
     """
 
     index: str
@@ -39,9 +38,10 @@ class PlannedPart:
     """A part to write.
 
     Attributes:
-        old: parts that it takes the place of, each with the places of the runs that stay as they are.
+        old: parts that it replaces, each with the places of the runs to keep.
         fresh: runs to read.
-        runs: how many it will hold, with `table_bytes` of their tables.
+        runs: number of its runs.
+        table_bytes: total of their `EndedRun.table_bytes`.
     """
 
     old: list[tuple[PartRuns, list[int]]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class PlannedPart:
         )
 
     def add(self, one: EndedRun, *, fresh: bool = True) -> None:
-        """Count a run in."""
+        """Add a run."""
         self.runs += 1
         self.table_bytes += one.table_bytes
         if fresh:
@@ -64,16 +64,16 @@ class PlannedPart:
 
     @property
     def dirty(self) -> bool:
-        """Whether anything is to be written."""
+        """Whether it must be written."""
         return bool(self.fresh) or len(self.old) != 1 or len(self.old[0][1]) != len(self.old[0][0].indexes)
 
 
 def plan(ended: Sequence[EndedRun], parts: Sequence[PartRuns]) -> list[PlannedPart]:
-    """The parts that one table should have; those that are not `dirty` are there already. Pure.
+    """The parts that one table should have; those that are not `dirty` exist already. Pure.
 
     Args:
         ended: runs of the table, in the order of their indexes.
-        parts: of the table, in the order of their first index.
+        parts: existing parts of the table, in the order of their first index.
     """
     now = {one.index: one for one in ended}
     jobs: list[PlannedPart] = []
@@ -102,7 +102,7 @@ def plan(ended: Sequence[EndedRun], parts: Sequence[PartRuns]) -> list[PlannedPa
 
 
 def _append(jobs: list[PlannedPart], job: PlannedPart) -> None:
-    """Add a part, or put it together with the one before where both have become small."""
+    """Add a part, or merge it into the one before if both are small."""
     before = jobs[-1] if jobs else None
     if (
         before

@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 def compare(
     signed: Sequence[Signed], links: Mapping[RunName, str], held: pa.Array, held_signature: pa.Array
 ) -> tuple[pa.Array, list[RunName]]:
-    """Compare `_held` with what `Catalogue.refresh` and `links` gave, by columns: there are 100,000 runs.
+    """Compare the runs in the lake with the catalogue, by columns, as there may be 100,000 runs.
+
+    Args:
+        signed: result of `Catalogue.refresh`.
+        links: result of `Catalogue.links`.
+        held: `<table>/<index>` of the runs in the lake.
+        held_signature: their signatures.
 
     Returns:
-        `<table>/<index>` of what is in the lake, but not as it is now; runs to be read from their files.
+        `<table>/<index>` of the outdated runs in the lake; runs to be read from their files.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,9 +1,9 @@
 """Reader of the lake by signature.
 
-A run is in the lake under the signature that the catalogue gives it. Whoever reads a run from the lake
-compares that first; a run with another signature is read from its files. So a row that was appended, a tag, a
-note, a resumed or removed run is seen at once; what no signature shows (a file that was rewritten in place)
-is found by `verify`. Without pyarrow, without a lake, or where a part cannot be read, nothing is found here.
+The lake stores each run with its signature from the catalogue. A reader compares signatures first and
+reads a run with another signature from its files. Appended rows, tags, notes, resumed and removed runs
+therefore take effect at once; changes without a new signature (a file rewritten in place) are found by
+`verify`. Without pyarrow, without a lake, or for a part that cannot be read, the reader gives nothing.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 RunName = tuple[str, str]  # (table, index)
-SPARSE = 40  # a part of which fewer than one run in so many is asked for is slower than the files of these
+SPARSE = 40  # if fewer than one in SPARSE of a part's runs is wanted, reading their files is faster
 
 
 def available(data_root: Path) -> bool:
-    """Whether there is a lake, and the library to read it."""
+    """Whether there is a lake, and pyarrow to read it."""
     return (data_root / LAKE / MANIFEST).exists() and find_spec("pyarrow") is not None
 
 
 @dataclass(frozen=True)
 class PartRuns:
-    """Which runs a part holds, by place: its columns `idx`, `signature` and `samples`."""
+    """Runs of a part, by place: its columns `idx`, `signature` and `samples`."""
 
     part: LakePart
     columns: pa.Table
@@ -53,20 +53,20 @@ class PartRuns:
 
     @cached_property
     def signatures(self) -> list[str]:
-        """Signature that each run had when it was read."""
+        """Signature of each run when it was read."""
         return self.columns["signature"].to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
     def samples_signatures(self) -> list[str]:
-        """Signature that the samples of each run had; empty where none are kept."""
+        """Signature of each run's samples when they were read; empty if none are kept."""
         return self.columns["samples"].to_pylist()  # type: ignore[no-any-return]
 
 
 def part_runs(data_root: Path, part: LakePart) -> PartRuns:
-    """Which runs a part holds.
+    """Runs of a part.
 
     Raises:
-        BrokenFileError, OSError: it cannot be read.
+        BrokenFileError, OSError: the part cannot be read.
     """
     found = read_table(data_root, part, "runs", ["place", "idx", "signature", "samples"])
     if found["place"].to_pylist() != list(range(found.num_rows)) or part.runs > MAX_RUNS:
@@ -75,7 +75,7 @@ def part_runs(data_root: Path, part: LakePart) -> PartRuns:
 
 
 class Lake:
-    """The parts that can be read, and the runs in them, as of now."""
+    """The readable parts of a lake and their runs, as of now."""
 
     def __init__(self, data_root: Path) -> None:
         self._root = data_root
@@ -85,7 +85,7 @@ class Lake:
 
     @property
     def parts(self) -> list[PartRuns]:
-        """Those that can be read."""
+        """The readable parts."""
         return self._open(self._parts)
 
     def _open(self, parts: Sequence[LakePart]) -> list[PartRuns]:
@@ -98,14 +98,14 @@ class Lake:
         return [self._opened[part.name] for part in parts if part.name in self._opened]
 
     def leave_out(self, part: LakePart, error: Exception) -> None:
-        """Read the files of a part's runs from now on, and say why."""
+        """Ignore a part from now on, with a warning; its runs are read from their files."""
         warn(f"a part of the lake cannot be read ({error}); the files of its runs are read instead")
         self.broken.append((part, str(error)))
         self._opened.pop(part.name, None)
         self._parts = [one for one in self._parts if one != part]
 
     def signatures(self) -> dict[RunName, str]:
-        """All runs of the lake with the signatures that they had when they were read."""
+        """Run → its signature when it was read, for all runs of the lake."""
         return {
             (one.part.table, index): signature
             for one in self.parts
@@ -113,7 +113,7 @@ class Lake:
         }
 
     def all_signatures(self) -> dict[RunName, tuple[str, str]]:
-        """All runs of the lake with the signatures of their logs and of their samples."""
+        """Run → signatures of its log and of its samples, for all runs of the lake."""
         return {
             (one.part.table, index): (signature, samples)
             for one in self.parts
@@ -123,7 +123,7 @@ class Lake:
         }
 
     def rows(self, wanted: Sequence[tuple[str, str, str]]) -> dict[RunName, tuple[object, ...]]:
-        """The catalogue's rows of those (table, index, signature) that are in the lake."""
+        """Rows of the catalogue for those (table, index, signature) that are in the lake."""
         asked = {(table, index): signature for table, index, signature in wanted if signature}
         found: dict[RunName, tuple[object, ...]] = {}
         for one in list(self.parts):
@@ -152,11 +152,11 @@ class Lake:
     def columns(
         self, pairs: Sequence[RunName], names: Sequence[str], now_ns: int
     ) -> dict[RunName, dict[str, NDArray[np.float64]]]:
-        """Columns of progress.csv, as `read_columns` gives them, of those runs that the lake has as they are.
+        """Columns of progress.csv, as `read_columns` gives them, of the runs that are unchanged in the lake.
 
         Args:
             pairs: (table, index) of runs.
-            names: of columns.
+            names: names of columns.
             now_ns: Unix nanoseconds.
         """
         found: dict[RunName, dict[str, NDArray[np.float64]]] = {}
@@ -174,7 +174,7 @@ class Lake:
         return found
 
     def _worth(self, pairs: Sequence[RunName]) -> list[LakePart]:
-        """The parts that may hold enough of these runs to be opened."""
+        """The parts that may hold enough of these runs to be worth opening."""
         tables: dict[str, list[str]] = {}
         for table, index in pairs:
             tables.setdefault(table, []).append(index)
@@ -188,7 +188,7 @@ class Lake:
         return [part for part in self._parts if (most(part) or -1) * SPARSE >= part.runs]
 
     def _current(self, one: PartRuns, wanted: AbstractSet[RunName], now_ns: int) -> list[int]:
-        """Places of a part's runs that are wanted and as they were."""
+        """Places of a part's runs that are wanted and unchanged."""
         table = one.part.table
         with Signatures(self._root, now_ns) as signatures:
             return [
@@ -210,7 +210,7 @@ class Lake:
 
 
 def _groups(file: pq.ParquetFile, places: set[int], names: Sequence[str]) -> list[pa.Table]:
-    """Places, metrics and values of the row groups that may hold some metrics of some runs."""
+    """Places, metrics and values of the row groups that may hold these metrics of these runs."""
     schema = schemas()["rows"]
     metric, place = schema.get_field_index("metric"), schema.get_field_index("place")
     ordered = sorted(places)

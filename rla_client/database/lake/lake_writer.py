@@ -1,6 +1,6 @@
-"""Write lock of a lake.
+"""Writer of a lake.
 
-Everything is written to a temp name, synced and renamed, the manifest last.
+Every file is written under a temp name, synced and renamed; the manifest is written last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rla_client.database.lake.part_files import footer_check
 
 
 class Builder:
-    """The right to change a lake; see `building`."""
+    """Writer of a locked lake; see `building`."""
 
     def __init__(self, data_root: Path) -> None:
         self._root = data_root
@@ -33,14 +33,14 @@ class Builder:
         self._before = {part.name for part in self.parts}
 
     def new_name(self, table: str, day: str) -> str:
-        """A name for a part that nobody has."""
+        """A new, unique name of a part."""
         return f"{TABLES}/{table}/{day.replace('/', '-')}-{secrets.token_hex(6)}"
 
     def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> tuple[int, int]:
-        """Write a file of a new part durably; its size, and the checksum of its footer.
+        """Write one file of a new part durably; returns its size and the checksum of its footer.
 
         Raises:
-            OSError: it could not be written; nothing of it stays.
+            OSError: the file cannot be written; nothing of it stays.
         """
         with held_folder(self._root, f"{LAKE}/{part}", create=True) as folder:
             path = folder / f"{name}.parquet"
@@ -51,10 +51,10 @@ class Builder:
                 return size, footer_check(written, size)
 
     def fetch(self, part: LakePart, name: str) -> None:
-        """Have a file of a part here, where `open_file` finds it; a lake on this disk always has."""
+        """Make a file of an old part available to `open_file`; does nothing for a lake on this disk."""
 
     def publish(self, parts: list[LakePart]) -> None:
-        """From now on these parts count."""
+        """Make these the parts of the lake."""
         content = {"format": FORMAT, "catalogue": VERSION, "parts": [asdict(part) for part in parts]}
         self.put_manifest(json.dumps(content, separators=(",", ":")).encode())
         self.parts = parts
@@ -65,7 +65,7 @@ class Builder:
             write_atomic(folder / MANIFEST, data)
 
     def sweep(self) -> None:
-        """Delete parts that neither count nor counted when this build began: those may still be read."""
+        """Delete parts outside this manifest and that of the start, whose parts may still be read."""
         with held_folder(self._root, LAKE) as top:
             for name in os.listdir(top):
                 if name.startswith(TEMP_PREFIX):
@@ -92,10 +92,10 @@ class Builder:
 
 @contextmanager
 def building(data_root: Path) -> Iterator[Builder | None]:
-    """Hold the lake for a change; None where another process does.
+    """Lock the lake for a change; None if another process holds the lock.
 
     Raises:
-        DatabaseError: it cannot be written here.
+        DatabaseError: the lake cannot be written.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -1,15 +1,15 @@
 """Manifest of the lake's parts.
 
-The lake lies in `<data root>/.rla/lake/`, which replication, `du`, `fsck` and everything that walks the
-tables pass over; it can be deleted at any time and built again. The files of the runs stay the truth.
+The lake lies in `<data root>/.rla/lake/`, which replication, `fsck` and all readers of the tables ignore.
+It can be deleted and rebuilt at any time: it is a copy of the runs' files.
 
     lock                                            held (flock) by the one process that builds
     manifest.json                                   which parts count; whatever it does not name is rubbish
     tables/<table>/<YYYY-MM-DD>-<id>/*.parquet      one part: up to `MAX_RUNS` runs of one table
 
-A part begins with the day in its name and holds whole days, or a piece of a day with many runs. It is written
-once and never changed: a run that changed has its part written anew under another id. A manifest or part that
-cannot be read is warned about and left out: its runs are read from their files.
+A part begins with the day in its name and holds whole days, or a piece of a day with many runs. It is
+never changed: when a run changes, its part is written again under another id. A manifest or part that
+cannot be read is left out with a warning, and its runs are read from their files.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ TABLES = "tables"
 MANIFEST = "manifest.json"
 FORMAT = 2
 MAX_MANIFEST_BYTES = 16 << 20  # 30,000 parts of 500 bytes
-NAMES = ("runs", "params", "last", "rows", "system", "files", "samples")  # of a part's files
-MAX_RUNS = 2048  # of a part
+NAMES = ("runs", "params", "last", "rows", "system", "files", "samples")  # the files of a part
+MAX_RUNS = 2048  # in one part
 
 
 @dataclass(frozen=True, slots=True)
 class LakePart:
-    """Some runs of one table, in files of their own.
+    """A part: some runs of one table, in files of their own.
 
     Attributes:
         name: its folder below the lake.
-        table: task table name.
-        first: the least index of its runs.
-        last: the greatest.
-        runs: how many.
-        table_bytes: of their tables, see `build_plan.EndedRun`.
+        table: task table.
+        first: smallest index of its runs.
+        last: largest index.
+        runs: number of runs.
+        table_bytes: total of their `build_plan.EndedRun.table_bytes`.
         sizes: file name without ending → its bytes.
         footers: file name without ending → checksum of its footer, which Parquet itself does not protect.
-        written: Unix seconds.
+        written: time of writing, Unix seconds.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LakePart:
 
 
 def read_parts(data_root: Path) -> list[LakePart]:
-    """The parts that count; none without a lake, or, with a warning, when its manifest is broken."""
+    """Parts in the manifest; none without a lake, or, with a warning, if the manifest is broken."""
     try:
         with held_folder(data_root, LAKE) as folder:
             found = parse_json(read_small(folder / MANIFEST, MAX_MANIFEST_BYTES), MAX_MANIFEST_BYTES)
@@ -77,7 +77,7 @@ def read_parts(data_root: Path) -> list[LakePart]:
 
 def _parts(found: Any) -> list[LakePart]:  # noqa: ANN401
     if found["format"] != FORMAT or found["catalogue"] != VERSION:
-        return []  # of another version: the next build replaces it
+        return []  # another version: the next build replaces it
     parts = []
     for one in found["parts"]:
         part = LakePart(
@@ -98,5 +98,5 @@ def _parts(found: Any) -> list[LakePart]:  # noqa: ANN401
 
 
 def warn(message: str) -> None:
-    """Tell of a fault of the lake, once a place; nothing but time is lost by it."""
+    """Warn about a fault of the lake, once per calling line; such a fault costs only time."""
     warnings.warn(f"{message}\nhint: rla lake build", stacklevel=3)

@@ -1,4 +1,4 @@
-"""The Parquet files of a part.
+"""Parquet files of a part.
 
     runs      a row a run: the row of the catalogue, its signature, that of its samples (`samples`), and
               `place`, its number in this part
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-MAX_FILE_BYTES = 1 << 30  # of a part's file, packed or not; ours have a tenth of it
+MAX_FILE_BYTES = 1 << 30  # of one file, compressed or not; ten times what ours have
 FOOTER_END = 8  # bytes: the footer's length, "PAR1"
 MAX_FOOTER_BYTES = 64 << 20
-SAMPLE_TEXTS = ("id", "name", "role", "group", "prompt", "completion")  # columns of their own
+SAMPLE_TEXTS = ("id", "name", "role", "group", "prompt", "completion")  # each is a column
 SAMPLE_NUMBERS = ("step", "time", "reward")
 _NUMBERS = frozenset({"opened", "updated", "time_step", "duration_s"})
 
@@ -46,7 +46,8 @@ def open_file(data_root: Path, part: LakePart, name: str) -> Iterator[BinaryIO]:
     """One file of a part.
 
     Raises:
-        BrokenFileError: it is not as it was written. OSError: it cannot be opened.
+        BrokenFileError: the file differs from what was written.
+        OSError: the file cannot be opened.
     """
     with (
         held_folder(data_root, f"{LAKE}/{part.name}") as folder,
@@ -63,7 +64,7 @@ def open_file(data_root: Path, part: LakePart, name: str) -> Iterator[BinaryIO]:
 
 
 def footer_check(file: BinaryIO, size: int) -> int:
-    """Checksum of a Parquet file's footer, whose length stands before the last four bytes."""
+    """Checksum of a Parquet file's footer; its length precedes the last four bytes."""
     file.seek(max(size - FOOTER_END, 0))
     length = int.from_bytes(file.read(FOOTER_END)[:4], "little") + FOOTER_END
     file.seek(max(size - min(length, MAX_FOOTER_BYTES), 0))
@@ -73,7 +74,7 @@ def footer_check(file: BinaryIO, size: int) -> int:
 
 
 def plain_path(data_root: Path, part: LakePart, name: str) -> str:
-    """Path of a part's file, for programs that open files themselves; checked as `open_file` does.
+    """Path of a part's file, for programs that open files themselves, after the checks of `open_file`.
 
     Raises:
         BrokenFileError, OSError: as `open_file`.
@@ -84,7 +85,7 @@ def plain_path(data_root: Path, part: LakePart, name: str) -> str:
 
 @contextmanager
 def parquet(data_root: Path, part: LakePart, name: str) -> Iterator[pq.ParquetFile]:
-    """A part's file, whose columns and sizes are as we write them; what cannot be read of it is broken."""
+    """An open file of a part with checked columns and sizes; errors of reading become BrokenFileError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,7 +100,7 @@ def parquet(data_root: Path, part: LakePart, name: str) -> Iterator[pq.ParquetFi
             if whole > MAX_FILE_BYTES or (name == "runs" and found.metadata.num_rows != part.runs):
                 raise BrokenFileError(where, "it holds more than was written")
             yield found
-        except (pa.ArrowException, OSError, ValueError) as error:  # a damaged page is an OSError to pyarrow
+        except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow reports a damaged page as OSError
             raise BrokenFileError(where, f"no valid Parquet ({error})") from error
 
 
@@ -107,24 +108,25 @@ def read_table(data_root: Path, part: LakePart, name: str, columns: Sequence[str
     """A part's file, or some columns of it.
 
     Raises:
-        BrokenFileError: it is not what was written. OSError: it cannot be read.
+        BrokenFileError: the file differs from what was written.
+        OSError: the file cannot be read.
     """
     with parquet(data_root, part, name) as file:
         return file.read(columns=columns)
 
 
 def check_file(data_root: Path, part: LakePart, name: str) -> None:
-    """Be sure that a part's file can be opened and has the columns that it should.
+    """Check that a part's file can be opened and has the right columns.
 
     Raises:
-        BrokenFileError, OSError: it cannot, or has others.
+        BrokenFileError, OSError: it cannot be opened, or has others.
     """
     with parquet(data_root, part, name):
         pass
 
 
 def schemas() -> dict[str, pa.Schema]:
-    """File name → what it holds."""
+    """File name → its columns."""
     import pyarrow as pa
 
     text, number = pa.string(), pa.float64()

@@ -17,7 +17,7 @@ _MAP_KEYS = ("numbers.key_value.key", "texts.key_value.key")
 
 
 def kept(table: pa.Table, places: Sequence[int], base: int) -> pa.Table:
-    """The rows of some runs of a part, numbered from `base` in the order of `places`."""
+    """Rows of some runs of a part, renumbered from `base` in the order of `places`."""
     import numpy as np
     import pyarrow as pa
 
@@ -29,7 +29,7 @@ def kept(table: pa.Table, places: Sequence[int], base: int) -> pa.Table:
 
 
 def write_parquet(name: str, table: pa.Table, sink: BinaryIO) -> None:
-    """Write a part's file: damage is found by a checksum of each page."""
+    """Write a part's file, with a checksum of each page against damage."""
     import pyarrow.parquet as pq
 
     with pq.ParquetWriter(
@@ -45,7 +45,7 @@ def write_parquet(name: str, table: pa.Table, sink: BinaryIO) -> None:
 
 
 def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:
-    """A part's table in the order and the row groups that it is written in."""
+    """Row groups of a part's table, sorted for writing."""
     import numpy as np
     import pyarrow.compute as pc
 

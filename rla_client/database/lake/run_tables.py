@@ -1,7 +1,7 @@
 """Tables of the lake from runs.
 
-Memory: a part is made from at most `MAX_RUNS` runs with `MAX_CSV_BYTES` of progress.csv; a run with a larger
-one stays out of the lake.
+Memory is bounded: a part holds at most `MAX_RUNS` runs with `MAX_CSV_BYTES` of progress.csv in total; a
+run with a larger one stays out of the lake.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ MAX_FILES = 10_000  # of one run
 
 @dataclass(slots=True)
 class LakeRun:
-    """What the lake keeps of one run.
+    """Content of one run for the lake.
 
     Attributes:
-        row: of the catalogue, in the order of its `COLUMNS`.
-        signature: of the files that this was read from.
-        rows: progress.csv, as `read_all` gives it; None where there is none.
-        system: system.csv likewise.
-        files: (kind, path in the item, bytes, mtime).
-        samples: as `read_samples` gives them; None where there are none.
-        samples_signature: of their files.
+        row: row of the catalogue, in the order of its `COLUMNS`.
+        signature: signature of the files that were read.
+        rows: progress.csv, as `read_all` gives it; None without one.
+        system: system.csv, likewise.
+        files: (kind, path in the item, bytes, mtime) of each file.
+        samples: result of `read_samples`; None without samples.
+        samples_signature: signature of the files of samples.
     """
 
     row: tuple[Any, ...]
@@ -72,13 +72,13 @@ class LakeRun:
 
 
 def read_rows(data_root: Path, table: str, index: str) -> Content | None:
-    """All of a run's progress.csv and of the tables of its roles, columns that say when, too, by role.
+    """A run's progress.csv and the tables of its roles, with all columns of a role named `<column>@<role>`.
 
     Returns:
-        None without any of them.
+        None without any table.
 
     Raises:
-        BrokenFileError, OSError: one cannot be read.
+        BrokenFileError, OSError: a table cannot be read.
     """
     path = f"{data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
     found: Content | None = None
@@ -96,7 +96,7 @@ def read_rows(data_root: Path, table: str, index: str) -> Content | None:
 
 
 def read_system(data_root: Path, table: str, index: str) -> Content | None:
-    """All of a run's system.csv; None where there is none that can be read."""
+    """A run's system.csv; None if it is missing, too large or cannot be read."""
     path = f"{data_root}/{LOG}/{table}/{index}/{SYSTEM_FILE}"
     try:
         return None if os.stat(path).st_size > MAX_SYSTEM_BYTES else read_all(path)
@@ -105,7 +105,7 @@ def read_system(data_root: Path, table: str, index: str) -> Content | None:
 
 
 def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, int, float]]:
-    """The files of a run, `MAX_FILES` at most."""
+    """(kind, path in the item, bytes, mtime) of a run's files, at most `MAX_FILES`."""
     found: list[tuple[str, str, int, float]] = []
     for item in run_items(data_root, table, index):
         for start in item.paths:
@@ -122,7 +122,7 @@ def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, 
 
 
 def make_tables(runs: Sequence[LakeRun], names: Iterable[str]) -> dict[str, pa.Table]:
-    """Tables of some runs by the names of files; see `schemas`."""
+    """Tables of runs by file name; see `schemas`."""
     return {name: _MAKERS.get(name, _table)(name, runs) for name in names}
 
 
@@ -151,7 +151,7 @@ def _last(one: LakeRun) -> Iterator[tuple[Any, ...]]:
         yield name, _float(value), value if isinstance(value, str) else None
 
 
-_ROWS: dict[str, Callable[[LakeRun], Iterable[tuple[Any, ...]]]] = {  # behind place and run
+_ROWS: dict[str, Callable[[LakeRun], Iterable[tuple[Any, ...]]]] = {  # cells after place and run
     "runs": lambda one: [(one.signature, *one.row, one.samples_signature)],
     "params": _params,
     "last": _last,
@@ -220,7 +220,7 @@ _MAKERS: dict[str, Callable[[str, Sequence[LakeRun]], pa.Table]] = {
 
 
 def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:
-    """A list of numbers for each column, null where that is None; numbers that were not recorded are null."""
+    """A list of numbers per column, null for None; numbers that were not recorded are null."""
     import numpy as np
     import pyarrow as pa
 
@@ -236,7 +236,7 @@ def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:
 
 
 def _safe(value: object) -> object:
-    """Text as UTF-8 can hold it."""
+    """A text that UTF-8 can encode; other values as they are."""
     return (
         value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
     )

@@ -1,6 +1,7 @@
 """SQL table of all runs' samples.
 
-One row a sample: what its index has (`database.samples.sample_index`), so of long texts the first characters.
+One row per sample, from the index (`database.samples.sample_index`), which has only the beginnings of long
+texts.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from rla_client.database.tree.chains import ChainLink, chain_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_ROWS = 2_000_000  # some 1 kB each
+MAX_ROWS = 2_000_000  # about 1 kB each
 
 
 def sample_table(
-    data_root: Path, runs: Iterable[tuple[str, str]], told: Callable[[str], None] = lambda _: None
+    data_root: Path, runs: Iterable[tuple[str, str]], warn: Callable[[str], None] = lambda _: None
 ) -> pa.Table:
-    """The samples of some runs; those that cannot be read have none.
+    """Samples of runs; runs that cannot be read have none.
 
     Args:
         data_root: of the database.
-        runs: task table and index.
-        told: gets what cannot be read, and why.
+        runs: task table and index of each run.
+        warn: called with a message about each unreadable run or file.
 
     Raises:
-        DatabaseError: there are too many.
+        DatabaseError: there are too many samples.
     """
     import pyarrow as pa
 
@@ -42,10 +43,10 @@ def sample_table(
         try:
             index = _read(data_root, table, chain_of(data_root, table, run))
         except (BrokenFileError, OSError) as error:
-            told(f"{table}/{run}: {error}")
+            warn(f"{table}/{run}: {error}")
             continue
         for path in index.unread:
-            told(f"left out, as you may not read it: {path}")
+            warn(f"left out, as you may not read it: {path}")
         total += len(index)
         if total > MAX_ROWS:
             raise DatabaseError(
@@ -59,10 +60,10 @@ def sample_table(
 
 
 def read_samples(data_root: Path, table: str, run: str) -> pa.Table:
-    """The samples of one run without those that it continues.
+    """Samples of one run, without those of the run that it continues.
 
     Raises:
-        BrokenFileError, OSError: they cannot be read.
+        BrokenFileError, OSError: the samples cannot be read.
     """
     return _table(_read(data_root, table, [ChainLink(run)]))
 

@@ -8,11 +8,11 @@ from rla_client.contract.errors import ArgumentError, DatabaseError
 from rla_client.contract.text.spelling import hint as spelling_hint
 from rla_client.database.lake.sql_views import VIEWS
 
-MEMORY_BYTES = 4 << 30  # of a query; nothing is written to disk. On a small machine half of what is free
+MEMORY_BYTES = 4 << 30  # of a query, which writes nothing to disk; on a small machine half of the free memory
 
 
 def told(error: Exception, memory: int = MEMORY_BYTES) -> DatabaseError | ArgumentError:
-    """What went wrong, in words for people."""
+    """The error as one of ours, with a message for users."""
     import duckdb
     import pyarrow as pa
 
@@ -39,7 +39,7 @@ def told(error: Exception, memory: int = MEMORY_BYTES) -> DatabaseError | Argume
 
 
 def too_much_memory(memory: int = MEMORY_BYTES) -> DatabaseError:
-    """The query did not fit."""
+    """The error of a query that needs more memory than it may have."""
     size = f"{memory / (1 << 30):.3g} GB"
     return DatabaseError(f"the query needs more than {size}\nhint: ask for fewer columns, or aggregate")
 

@@ -1,9 +1,10 @@
 """Frames on the pipes of a query's process.
 
-Both ways a frame has a kind (one byte), a length (8 bytes, little-endian) and a content. Towards the process:
-`Q`, the request as JSON, then for each table that does not lie in a file `T`: its name, a zero byte and an
-Arrow stream. From it: `S`, the result's schema as an Arrow stream without batches; for each batch `B`, an
-Arrow stream with one; `.` at the end; or, instead of any of these, `E`: {"kind", "text"} as JSON.
+In both directions a frame has a kind (one byte), a length (8 bytes, little-endian) and a content. The
+parent sends `Q`, the request as JSON, then `T` for each table that is not in a file: its name, a zero byte
+and an Arrow stream. The process answers with `S`, the result's schema as an Arrow stream without batches;
+with `B` for each batch, an Arrow stream of it; and with `.` at the end; or, instead of any of these, with
+`E`: {"kind", "text"} as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def receive(pipe: IO[bytes]) -> tuple[bytes, bytes]:
 
 
 def error_of(content: bytes) -> ArgumentError | DatabaseError:
-    """The error that an `E` frame tells."""
+    """The error in an `E` frame."""
     found = json.loads(content)
     return (ArgumentError if found["kind"] == "argument" else DatabaseError)(found["text"])
 

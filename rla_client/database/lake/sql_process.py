@@ -1,10 +1,9 @@
 """Process of one SQL query.
 
-DuckDB's memory limit and its interrupt do not reach the values that a query makes as it goes
-(`range(100000000)`, `repeat('x', 2000000000)`), nor what is made of them for Python. So a query has a process
-of its own, which the kernel limits and whoever asked may kill. The tables that it may read come with the
-request (`sql_frames`), and rows leave it in batches of at most `SEND_BYTES`, one row of at most
-`MAX_ROW_BYTES`.
+DuckDB's memory limit and its interrupt do not cover values that a query generates (`range(100000000)`,
+`repeat('x', 2000000000)`), nor their conversion to Python objects. Therefore a query runs in a process of
+its own, which the kernel limits and the parent may kill. The tables that it may read come with the request
+(`sql_frames`); rows are returned in batches of at most `SEND_BYTES`, each row of at most `MAX_ROW_BYTES`.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 LEAST_MEMORY_BYTES = 256 << 20
 BATCH_ROWS = 10_000
-LOOK_S = 1.0  # between two looks for whoever asked
+LOOK_S = 1.0  # between checks that the parent still runs
 SEND_BYTES = 8 << 20  # of a batch
-MAX_ROW_BYTES = 8 << 20  # as Python objects some ten times as much
+MAX_ROW_BYTES = 8 << 20  # about ten times as much as Python objects
 
 
 def main() -> None:
     """Answer the request on standard input."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints does not come between the frames
+    os.dup2(2, 1)  # other output must not mix with the frames
     try:
         _serve(answers)
         send(answers, END)
@@ -50,7 +49,7 @@ def main() -> None:
         kind = "argument" if isinstance(error, ArgumentError) else "database"
         send(answers, FAILED, json.dumps({"kind": kind, "text": str(error)}).encode())
     except (BrokenPipeError, EOFError):
-        os._exit(1)  # whoever asked has ended
+        os._exit(1)  # the parent has ended
 
 
 def _serve(answers: IO[bytes]) -> None:
@@ -65,7 +64,7 @@ def _serve(answers: IO[bytes]) -> None:
     for _ in range(request["tables"]):
         name, _, stream = receive(sys.stdin.buffer)[1].partition(b"\0")
         tables[name.decode()] = pa.ipc.open_stream(stream).read_all()
-    threading.Thread(target=_end_with_the_asker, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     memory = memory_bytes()
     connection = duckdb.connect(
         config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
@@ -74,11 +73,11 @@ def _serve(answers: IO[bytes]) -> None:
     try:
         make_views(connection, request, tables, memory)
         limit_memory(memory)
-        warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
+        warnings.simplefilter("ignore")  # DuckDB's advice is for queries written in Python
         result = connection.execute(request["query"])
-        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
+        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # older DuckDB
         reader = read(BATCH_ROWS)
-        first = next(reader, None)  # the query's own faults show before there is a schema
+        first = next(reader, None)  # errors of the query are raised before the schema is sent
         send(answers, SCHEMA, as_stream(reader.schema))
         while first is not None:
             for part in parts(first):
@@ -90,24 +89,24 @@ def _serve(answers: IO[bytes]) -> None:
         raise too_much_memory(memory) from error
 
 
-def _end_with_the_asker() -> None:
-    """End when standard input does, which its other end closes by ending itself.
+def _end_with_parent() -> None:
+    """End this process when standard input ends, which happens when the parent ends.
 
-    A fork of the asker keeps that open: then the parent is another one.
+    A fork of the parent keeps that open; then the parent's id changes.
     """
-    asker = os.getppid()
-    while os.getppid() == asker and not select.select([0], [], [], LOOK_S)[0]:
+    parent = os.getppid()
+    while os.getppid() == parent and not select.select([0], [], [], LOOK_S)[0]:
         pass
     os._exit(1)
 
 
 def memory_bytes() -> int:
-    """What a query may take: `MEMORY_BYTES`, or half of what is free for this process."""
+    """Memory limit of a query: `MEMORY_BYTES`, or half of the free memory."""
     return max(LEAST_MEMORY_BYTES, min(MEMORY_BYTES, memory_free() // 2))
 
 
 def limit_memory(memory: int) -> None:
-    """Let the kernel refuse this process more than `memory` beyond what it has, and end it before others."""
+    """Make the kernel refuse this process more than `memory` further bytes, and kill it before others."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     try:
@@ -115,7 +114,7 @@ def limit_memory(memory: int) -> None:
     except OSError:
         size = None
     if size is None:
-        return  # no Linux: DuckDB's own limit holds for what it stores
+        return  # not on Linux: only DuckDB's own limit applies
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = int(size[1]) * 1024 + memory
     resource.setrlimit(
@@ -124,10 +123,10 @@ def limit_memory(memory: int) -> None:
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces of at most `SEND_BYTES`, unless one row has more.
+    """A batch in pieces of at most `SEND_BYTES`, or of one row.
 
     Raises:
-        DatabaseError: one row has more than `MAX_ROW_BYTES`.
+        DatabaseError: a row has more than `MAX_ROW_BYTES`.
     """
     if batch.nbytes <= SEND_BYTES and batch.num_rows:
         yield batch

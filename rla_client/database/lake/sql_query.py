@@ -1,7 +1,7 @@
 """Parent side of an SQL query's process.
 
-`Query` is started before the tables that it may read are known, so that Python and DuckDB load meanwhile. Its
-result is DuckDB's, over batches that come from the process as they are asked for.
+`Query` starts the process before its tables are known, so that Python and DuckDB load in the meantime. Its
+result is a DuckDB result over batches that are fetched from the process on demand.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _AS_TEXT = frozenset({"bit", "time with time zone", "uuid"})
 
 
 class Clock:
-    """The seconds that a query may take, for its first rows and for the others together."""
+    """Time limit of a query, for its first rows and all others together."""
 
     def __init__(self, timeout_s: float | None, most_bytes: int | None = None) -> None:
-        """Begin with all of it.
+        """Begin with the full time.
 
         Args:
-            timeout_s: the seconds; None or 0: there is no limit.
-            most_bytes: of all rows together, before they become Python's objects; None: no limit.
+            timeout_s: seconds; None or 0: no limit.
+            most_bytes: bytes of all rows together, before conversion to Python objects; None: no limit.
         """
         self._timeout_s = timeout_s or None
         self.most_bytes = most_bytes
@@ -56,16 +56,16 @@ class Clock:
         self._failure: Callable[[], Exception | None] = lambda: None
 
     def watch(self, stop: Callable[[], None], failure: Callable[[], Exception | None]) -> None:
-        """Say how the query is stopped, and where the reason stands why its rows ended."""
+        """Set the function that stops the query, and the one that returns the error that ended its rows."""
         self._stop, self._failure = stop, failure
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """Stop the query in here once the time is up.
+        """Stop the query inside this context once the time is up.
 
         Raises:
-            ArgumentError: the query names what there is not, or asks for what is not allowed.
-            DatabaseError: it took too long, or too much memory, or cannot continue.
+            ArgumentError: the query uses an unknown name, or something that is not allowed.
+            DatabaseError: the query took too long or too much memory, or cannot continue.
         """
         import duckdb
         import pyarrow as pa
@@ -94,11 +94,11 @@ class Clock:
             self._left_s -= time.monotonic() - begun
             if timer is not None:
                 timer.cancel()
-                timer.join()  # else its thread may be the last to hold the query, while Python ends
+                timer.join()  # its thread must not hold the last reference while Python exits
 
 
 def fetched(result: duckdb.DuckDBPyConnection, most: int, clock: Clock) -> list[tuple[Any, ...]]:
-    """The next rows of a result, all for 0.
+    """The next `most` rows of a result; all rows for 0.
 
     Raises:
         DatabaseError: the query cannot continue, or the time is up.
@@ -124,7 +124,7 @@ class Query:
         except OSError as error:
             raise DatabaseError(f"no process can be started for the query: {error}") from error
         self._failure: Exception | None = None
-        finalize(self, _close, self._process)  # whoever reads its rows holds it
+        finalize(self, _close, self._process)  # readers of its rows keep a reference
 
     def execute(
         self,
@@ -139,15 +139,11 @@ class Query:
 
         Args:
             query: one SELECT.
-            clock: how long it may take.
+            clock: time limit.
             files: view → paths of its Parquet files.
-            tables: what else the views hold: `lake_stale`, `lake_stale_samples`, and `fresh_<view>` of each
-                view of the query.
-            heard: runs that were not heard of since then are not live.
-
-        Raises:
-            ArgumentError: it names what there is not, or asks for what is not allowed.
-            DatabaseError: it took too long, or too much memory, or the lake's files are damaged.
+            tables: other sources of the views: `lake_stale`, `lake_stale_samples`, and `fresh_<view>` for
+                each view.
+            heard: Unix seconds; runs that were last updated before are not live.
         """
         import duckdb
         import pyarrow as pa
@@ -200,7 +196,7 @@ class Query:
         return kind, content
 
     def _ended(self) -> DatabaseError:
-        """The process has ended without a word: the kernel, or a failed allocation, ended it."""
+        """Error for a process that ended without an answer, such as one killed for its memory."""
         self.end()
         status = self._process.wait()
         if status in {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV}:
@@ -236,7 +232,7 @@ def _too_large(most_bytes: int) -> DatabaseError:
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
-    """End a process and take its remains away."""
+    """Kill a process, close its pipes and wait for it."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -245,8 +241,8 @@ def _close(process: subprocess.Popen[bytes]) -> None:
     process.wait()  # a killed process ends
 
 
-# The process finds what this one finds, also where a script was told a path; before that it imports nothing
-# that is not built in, since `-c` puts the current folder first. Ctrl-C is answered by who asked.
+# The process gets the module path of this one, also paths added by a script. Before that it imports only
+# built-in modules, since `-c` puts the current folder first. The parent handles Ctrl-C.
 _START = """
 import sys
 name, sys.path[:] = sys.argv[1], sys.argv[2:]
@@ -258,7 +254,7 @@ runpy.run_module(name, run_name="__main__")
 
 
 def _selecting(names: Sequence[str], kinds: Sequence[DuckDBPyType]) -> str:
-    """All columns as they were in the query, but as text those that nothing else prints as DuckDB does."""
+    """SELECT of all columns, with types that only DuckDB prints properly cast to text."""
     columns = []
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True), 1):
         shown = _shown(kind)
@@ -268,7 +264,7 @@ def _selecting(names: Sequence[str], kinds: Sequence[DuckDBPyType]) -> str:
 
 
 def _shown(kind: DuckDBPyType) -> str:
-    """The type that a column of this one gets; text may be deep in it."""
+    """The type that a column of this type is cast to; nested types may contain text."""
     if kind.id in _AS_TEXT:
         return "VARCHAR"
     if kind.id not in {"list", "array", "struct", "map", "union"}:

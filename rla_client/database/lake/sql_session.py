@@ -1,13 +1,13 @@
 """SQL session over the lake with the runs outside of it.
 
-The tables are the views `runs`, `params`, `last`, `rows`, `system`, `files` and `samples`. What the lake
-holds as it is now comes from its Parquet files, everything else (live runs, those that changed since the
-last build, chains) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only
-views that the query names are filled. A chain is one run, as everywhere.
+The tables are the views `runs`, `params`, `last`, `rows`, `system`, `files` and `samples`. Runs that are
+unchanged in the lake come from its Parquet files; all others (live runs, runs changed since the last build,
+chains) are read from their files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only the views in the
+query are filled. A chain is one run, as everywhere.
 
-One SELECT is taken and nothing else, in a process of its own (`sql_process`). DuckDB may open the lake's
-files alone, no other file, no network, no extension and no Python variable, and the settings are locked; so a
-query that somebody else wrote may be run.
+Only one SELECT is accepted, and it runs in a process of its own (`sql_process`). DuckDB may open the lake's
+files, but no other file, no network, no extension and no Python variable, and its settings are locked:
+untrusted queries are safe to run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Content = tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]  # as `read_all` gives it
-MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
+MAX_FRESH_RUNS = 20_000  # outside of the lake, for `runs`, `params` and `last`; about 1 kB each
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
 
 
@@ -68,7 +68,7 @@ def _held(lake: Lake | None) -> tuple[pa.Array, pa.Array]:
 
 
 def check_query(query: str) -> None:
-    """Be sure that a query is one SELECT.
+    """Check that a query is one SELECT.
 
     Raises:
         ArgumentError: it is not.
@@ -85,14 +85,14 @@ def check_query(query: str) -> None:
 
 
 def views_in(query: str) -> list[str]:
-    """The views that a query may read."""
+    """Names of the views in a query."""
     return [name for name in VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
 
 
 def _duckdb() -> ModuleType:
     try:
         import duckdb
-        import pyarrow as pa  # noqa: F401 - registers what live runs hold
+        import pyarrow as pa  # noqa: F401 - DuckDB needs it for tables of live runs
     except ImportError as error:
         raise DatabaseError("SQL needs DuckDB and pyarrow: pip install 'rla-agent[lake]'") from error
     found: ModuleType = duckdb
@@ -100,10 +100,10 @@ def _duckdb() -> ModuleType:
 
 
 class SqlSession:
-    """A query, with the tables that the views it names are made of."""
+    """A query with the sources of its views."""
 
     def __init__(self, data_root: Path, query: str) -> None:
-        """Open the lake, which takes no look at the runs, and begin the query's process; `fill` follows.
+        """Open the lake, without checking its runs, and start the query's process; call `fill` next.
 
         Raises:
             ArgumentError: the query is not one SELECT.
@@ -121,12 +121,15 @@ class SqlSession:
         self._held = _held(self._lake)
 
     def fill(self, catalogue: Catalogue | None, signed: Sequence[Signed], now: float) -> None:
-        """Collect what the views show; `signed` is what the catalogue's `refresh` has just given.
+        """Collect the content of the views.
 
-        Without a catalogue the views hold those of the `signed` runs that the lake has, and no others.
+        Args:
+            catalogue: the refreshed catalogue; without it the views hold only runs of the lake.
+            signed: result of its `refresh`.
+            now: Unix seconds.
 
         Raises:
-            DatabaseError: too much is not in the lake yet.
+            DatabaseError: too many runs are not in the lake yet.
         """
         import pyarrow as pa
 
@@ -142,7 +145,7 @@ class SqlSession:
         self._heard = now - LIVE_S
 
     def _fill_samples(self, signed: Sequence[Signed], links: Mapping[RunName, str], now: float) -> None:
-        """Samples have signatures of their own, whatever the run's is."""
+        """Collect samples, which have signatures separate from the run's."""
         import pyarrow as pa
 
         held = self._lake.all_signatures() if self._lake is not None else {}
@@ -162,7 +165,7 @@ class SqlSession:
         self._tables["lake_stale_samples"] = pa.table({"run": names})
 
     def _lake_files(self, lake: Lake) -> dict[str, list[str]]:
-        """View → paths of its files; a part of which one cannot be read is left out."""
+        """View → paths of its files, without parts that have an unreadable file."""
         for one in list(lake.parts):
             try:
                 for name in self._used:
@@ -199,7 +202,7 @@ class SqlSession:
         return found
 
     def _rows(self, table: str, index: str) -> Content | None:
-        """A run's rows, of a chain those of all its items (without texts); None where they are broken."""
+        """A run's rows, or those of all items of its chain (without texts); None if they are broken."""
         base = f"{self._root}/{LOG}/{table}"
         try:
             chain = chain_of(self._root, table, index)
@@ -210,7 +213,7 @@ class SqlSession:
             return None
 
     def execute(self, clock: Clock) -> duckdb.DuckDBPyConnection:
-        """Run the query until its first rows are there; errors as of `Query.execute`."""
+        """Run the query until its first rows are there; raises the errors of `Query.execute`."""
         return self._process.execute(
             self._query, clock, files=self._sources, tables=self._tables, heard=self._heard
         )

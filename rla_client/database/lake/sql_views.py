@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_ROLE = "nullif(regexp_extract(metric, '@([A-Za-z][A-Za-z0-9_-]*)$', 1), '')"  # as `split_role`
+_ROLE = "nullif(regexp_extract(metric, '@([A-Za-z][A-Za-z0-9_-]*)$', 1), '')"  # like `split_role`
 
 
 def _told_column(one: ToldField) -> str:
-    """A column of `runs`, behind the others."""
+    """SQL of a further column of `runs`."""
     text = f"json_extract_string(told, '$.{one.name}')"
     number = f"TRY_CAST({text} AS DOUBLE)"
     values = {"text": text, "number": number, "moment": f"make_timestamp(CAST({number} * 1e6 AS BIGINT))"}
@@ -59,7 +59,7 @@ def make_views(
     tables: Mapping[str, pa.Table],
     memory: int,
 ) -> None:
-    """Make the views that the query names, then lock what it may reach."""
+    """Create the views of the query, then restrict the connection to their files."""
     run, files = connection.execute, request["files"]
     for name in request["views"]:
         stale = "lake_stale_samples" if name == "samples" else "lake_stale"
@@ -78,7 +78,7 @@ def make_views(
             sources.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
         text = VIEWS[name].format(source=" UNION ALL ".join(sources), heard=float(request["heard"]))
         run(f"CREATE TEMP VIEW {name} AS {text}")
-    run("SET arrow_lossless_conversion = true")  # else Arrow takes bits for bytes, and a time's zone away
+    run("SET arrow_lossless_conversion = true")  # otherwise Arrow gets bits as bytes and times without zone
     run("SET enable_progress_bar = false")
     run(f"SET memory_limit = '{memory >> 20}MiB'")
     run("SET temp_directory = ''")

@@ -15,12 +15,13 @@ class Status:
     """The lake in numbers.
 
     Attributes:
-        parts: that count, with `bytes` in their files.
-        inside: runs that are read from it.
-        changed: runs in it that changed since, or are gone.
-        missing: ended runs that the next build takes in.
-        live: runs that are not ended, always read from their files.
-        built: when the newest part was written, Unix seconds.
+        parts: number of parts.
+        bytes: bytes of their files.
+        inside: runs that are read from the lake.
+        changed: runs in the lake that have changed since, or no longer exist.
+        missing: ended runs that the next build adds.
+        live: runs that have not ended, which are always read from their files.
+        built: time when the newest part was written, Unix seconds.
     """
 
     parts: int
@@ -33,7 +34,7 @@ class Status:
 
 
 def status(data_root: Path, now: float) -> Status:
-    """Count."""
+    """Status of the lake as of now."""
     lake = Lake(data_root)
     with Catalogue(data_root, seed=lake.rows) as catalogue:
         signed = catalogue.refresh(int(now * 1e9))

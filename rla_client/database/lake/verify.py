@@ -28,20 +28,20 @@ _COMPARED = (
     "rows",
     "system",
     "samples",
-)  # `files` are as they were when the part was written
+)  # not `files`: they may have changed since the part was written
 Reread = Callable[[int, Sequence[Any]], LakeRun | None]
 
 
 @dataclass(slots=True)
 class Findings:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes:
-        checked: runs that were read again.
-        changed: runs whose files changed since the build, which readers see by themselves.
-        wrong: runs of which the lake says something else than their files, without a sign of a change.
-        broken: parts that cannot be read, and why.
-        dropped: whether the parts of those were taken out of the lake.
+        checked: number of runs that were read again.
+        changed: number of runs that have changed since the build, which readers detect by signature.
+        wrong: runs that differ from their files although their signature is the same.
+        broken: parts that cannot be read, and their errors.
+        dropped: whether the parts of those were removed from the lake.
     """
 
     checked: int = 0
@@ -52,15 +52,15 @@ class Findings:
 
 
 def verify(data_root: Path, now: float, progress: Progress | None = None) -> Findings:
-    """Compare each run of the lake with its files, bit by bit; parts that are wrong leave the lake.
+    """Compare each run of the lake with its files, bit by bit; wrong parts are removed from the lake.
 
     Raises:
-        DatabaseError: they cannot be taken out, because the lake cannot be written.
+        DatabaseError: wrong parts cannot be removed, because the lake cannot be written.
     """
     found = Findings()
     lake = Lake(data_root)
 
-    def told() -> Iterator[PartRuns]:
+    def parts_with_progress() -> Iterator[PartRuns]:
         total, done = sum(len(one.indexes) for one in lake.parts), 0
         for one in list(lake.parts):
             if progress is not None:
@@ -75,7 +75,7 @@ def verify(data_root: Path, now: float, progress: Progress | None = None) -> Fin
             reread = partial(_read_same, data_root, signatures, samples, one)
             return wrong_runs(data_root, one, reread, found)
 
-    bad = bad_parts(lake, told(), check, found)
+    bad = bad_parts(lake, parts_with_progress(), check, found)
     if bad:
         with building(data_root) as builder:
             if builder is not None:
@@ -87,7 +87,7 @@ def verify(data_root: Path, now: float, progress: Progress | None = None) -> Fin
 def bad_parts(
     lake: Lake, parts: Iterable[PartRuns], check: Callable[[PartRuns], list[str]], found: Findings
 ) -> set[str]:
-    """Names of the parts that cannot be read, or in which `check` finds runs wrong; told in `found`."""
+    """Names of the parts that cannot be read, or have wrong runs by `check`; both are added to `found`."""
     bad = set()
     for one in parts:
         try:
@@ -103,9 +103,9 @@ def bad_parts(
 
 
 def wrong_runs(data_root: Path, one: PartRuns, read: Reread, found: Findings) -> list[str]:
-    """Indexes of a part's runs that have their signature and other content.
+    """Indexes of a part's runs that have the same signature as their files, but other content.
 
-    `read` gets a run's place and its row in `runs`, and gives None for one that changed since.
+    `read` takes a run's place and its row in `runs`, and returns None for a run that has changed.
 
     Raises:
         BrokenFileError, OSError: the part cannot be read.
@@ -133,7 +133,7 @@ def _read_same(
     place: int,
     stored: Sequence[Any],
 ) -> LakeRun | None:
-    """A run from its files, None where they changed; its kinds, which no signature covers, as stored."""
+    """A run read from its files, with its stored kinds, which no signature covers; None if it has changed."""
     table, index, signature = one.part.table, one.indexes[place], one.signatures[place]
 
     def samples_same() -> bool:
@@ -142,7 +142,7 @@ def _read_same(
 
     if signatures.of(table, index, signature) != signature or not samples_same():
         return None
-    kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # behind run and signature
+    kinds = tuple(str(stored[0][2 + COLUMNS.index("kinds")]).split())  # columns after run and signature
     data = LakeRun(catalogue_row(data_root, table, index, kinds), signature)
     data.samples_signature = one.samples_signatures[place]
     fill(data_root, data)
@@ -151,7 +151,7 @@ def _read_same(
 
 
 def _by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
-    """Place → the rest of its rows, ordered; numbers, lists and maps so that a NaN is like another."""
+    """Place → the other cells of its rows, sorted, in a form in which NaN equals NaN."""
     import pyarrow as pa
 
     found: dict[int, list[tuple[Any, ...]]] = {}

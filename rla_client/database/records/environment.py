@@ -1,9 +1,9 @@
 """Environment of a run at its start (`environment.json`).
 
-The client writes the file (`rla_client/code/environment.py`), imports one with what the other tool knew. A
-few of its values are fields of a run (`TOLD_HERE`): filters, tables and `rla show` know them; of ten thousand
-runs they are cut out of the file, since its packages and its diff are much longer. `compared` gives what `rla
-diff` sets side by side: all of it but what says which process it was, rather than in what surroundings.
+The client writes the file (`rla_client/code/environment.py`); imports write one with the other tool's
+data. A few of its values are fields of a run (`TOLD_HERE`) for filters, tables and `rla show`. They are
+cut out of the file without parsing its long list of packages and its diff, which matters for ten thousand
+runs. `compared` gives the values that `rla diff` compares: all except those that identify the process.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.records.told_fields import ENVIRONMENT_FILE, names_from
 
 TOLD_HERE = names_from(ENVIRONMENT_FILE)
-MAX_TOLD_BYTES = 256 << 10  # a diff, which may be longer, is the last that the client writes
-_LONG_LINE = 4096  # a diff, never a word that is told
+MAX_TOLD_BYTES = 256 << 10  # the diff, which may be longer, is written last
+_LONG_LINE = 4096  # a longer line is a diff, never one of TOLD_HERE
 _INDENTED = re.compile(rb'\{\n( +)"')
 _OF_THE_PROCESS = ("format_version", "command", "code_backup", "summary")
-_VARIABLES_OF_THE_PROCESS = ("RLA_", "SLURM_")  # identities of jobs, which differ always
+_VARIABLES_OF_THE_PROCESS = ("RLA_", "SLURM_")  # identities of jobs, which always differ
 
 
 def told_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Those of TOLD_HERE that an environment.json has."""
+    """The values of TOLD_HERE in an environment.json."""
     git = environment.get("git")
     known = {**environment, **(git if isinstance(git, Mapping) else {})}
     return {name: value for name in TOLD_HERE if isinstance(value := known.get(name), str) and value}
 
 
 def read_told(path: str | os.PathLike[str]) -> dict[str, str]:
-    """`told_of` of a file's first `MAX_TOLD_BYTES`; nothing of one that is missing or broken."""
+    """`told_of` of a file's first `MAX_TOLD_BYTES`; empty if it is missing or broken."""
     with suppress(DatabaseError, OSError, ValueError):
         with open_plain(path) as file:
             data = file.read(MAX_TOLD_BYTES + 1)
@@ -51,7 +51,7 @@ def read_told(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _cut_out(data: bytes, indent: bytes) -> dict[str, Any]:
-    """The values that `told_of` looks at, of JSON with one value a line; no text in it has a line's end."""
+    """The values that `told_of` needs, cut out of JSON with one value per line."""
     found: dict[str, Any] = dict(_lines(data, indent, 0, len(data)))
     begin = data.find(b'\n%b"git": {\n' % indent)
     if begin >= 0:
@@ -71,7 +71,7 @@ def _lines(data: bytes, indent: bytes, begin: int, end: int) -> Iterator[tuple[s
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The values to compare, with dotted names; of the uncommitted diff its length and digest."""
+    """Values to compare, with dotted names; the uncommitted diff as its length and digest."""
     found: dict[str, Any] = {}
     for name, value in environment.items():
         if name not in _OF_THE_PROCESS:

@@ -1,6 +1,6 @@
 """Machines of a fleet by their status files.
 
-The master has a status file of each machine in `.rla-fleet/` of its data root.
+The master keeps a status file of each machine in `.rla-fleet/` of its data root.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.database.clock import clock
 
 FLEET_FOLDER = ".rla-fleet"
-MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
+MAX_STATUS_BYTES = 256 << 10  # of one machine
 MAX_MACHINES = 500
 MAX_RUNS = 200  # of one machine
 
 
 def fleet_files(root: Path) -> list[dict[str, Any]]:
-    """The machines, see `described`; `age_s` counts from their files, and broken files are left out."""
+    """The machines, see `described`; `age_s` is the age of their files. Broken files are left out."""
     found = []
     try:
         with held_folder(root, FLEET_FOLDER) as folder:
@@ -36,12 +36,12 @@ def fleet_files(root: Path) -> list[dict[str, Any]]:
                     if isinstance(status, dict):
                         found.append(described({**status, "age_s": age_s}))
     except OSError:
-        return []  # it is not a master
+        return []  # no master
     return told_apart(found)
 
 
 def told_apart(machines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of machines with one host name each is shown with what tells it from the others."""
+    """The machines, with the machine id added to host names that occur more than once."""
     hosts = Counter(one["host"] for one in machines)
     return [
         {**one, "host": f"{one['host']} ({one['machine']})"}
@@ -52,7 +52,7 @@ def told_apart(machines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def described(status: dict[str, Any]) -> dict[str, Any]:
-    """`host`, `machine`, `version`, `age_s`, `backlog` and `runs` of a status, whatever is wrong with it."""
+    """`host`, `machine`, `version`, `age_s`, `backlog` and `runs` of a status, even if it is malformed."""
     runs, age_s = status.get("runs"), status.get("age_s")
     return {
         "host": str(status.get("host"))[:200],

@@ -1,9 +1,9 @@
 """Likely metric of a run, its default for display.
 
-It is the first column of progress.csv, other than times, that holds numbers and whose name has one of
-`LIKELY_WORDS`, the earlier word before the later; without such a name the first column with numbers. Names of
-a spread (`return_std`, `max_return`), and without such a word of a count (`epoch`), come after the others. Of
-several runs it is the one that most of them have; where that is a tie, the newest run's.
+It is the first numeric column of progress.csv, except times, with one of `LIKELY_WORDS` in its name;
+earlier words take precedence. Without such a name it is the first numeric column. Names of a spread
+(`return_std`, `max_return`), and names of a count (`epoch`) without such a word, rank last. For several
+runs it is the metric that most of them have, and in a tie the newest run's.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rla_client.database.records.record import Record
 
-CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
-_TIMES = ("time", "_runtime", "profiling/")  # begin further such columns; of wandb, and of TRL
+CLOCKS = frozenset({"time-step", "timestamp"})  # columns of time
+_TIMES = ("time", "_runtime", "profiling/")  # prefixes of further columns of time: of wandb and TRL
 LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")
-_SHORT_WORD = 3  # letters; such a word counts only alone: `window` is no win
+_SHORT_WORD = 3  # letters; a word this short must stand alone: `window` is no win
 _SPREAD = frozenset({"std", "stddev", "var", "min", "max", "len", "length"})
 _COUNTS = frozenset(
     {"epoch", "epochs", "step", "steps", "timesteps", "iteration", "iterations", "iter", "iters", "episodes"}
-)  # end names of what only grows
+)  # last words of names of counters
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def likely_of(records: Sequence[Record]) -> str | None:
-    """The likely metric of several runs, oldest first; None where none has rows with numbers."""
+    """Likely metric of runs, given oldest first; None if no run has rows with numbers."""
     counts = Counter(record.likely for record in reversed(records) if record.likely)
-    return counts.most_common(1)[0][0] if counts else None  # of equals the first counted, the newest
+    return counts.most_common(1)[0][0] if counts else None  # in a tie the first counted, the newest
 
 
 def likely_metric(names: Iterable[str]) -> str | None:
-    """The one of some columns with numbers that people most likely want to see; see the module's text."""
+    """The likely metric among numeric columns; see the module docstring."""
     best: tuple[tuple[int, bool, bool], str] | None = None
     for name in names:
         if name in CLOCKS or name.startswith(_TIMES):
@@ -54,7 +54,7 @@ def _word_place(pieces: Sequence[str]) -> int:
 
 
 def numeric(last_values: Mapping[str, object]) -> list[str]:
-    """The columns whose last value is a number."""
+    """Names of the columns with a number as last value."""
     return [
         name
         for name, value in last_values.items()

@@ -1,14 +1,14 @@
 """Liveness of runs on this machine.
 
 The agent writes run.json at each change of state and every 60 s. A file that says `running` and was not
-written for `LIVE_S` seconds is shown as `unknown`, unless this machine knows better. Two places are asked:
-the agent of this user, on its control socket, and, where none answers, the locks of the run's streams in the
-spool, which a living writer holds. Runs of other machines are in neither.
+written for `LIVE_S` seconds is shown as `unknown`, unless this machine knows better: from the agent of
+this user, on its control socket, or, if none answers, from the locks of the run's streams in the spool,
+which a living writer holds. Runs of other machines are in neither.
 
-While no agent serves, nobody keeps run.json true. Then a stream of the run in this machine's spool tells: a
-run that has no run.json is `waiting`, one that is said to run, with no living writer, is `silent`. Nothing is
-written; the next agent finds out what happened. On machines without an agent there is neither socket nor
-spool, so nobody else pays for it.
+Without an agent, run.json is not kept up to date. Then the state follows from the run's streams in this
+machine's spool: a run without run.json is `waiting`; a run that is live by run.json but has no living
+writer is `silent`. Nothing is written; the next agent determines the actual state. On machines without
+socket and spool all this costs nothing.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rla_client.contract.spool.writer_liveness import writer_alive
 from rla_client.database.json_files import read_json
 from rla_client.database.records.record import SILENT, UNKNOWN, WAITING, Record
 
-ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for
-TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
-MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
+ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds unless it is busy
+TAKE_IN_S = 3.0  # time for an agent to write the rows of a run that has just ended
+MAX_STREAMS = 1000  # checks only the newest streams (0.1 s); older ones are not reported
 
 
 def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
-    """The same records, those that this machine knows better with the state that it knows of."""
+    """The same records, with states that this machine knows better replaced."""
     silent, open_ones = [], []
     for record in records:
         if record.state in LIVE_STATES:
             open_ones.append(record)
-            if record.shown_state(now) == UNKNOWN:  # not an imported one
+            if record.shown_state(now) == UNKNOWN:  # excludes imported runs
                 silent.append(record)
         elif record.state is None and LOG in record.kinds:
             open_ones.append(record)
@@ -60,7 +60,7 @@ def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> 
 
 
 def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str, str], str]:
-    """(table, index) → `waiting` or `silent`, where no agent serves and this machine's spool tells."""
+    """(table, index) → `waiting` or `silent`, by this machine's spool while no agent serves."""
     streams = _unserved_streams(data_root)
     found = {}
     for record in records if streams else ():
@@ -73,13 +73,13 @@ def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str
 
 
 def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those (table, index) that a living process writes while no agent serves, run.json or not."""
+    """(table, index) of runs that a living process writes while no agent serves, even without run.json."""
     streams = _unserved_streams(data_root)
     return {run for run in runs if any(map(writer_alive, streams.get("/".join(run), ())))}
 
 
 def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
+    """(table, index) of runs with rows in this machine's spool, after waiting TAKE_IN_S for an agent."""
     from rla_client.contract.agent.agent_process import agent_alive
 
     places = find_places()
@@ -103,7 +103,7 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
 
 
 def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
-    """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
+    """`<table>/<index>` → its streams in this machine's spool, among the newest `most` (0: all)."""
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
     for name in stream_names(places.spool)[-most:]:
@@ -114,21 +114,21 @@ def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[P
 
 
 def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:
-    """(table, index) → state, for those of some runs that the agent or the spool of this machine knows."""
+    """(table, index) → state, for the runs that the agent or the spool of this machine knows."""
     places = find_places()
-    told = _ask_agent(places) if places.lock.exists() else None
+    answered = _ask_agent(places) if places.lock.exists() else None
     found = {}
     for record in silent:
         folder = os.path.realpath(f"{data_root}/{LOG}/{record.table}/{record.index}")
-        if told is not None and folder in told:
-            found[record.table, record.index] = told[folder]
-        elif told is None and places.spool.is_dir() and _writer_lives(folder, places.spool):
+        if answered is not None and folder in answered:
+            found[record.table, record.index] = answered[folder]
+        elif answered is None and places.spool.is_dir() and _writer_lives(folder, places.spool):
             found[record.table, record.index] = "running"
     return {run: state for run, state in found.items() if state in LIVE_STATES}
 
 
 def _ask_agent(places: Places) -> dict[str, str] | None:
-    """Log folder → state of the runs that the agent knows; None when none answers."""
+    """Log folder → state of the runs that the agent knows; None if no agent answers."""
     from rla_client.contract.agent.agent_connection import ask
     from rla_client.contract.agent.agent_process import agent_alive
 
@@ -150,6 +150,6 @@ def _writer_lives(folder: str, spool: Path) -> bool:
 
 
 def log_folder(stream: Path) -> str | None:
-    """Log folder of the run of a stream, without links; None where that cannot be read."""
+    """Resolved log folder of a stream's run; None if the stream cannot be read."""
     opening = stream_opening(stream)
     return None if opening is None else os.path.realpath(opening.log_folder)

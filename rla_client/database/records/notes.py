@@ -1,6 +1,6 @@
 """User annotations of a run (`note.json`).
 
-These are tags, a note and a display name, in a file beside the log.
+Tags, a note and a display name, in a file in the log folder.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def change_note(
         data_root: the database.
         record: the run, or its `table/index`.
         add: tags to add.
-        remove: tags to take away.
-        note: the new note; None leaves it.
-        display_name: the new name, shown beside the index; empty takes it away, None leaves it.
+        remove: tags to remove.
+        note: the new note; None keeps the old one.
+        display_name: the new name, shown beside the index; empty removes it, None keeps the old one.
 
     Returns:
         The new content.
@@ -70,7 +70,7 @@ def _is_tag(text: str) -> bool:
 
 
 def plain_tag(text: str) -> str:
-    """A tag like another tool's: blanks within stay, what a tag may not hold becomes one; may be empty."""
+    """A valid tag from another tool's, with forbidden characters replaced by blanks; may be empty."""
     text = "".join(letter if letter.isprintable() and letter != "," else " " for letter in text)
     return text.strip()[:MAX_TAG_CHARACTERS].strip()
 

@@ -14,10 +14,10 @@ from rla_client.database.tree.run_names import short_name, tracked_texts
 from rla_client.run.parameters.hyper_params import HyperParams
 
 LIVE_S = 180.0
-MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
+MAX_CACHED_CHARS = 64 << 10  # longer texts are not cached after parsing
 UNKNOWN = "unknown"
-SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
-WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
+SILENT = "silent"  # live by run.json, but its process is gone, and no agent serves to record its end
+WAITING = "waiting"  # no run.json yet: its rows are in this machine's spool, and no agent serves
 MOMENTS = frozenset({"time", *(one.name for one in TOLD_FIELDS if one.kind == "moment")})  # Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
 
@@ -29,23 +29,23 @@ class Record:
     Attributes:
         table: task table name.
         index: `YYYY/MM/DD/<name>`.
-        kinds: which kinds have an item of it.
-        opened: start, Unix seconds; 0 where nothing says it.
+        kinds: kinds that have an item of the run.
+        opened: start, Unix seconds; 0 if unknown.
         host: machine or address.
         state: as in run.json; None without that file.
         updated: when run.json was last written, Unix seconds.
         time_step: last time-step in progress.csv; without rows that of the checkpoint that it continues from.
-        duration_s: how long it ran, see `run_duration_s`; of a chain all its items.
-        hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
+        duration_s: duration, see `run_duration_s`; of a chain the total of its items.
+        hyper_json: hyper-parameters as JSON text; `hyper` gives them nested.
         metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
-        tags: from note.json.
-        note: from note.json.
-        display_name: from note.json: what people call the run; empty where nobody named it.
+        tags: tags in note.json.
+        note: note in note.json.
+        display_name: display name in note.json; empty without one.
         problems: one line of text per file that could not be read.
         parent: index of the run that this one continues (see `chain_of`), empty without one.
-        tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
-        told_json: what else run.json and environment.json say, see `told`.
-        likely: the metric that people most likely want to see (see `likely_metric`), empty without one.
+        tracked_json: `tracked_texts` of its index as JSON text, only if a value holds an `&`.
+        told_json: further fields of run.json and environment.json, see `told`.
+        likely: the likely metric (see `likely_metric`), empty without one.
         likely_text: its last value, as `repr` of a float.
     """
 
@@ -72,22 +72,22 @@ class Record:
 
     @property
     def tracked(self) -> Mapping[str, str]:
-        """The tracked hyper-parameters as the index spells them."""
+        """The tracked hyper-parameters, as texts from the index."""
         return _parse(self.tracked_json) if self.tracked_json else tracked_texts(self.index)
 
     @property
     def hyper(self) -> HyperParams:
-        """Hyper-parameters; shared between looks, so not to be changed."""
+        """The hyper-parameters; cached, so callers must not change them."""
         return _parse(self.hyper_json)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """Last value of each column of progress.csv; not to be changed."""
+        """Last value of each column of progress.csv; callers must not change it."""
         return _parse(self.metrics_json)
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """What else run.json and environment.json say, by the names of `TOLD_FIELDS`; not to be changed."""
+        """Fields of run.json and environment.json, see `TOLD_FIELDS`; callers must not change them."""
         return _parse(self.told_json)
 
     @property
@@ -101,18 +101,18 @@ class Record:
         return short_name(self.index)
 
     def shown_state(self, now: float) -> str:
-        """The state, `unknown` without one, and when a running one has not been heard of for `LIVE_S`."""
+        """The state; `unknown` without one, or if a live run was not updated for `LIVE_S`."""
         if self.state in LIVE_STATES and self.updated is not None and now - self.updated > LIVE_S:
             return UNKNOWN
         return self.state or UNKNOWN
 
     def is_live(self, now: float) -> bool:
-        """Whether somebody writes it, as far as its files say."""
+        """Whether it is being written, by its files."""
         return self.shown_state(now) in LIVE_STATES
 
 
 def to_json(value: object) -> str:
-    """JSON text of plain data; what is none (dates) becomes text."""
+    """JSON text of plain data; other values, such as dates, become text."""
     return json.dumps(value, default=str, separators=(",", ":"))
 
 
@@ -125,5 +125,5 @@ def _parsed(text: str) -> HyperParams:
     return found if isinstance(found, HyperParams) else HyperParams()
 
 
-_kept = lru_cache(maxsize=1 << 15)(_parsed)  # 15,000 runs, each seen several times by a filter and a table
-_last = lru_cache(maxsize=4)(_parsed)  # of one run, which is asked for many values in turn
+_kept = lru_cache(maxsize=1 << 15)(_parsed)  # 15,000 runs, each parsed several times by a filter and a table
+_last = lru_cache(maxsize=4)(_parsed)  # for one run with many values read in turn

@@ -1,13 +1,12 @@
-"""The reader of a record from a run's files.
+"""Reader of a record from a run's files.
 
-Nothing here raises for a broken file: the row then carries a problem that names the file, other than an
-environment.json, of which a row shows a few words. The state comes from run.json; runs of the original have
-none and no state.
+Broken files raise no error: the record gets a problem that names the file (except environment.json, of
+which a record has only a few values). The state comes from run.json, which runs of RLA lack.
 
-How long a run took (`run_duration_s`) is the time in which a process of it ran: to its end where that is
-known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a resumed
-run ran before counts, the time until somebody resumed it does not. Without run.json (the original's), and for
-runs resumed before run.json told of it, it is the last row less the start.
+The duration of a run (`run_duration_s`) is the time in which a process of it ran: up to its end if that is
+known (`finished`, `failed`), else up to its last row, since a death may be noticed much later. For a
+resumed run the time before counts, the pause does not. Without run.json (runs of RLA), or if run.json does
+not record the resume, it is the time from the start to the last row.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from rla_client.database.tree.chains import chain_of, link_of
 from rla_client.database.tree.run_names import tracked_texts
 from rla_client.run.parameters.hyper_params import HyperParams, read_hyper_params
 
-MAX_NAME_CHARS = 1000  # of a column or a parameter; tags of frameworks have some 200
-TORN_LINES = 100  # of a text that is being written
+MAX_NAME_CHARS = 1000  # of a column or a parameter; names from frameworks have about 200
+TORN_LINES = 100  # of a quoted text that may still be being written
 MAX_TIME = 1e11  # Unix seconds: the year 5138
 NOTE_FILE = "note.json"
 _OF_RUN_FILE = names_from(RUN_FILE)
-MAX_ROLES = 64  # of one run whose last values a row shows
+MAX_ROLES = 64  # of one run, whose last values a record has
 
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
-    """Read everything that a row shows of one run; see the module's text on problems."""
+    """Read the record of one run; see the module docstring about broken files."""
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []
     main = _guarded(f"{folder}/{RUN_FILE}", problems)
@@ -54,7 +53,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     hyper, broken = read_hyper_params(data_root, table, index)
     problems += broken
     hyper_json = to_json(hyper)
-    if len(hyper_json) > MAX_NAME_CHARS:  # else no name is longer
+    if len(hyper_json) > MAX_NAME_CHARS:  # shorter JSON has no longer name
         flat = hyper.flat()
         found = _shown_names(flat, f"parameters of {table}/{index}", problems)
         if len(found) < len(flat):
@@ -62,7 +61,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
             hyper_json = to_json(hyper)
     metrics: dict[str, Any] = {}
     try:
-        ended = run.get("state") not in LIVE_STATES  # the table of another one is read again and again
+        ended = run.get("state") not in LIVE_STATES  # a live run is read often: check only its tail
         tail = read_tail(f"{folder}/{PROGRESS_FILE}", all_quotes=ended)
         metrics = _shown_names(tail.last, f"{folder}/{PROGRESS_FILE}", problems)
         if tail.quoted_lines and (ended or tail.quoted_lines > TORN_LINES):
@@ -86,7 +85,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     if time_step is None:
         time_step = seconds(run.get("time_step"))
     if time_step is None and link is not None:
-        time_step = link.time_step  # of its checkpoint: there was nothing left to do
+        time_step = link.time_step  # that of its checkpoint: the run had nothing left to do
     return Record(
         table=table,
         index=index,
@@ -112,7 +111,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
 
 
 def _of_roles(folder: str, own: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """The last values in the tables of the run's roles, and without rows of the main process their times."""
+    """Last values in the tables of the run's roles, and their times if the main process has no rows."""
     found: dict[str, Any] = {}
     for role in roles_of(folder)[:MAX_ROLES]:
         path = table_of(f"{folder}/{PROGRESS_FILE}", role)
@@ -132,7 +131,7 @@ def _of_roles(folder: str, own: Mapping[str, Any], problems: list[str]) -> dict[
 
 
 def to_float(value: float) -> float:
-    """A number as a float; one beyond all floats is infinite."""
+    """A number as a float; infinite if it exceeds the range of floats."""
     try:
         return float(value)
     except OverflowError:
@@ -152,7 +151,7 @@ def _told(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown_names(values: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Any]:
-    """Values whose names people can read; a name of megabytes would fill each list and each page."""
+    """Values without those of extremely long names, which would fill every list and page."""
     found = {name: value for name, value in values.items() if len(name) <= MAX_NAME_CHARS}
     if long := [name for name in values if len(name) > MAX_NAME_CHARS]:
         names = f"{len(long)} name(s) of more than {MAX_NAME_CHARS} characters are left out"
@@ -169,13 +168,13 @@ def _guarded(path: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _moment(value: object) -> float | None:
-    """Unix seconds that a calendar has; None for anything else."""
+    """Unix seconds within the calendar's range; None for other values."""
     found = seconds(value)
     return found if found is not None and 0 <= found < MAX_TIME else None
 
 
 def start_seconds(parsed: RunIndex | None) -> float:
-    """Start of a run by its index (local time), 0 when the index names no date that exists."""
+    """Start of a run by its index (local time); 0 if the index has no valid date."""
     if parsed is None:
         return 0.0
     try:
@@ -185,7 +184,7 @@ def start_seconds(parsed: RunIndex | None) -> float:
 
 
 def _chain_duration(data_root: Path, table: str, index: str, own: float | None) -> float:
-    """Duration of a run together with those that it continues."""
+    """Total duration of a run and those that it continues."""
     total = own or 0.0
     for link in chain_of(data_root, table, index)[:-1]:
         earlier = _guarded(f"{data_root}/{LOG}/{table}/{link.index}/{RUN_FILE}", [])
@@ -194,7 +193,7 @@ def _chain_duration(data_root: Path, table: str, index: str, own: float | None) 
 
 
 def _unlike_split(index: str, hyper: HyperParams) -> str:
-    if index.count("&") < 2:  # noqa: PLR2004 - the first begins the info
+    if index.count("&") < 2:  # noqa: PLR2004 - the first & starts the info
         return ""
     found = tracked_texts(index, hyper)
     return to_json(found) if found != tracked_texts(index) else ""

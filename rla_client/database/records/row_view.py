@@ -13,7 +13,7 @@ FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
     "problems", "likely", "likely_value", "display_name",
 )  # fmt: skip
-ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
+ALIASES = {  # names in `ls`, its JSON, `show --json` and `Database.runs`; a run's own names take precedence
     "step": "time_step",
     "time-step": "time_step",
     "took": "duration",
@@ -30,7 +30,7 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
 
 
 class RowView(Mapping[str, Any]):
-    """A record by field, hyper-parameter and metric names, then aliases, for filters and sorting."""
+    """A record by names of fields, hyper-parameters, metrics and then aliases, for filters and sorting."""
 
     __slots__ = ("_now", "_record")
 
@@ -53,7 +53,7 @@ class RowView(Mapping[str, Any]):
             return record.metrics[name]
 
     def field(self, name: str) -> str | None:
-        """The field that a name means of this run; None for a hyper-parameter or a metric."""
+        """The field that a name means for this run; None for a hyper-parameter or a metric."""
         if name in _FIELD_OF:
             return name
         if name not in ALIASES or name in self._record.metrics:

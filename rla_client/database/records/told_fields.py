@@ -1,7 +1,7 @@
 """Declared fields of a run.
 
-An entry of `TOLD_FIELDS` is all that a further field takes. Filters, `rla ls`, `Database.runs` and the
-catalogue, which is read anew, know it by its name; `shown_in` says where people see it without asking.
+A new field needs only an entry in `TOLD_FIELDS`. Filters, `rla ls`, `Database.runs` and the catalogue,
+which is rebuilt, then have it by its name; `shown_in` adds it to displays.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Place: TypeAlias = Literal["show", "page", "sql"]
 
 @dataclass(frozen=True, slots=True)
 class ToldField:
-    """A value of a run's file.
+    """A field of a run, read from one of its files.
 
     Attributes:
-        name: its key in the file, which filters and columns call it, too.
-        kind: `moment`: Unix seconds.
-        source: the file; in `environment.json` it may stand in the git section.
-        shown_in: `rla show` (text and JSON), the run's page, a column of `runs` in `rla sql`.
+        name: its key in the file, and its name in filters and columns.
+        kind: type of the value; a `moment` is Unix seconds.
+        source: the file; in `environment.json` the key may be in the git section.
+        shown_in: displays: `rla show` (text and JSON), the run's page, a column of `runs` in `rla sql`.
     """
 
     name: str
@@ -54,10 +54,10 @@ TOLD_FIELDS = (
 
 
 def names_from(source: str) -> tuple[str, ...]:
-    """The names of the fields that a file tells."""
+    """Names of the fields from one file."""
     return tuple(one.name for one in TOLD_FIELDS if one.source == source)
 
 
 def shown_in(place: Place) -> tuple[ToldField, ...]:
-    """The fields that people see there."""
+    """Fields that one display shows."""
     return tuple(one for one in TOLD_FIELDS if place in one.shown_in)

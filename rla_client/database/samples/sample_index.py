@@ -1,8 +1,8 @@
 """Index of a run's samples.
 
-It holds the columns that can be sorted and filtered without a text being decompressed, and is read from the
-headers of the files' members (`contract.sample_members`). `refresh` reads what was added since the last call.
-A file that became another one is read anew.
+It holds the columns that can be sorted and filtered without decompressing texts, and is read from the
+headers of the files' members (`contract.sample_members`). `refresh` reads what was added since the last
+call; a replaced file is read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rla_client.contract.sample_members import (
 )
 from rla_client.database.tree.chains import ChainLink
 
-READ_BYTES = 64 << 10  # of a header: most indices are in it
+READ_BYTES = 64 << 10  # read at a header; includes most indices
 MAX_ROWS = 5_000_000  # of one run, in memory
 _SAMPLED_FILE = "samples.jsonl.gz"
 Columns = dict[str, list[Any]]
@@ -34,12 +34,12 @@ Columns = dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SamplePlace:
-    """Where a row lies.
+    """Position of a row.
 
     Attributes:
-        file: path.
-        offset: of its member.
-        line: in the member, from 0.
+        file: path of the file.
+        offset: offset of the member.
+        line: line in the member, from 0.
     """
 
     file: Path
@@ -52,9 +52,9 @@ class _File:
     path: Path
     link: ChainLink
     inode: int = 0
-    read: int = 0  # bytes whose members are known
+    read: int = 0  # bytes of the members that are indexed
     rows: int = 0
-    done: bool = False  # what follows does not count: the run was continued from before it
+    done: bool = False  # later members are void: the run was continued from an earlier step
 
 
 @dataclass(slots=True)
@@ -67,10 +67,9 @@ class SampleIndex:
         chain: its items, see `tree.chains`.
 
     Attributes:
-        columns: name to one value a row, None where a row has none; `step`, `time`, `name` and `role` are of
-            each row.
-        left_out: step to the number of samples that the limits left out.
-        unread: folders and files that may not be read, as of the last `refresh`; others are read.
+        columns: name → one value per row, None without one; every row has `step`, `time`, `name` and `role`.
+        left_out: step → number of samples that the limits left out.
+        unread: folders and files without permission, as of the last `refresh`.
     """
 
     data_root: Path
@@ -87,10 +86,11 @@ class SampleIndex:
         return self._rows
 
     def refresh(self) -> bool:
-        """Read what is new; whether there was anything.
+        """Read new members; returns whether anything changed.
 
         Raises:
-            BrokenFileError: a file is none of samples. OSError: it cannot be read.
+            BrokenFileError: a file is no samples file.
+            OSError: a file cannot be read.
         """
         before = self._rows, len(self._members)
         self.unread = []
@@ -109,17 +109,18 @@ class SampleIndex:
         return (self._rows, len(self._members)) != before
 
     def place(self, row: int) -> SamplePlace:
-        """Where a row lies."""
+        """Position of a row."""
         from bisect import bisect_right
 
         first, path, offset = self._members[bisect_right(self._members, (row, Path("\U0010ffff"), 0)) - 1]
         return SamplePlace(path, offset, row - first)
 
     def texts(self, rows: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The JSON lines of some rows, each member decompressed once where rows come in order.
+        """(row, JSON line) of rows; each member is decompressed once if rows are in order.
 
         Raises:
-            BrokenFileError: one is damaged. OSError: a file cannot be read.
+            BrokenFileError: a member is damaged.
+            OSError: a file cannot be read.
         """
         at: tuple[Path, int] | None = None
         lines: list[bytes] = []
@@ -186,7 +187,7 @@ class SampleIndex:
                 column = self.columns[name] = [None] * first
             elif len(column) < first:
                 column.extend([None] * (first - len(column)))
-            if len(column) == first:  # else a column is called like one of ours
+            if len(column) == first:  # otherwise the column has the name of one of ours
                 column.extend(values)
         if index.left_out:
             self.left_out[index.step] = self.left_out.get(index.step, 0) + index.left_out
@@ -201,13 +202,13 @@ class SampleIndex:
 
 
 def _entry_at(file: BinaryIO, path: Path, offset: int, size: int) -> tuple[MemberHead, Index] | None:
-    """Header and index of the member at an offset; None where it is not whole (yet)."""
+    """Header and index of the member at an offset; None if it is incomplete."""
     data = os.pread(file.fileno(), READ_BYTES, offset)
     head = member_head(data)
     if head is None:
         if len(data) < HEAD_BYTES:
             return None
-        if not data.strip(b"\0"):  # after a power cut, until the agent has been here
+        if not data.strip(b"\0"):  # zeros after a power cut, until the agent repairs the file
             return None
         raise BrokenFileError(str(path), f"no sample of ours begins at byte {offset}")
     if offset + head.size > size:

@@ -1,7 +1,4 @@
-"""Queries over a run's samples.
-
-A query gives a filter, an order and a text to search for.
-"""
+"""Queries over a run's samples by filter, order or text."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from rla_client.database.filter.filter_language import Where
 from rla_client.database.samples.sample_index import SampleIndex
 
 ALIASES = {"time-step": "step", "time_step": "step", "timestamp": "time"}
-GREP_ROWS = 256  # between two looks at whether to go on
+GREP_ROWS = 256  # rows between calls of `go_on`
 
 
 class _Row:
-    """One row of the columns as a filter asks for it."""
+    """View of one row of the columns for a filter."""
 
     def __init__(self, columns: dict[str, list[Any]]) -> None:
         self._columns = columns
@@ -40,17 +37,17 @@ def matching(
     group: str | None = None,
     name: str | None = None,
 ) -> list[int]:
-    """Numbers of the rows that pass.
+    """Numbers of the rows that pass all conditions.
 
     Args:
-        index: of the run.
-        where: in the language of `--where`, over the columns.
+        index: index of the run.
+        where: filter in the language of `--where`, over the columns.
         steps: first and last time-step, both included.
-        group: of one prompt.
-        name: that they were logged under.
+        group: only this group (samples of one prompt).
+        name: only samples logged under this name.
 
     Raises:
-        ArgumentError: the filter is not understood, or names a column that there is not.
+        ArgumentError: the filter cannot be parsed, or names an unknown column.
     """
     columns = index.columns
     rows: Iterable[int] = range(len(index))
@@ -71,16 +68,16 @@ def matching(
     found = []
     for row in rows:
         view.at = row
-        if test(view):  # type: ignore[arg-type] # as much of a mapping as it asks for
+        if test(view):  # type: ignore[arg-type] # a filter only uses `get`
             found.append(row)
     return found
 
 
 def check_column(index: SampleIndex, name: str, *, lacking_ok: bool = False) -> str:
-    """The column of a name.
+    """Name of a column, with aliases resolved.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: there is no such column.
     """
     known = ALIASES.get(name, name)
     if known not in index.columns and len(index) and not lacking_ok:
@@ -89,7 +86,7 @@ def check_column(index: SampleIndex, name: str, *, lacking_ok: bool = False) -> 
 
 
 def ordered(index: SampleIndex, rows: Sequence[int], by: str, *, descending: bool = False) -> list[int]:
-    """Rows sorted by a column, those without a value or with NaN last; equal ones in their order.
+    """Rows sorted by a column, stably, with missing values and NaN last.
 
     Raises:
         UnknownNameError: there is no such column.
@@ -103,7 +100,7 @@ def ordered(index: SampleIndex, rows: Sequence[int], by: str, *, descending: boo
     with_value = [row for row in rows if has(row)]
     try:
         with_value.sort(key=column.__getitem__, reverse=descending)
-    except TypeError:  # numbers and texts
+    except TypeError:  # a mixture of numbers and texts
         with_value.sort(key=lambda row: (isinstance(column[row], str), str(column[row])), reverse=descending)
     return with_value + [row for row in rows if not has(row)]
 
@@ -114,13 +111,13 @@ def containing(
     text: str,
     go_on: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[int]:
-    """Those of some rows with a text in one of their cells; letters alike unless the text has capitals.
+    """Rows with a text in one of their cells; case matters only if the text has capitals.
 
     Args:
-        index: of the run.
-        rows: to look at, in the order of the result.
-        text: what is looked for.
-        go_on: asked from time to time, with the number of rows that were looked at.
+        index: index of the run.
+        rows: rows to search, in the order of the result.
+        text: text to search for.
+        go_on: called every `GREP_ROWS` rows with the number of searched rows; False ends the search.
 
     Raises:
         ArgumentError: the text is empty.
@@ -139,7 +136,7 @@ def containing(
 
 
 def _holds(line: bytes, text: str, *, exact: bool) -> bool:
-    """Whether a cell, and not the name of a column, has the text."""
+    """Whether a cell, not the name of a column, has the text."""
     return any(text in (one if exact else one.lower()) for one in _texts(json.loads(line)))
 
 
@@ -160,7 +157,7 @@ def parse_steps(text: str) -> tuple[float, float]:
     """First and last time-step of `100`, `100:200`, `100:` or `:200`.
 
     Raises:
-        ArgumentError: it is none of these.
+        ArgumentError: the text is none of these.
     """
     low, colon, high = text.partition(":")
     try:

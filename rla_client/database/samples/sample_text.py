@@ -9,11 +9,11 @@ from typing import Any
 
 from rla_client.contract.sample_members import HEAD_CHARS
 
-LONG = ("prompt", "completion", "truth", "error")  # shown below each other, the others in one line
+LONG = ("prompt", "completion", "truth", "error")  # each in a block of its own; other columns share one line
 
 
 def sample_text(row: Mapping[str, Any]) -> str:
-    """All of a sample."""
+    """A whole sample."""
     facts: list[str] = []
     blocks: list[str] = []
     for name, value in _facts(row):
@@ -26,7 +26,7 @@ def sample_text(row: Mapping[str, Any]) -> str:
 
 
 def _facts(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The cells, each number of `rewards` by itself."""
+    """The cells, with dicts of numbers split into their entries."""
     for name, value in row.items():
         if isinstance(value, dict) and value and all(isinstance(one, int | float) for one in value.values()):
             yield from ((f"{name}/{key}", number) for key, number in value.items())
@@ -43,7 +43,7 @@ def _date(timestamp: object) -> str:
 
 
 def cell_text(value: object) -> str:
-    """One cell: text as it is, a conversation turn by turn, anything else as JSON."""
+    """One cell: text as it is, a conversation by turns, other values as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float):

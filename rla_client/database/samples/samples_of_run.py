@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """Samples of one run, some of them or all; texts are read when they are asked for.
+    """All or some samples of one run; texts are read on demand.
 
-    `len`, iteration and `[n]` give whole rows as dicts.
+    Iteration and `[n]` give whole rows as dicts.
     """
 
     def __init__(self, index: SampleIndex, rows: Sequence[int] | None = None) -> None:
@@ -31,12 +31,13 @@ class Samples:
 
     @classmethod
     def of_run(cls, data_root: Path, table: str, run: str) -> Samples:
-        """All samples of a run; of one that was continued on another machine those of all its items.
+        """All samples of a run, including those of all items of its chain.
 
-        What may not be read is left out, with a warning.
+        Files without permission are left out, with a warning.
 
         Raises:
-            BrokenFileError: a file is damaged. OSError: it cannot be read.
+            BrokenFileError: a file is damaged.
+            OSError: a file cannot be read.
         """
         index = SampleIndex(data_root, table, chain_of(data_root, table, run))
         index.refresh()
@@ -67,17 +68,17 @@ class Samples:
         name: str | None = None,
         grep: str | None = None,
     ) -> Samples:
-        """Those that pass.
+        """The samples that pass all conditions.
 
         Args:
-            where: such as `reward < 0 and tokens_completion > 500`.
+            where: a filter such as `reward < 0 and tokens_completion > 500`.
             step: a time-step, or `100:200`, `100:`, `:200`.
-            group: of one prompt.
-            name: that they were logged under.
-            grep: a text that they contain.
+            group: only this group (samples of one prompt).
+            name: only samples logged under this name.
+            grep: only samples that contain this text.
 
         Raises:
-            ArgumentError: something of it is not understood.
+            ArgumentError: a condition cannot be parsed.
         """
         steps = None if step is None else parse_steps(str(step))
         found = matching(self.index, where, steps=steps, group=group, name=name)
@@ -89,7 +90,7 @@ class Samples:
         return Samples(self.index, found)
 
     def sort(self, by: str) -> Samples:
-        """In the order of a column, the least first; with a `-` before its name the greatest first.
+        """The samples sorted by a column, ascending, or descending with a `-` before its name.
 
         Raises:
             UnknownNameError: there is no such column.
@@ -99,11 +100,11 @@ class Samples:
         return Samples(self.index, ordered(self.index, self.rows, column, descending=descending))
 
     def head(self, count: int) -> Samples:
-        """The first so many."""
+        """The first `count` samples."""
         return Samples(self.index, self.rows[:count])
 
     def find(self, name: str) -> dict[str, Any]:
-        """The sample of an id.
+        """The sample with an id.
 
         Raises:
             ArgumentError: there is none.
@@ -114,10 +115,10 @@ class Samples:
         raise ArgumentError(f"the run has no sample {name!r}")
 
     def frame(self, *, whole: bool = True) -> pd.DataFrame:
-        """As a DataFrame.
+        """The samples as a DataFrame.
 
         Args:
-            whole: False gives the index alone: numbers, and the first 80 characters of texts.
+            whole: False gives only the index: numbers, and the first 80 characters of texts.
         """
         with extra("read", "a DataFrame of samples"):
             import pandas as pd
@@ -132,9 +133,9 @@ class Samples:
 
 
 def samples_frame(data_root: Path, records: Sequence[Record]) -> pd.DataFrame:
-    """The samples of several runs as a DataFrame, with the run's `table` and `index` before each row.
+    """Samples of several runs as a DataFrame, with the run's `table` and `index` in each row.
 
-    Lists and dicts are JSON, so that every row of a column has one type.
+    Lists and dicts become JSON, so that each column has one type.
     """
     with extra("read", "a DataFrame of samples"):
         import pandas as pd

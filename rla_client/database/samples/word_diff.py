@@ -6,20 +6,20 @@ import re
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, TypeAlias
 
-MAX_WORDS = 20_000  # of both texts together: comparing takes their product at worst
+MAX_WORDS = 20_000  # of both texts together; the time may grow with the square
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 Kind: TypeAlias = Literal["same", "removed", "added"]
 
 
 class DiffPiece(NamedTuple):
-    """A part of a text, in both or in one of them."""
+    """A piece of text that is in both texts or in one of them."""
 
     kind: Kind
     text: str
 
 
 def word_diff(old: str, new: str) -> list[DiffPiece]:
-    """What became of a text; of very long ones what they have in common at both ends."""
+    """Pieces of the difference; for very long texts only the common beginning and end are recognized."""
     first, second = _WORDS.findall(old), _WORDS.findall(new)
     begin = _common(first, second)
     first, second = first[begin:], second[begin:]
@@ -46,7 +46,7 @@ def word_diff(old: str, new: str) -> list[DiffPiece]:
 
 
 def diff_text(pieces: list[DiffPiece]) -> str:
-    """As one text: `[-removed-]{+added+}`."""
+    """A difference as one text: `[-removed-]{+added+}`."""
     marks = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
     return "".join(f"{marks[kind][0]}{text}{marks[kind][1]}" for kind, text in pieces)
 

@@ -10,7 +10,7 @@ from rla_client.contract.text.csv_lines import rows_text
 
 
 def json_text(value: object) -> str:
-    """JSON of plain data; what is none becomes text, and so do NaN and infinities, which JSON has not."""
+    """JSON of plain data; other values, NaN and infinities become text."""
     try:
         return json.dumps(value, default=str, indent=1, ensure_ascii=False, allow_nan=False)
     except ValueError:

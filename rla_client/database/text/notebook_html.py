@@ -36,7 +36,7 @@ def _pairs(title: str, pairs: Mapping[str, object]) -> str:
 
 
 def database_html(data_root: Path, records: Sequence[Record], now: float) -> str:
-    """Some runs of a database, given oldest first."""
+    """A table of runs, given oldest first."""
     rows = [
         [
             r.date,
@@ -53,7 +53,7 @@ def database_html(data_root: Path, records: Sequence[Record], now: float) -> str
 
 
 def run_html(record: Record, now: float) -> str:
-    """State, hyper-parameters and last values of one run."""
+    """Tables of state, hyper-parameters and last values of one run."""
     facts = {
         "state": record.shown_state(now),
         "time-step": plain(record.time_step),

@@ -1,7 +1,4 @@
-"""Table of estimates for a paper.
-
-It is printed as LaTeX (booktabs), Markdown or Typst.
-"""
+"""Table of estimates for a paper, as LaTeX (booktabs), Markdown or Typst."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from typing import Literal, TypeAlias
 from rla_client.database.text.safe_text import clean
 
 PaperForm: TypeAlias = Literal["latex", "markdown", "typst"]
-SIGNIFICANT = 2  # digits of half an interval; the mean ends at the same place
+SIGNIFICANT = 2  # digits of half an interval; the mean has the same decimals
 MOST_DECIMALS = 6
-MIN_POWER = -307  # below, a power of ten is no number that can be divided by
-SMALL, LARGE = 1e-3, 1e6  # outside, numbers have a power of ten
+MIN_POWER = -307  # smaller powers of ten cannot be divided by
+SMALL, LARGE = 1e-3, 1e6  # other numbers are written with a power of ten
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -26,13 +23,13 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # behind \\ or \midrule it would begin an option
+    "[": "{[}",  # after \\ or \midrule it would start an option
     "*": "{*}",  # likewise
     "-": "{-}",  # two of them would be a dash
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
 }
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|~&$]")
-_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")  # of ASCII; Typst takes each behind a backslash as itself
+_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")  # ASCII; in Typst a backslash escapes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,9 @@ class Estimate:
     """A mean over runs.
 
     Attributes:
-        mean: of the runs that have the metric; None where none has it.
-        half: of its interval; None for a single run.
-        runs: how many these are, where others of the row lack the metric; else None.
+        mean: mean over the runs that have the metric; None if none has it.
+        half: half of its interval; None for a single run.
+        runs: number of these runs, if other runs of the row lack the metric; else None.
     """
 
     mean: float | None
@@ -54,24 +51,24 @@ Cell: TypeAlias = str | int | Estimate
 
 
 def paper_table(form: PaperForm, names: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
-    """The table as text, ready to be pasted.
+    """The table as text.
 
     Args:
-        form: of the text.
+        form: markup language.
         names: heads of the columns; any text.
-        rows: their cells; any text.
-        caption: what the numbers are, one plain line; a comment in LaTeX and Typst, below a Markdown table.
+        rows: cells; any text.
+        caption: description in one line; a comment in LaTeX and Typst, below the table in Markdown.
     """
     return {"latex": _latex, "markdown": _markdown, "typst": _typst}[form](names, rows, caption)
 
 
 def estimate_text(cell: Estimate) -> str:
-    """`0.23 ± 0.042`, rounded as in a paper, in plain text."""
+    """Plain text such as `0.23 ± 0.042`, rounded as in a paper."""
     return _with_runs(_estimate(cell, "{} ± {}", "{}e{}", "-"), cell)
 
 
 def rounded(mean: float, half: float | None) -> tuple[str, str | None, int]:
-    """Mean and half of its interval with the same decimals, and the power of ten that both lack."""
+    """Mean and half of its interval with the same decimals, and the power of ten to multiply both with."""
     if not math.isfinite(mean) or (half is not None and not math.isfinite(half)):
         return f"{mean:g}", None, 0
     largest = max(abs(mean), half or 0.0)
@@ -169,5 +166,5 @@ def _typst_text(value: object) -> str:
 
 
 def _numbers(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
-    """Which columns hold numbers alone."""
+    """For each column, whether it holds only numbers."""
     return [all(not isinstance(row[place], str) for row in rows) for place in range(len(names))]

@@ -1,6 +1,7 @@
 """Text from files without control characters.
 
-Everything printed comes from files, so control characters are shown as `?` and never reach the terminal.
+Printed text may come from untrusted files, so control characters are replaced by `?` and never reach the
+terminal.
 """
 
 from __future__ import annotations
@@ -26,6 +27,6 @@ def clean(value: object) -> str:
 
 
 def lines_text(text: str) -> str:
-    """Lines of a file as they are, tabs too, but without other control characters."""
+    """Lines of a file with their tabs, but without other control characters."""
     rows = text.removesuffix("\n").split("\n")
     return "\n".join("\t".join(map(clean, row.removesuffix("\r").split("\t"))) for row in rows)

@@ -1,7 +1,4 @@
-"""Export of a DataFrame as one file.
-
-The formats are CSV, JSON lines and Parquet.
-"""
+"""Export of a DataFrame as a CSV, JSON lines or Parquet file."""
 
 from __future__ import annotations
 
@@ -23,15 +20,19 @@ FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".parquet": "parquet",
-}  # of a file with a table
+}  # by the ending of the file
 
 
 def writable_format(path: Path, form: TableFormat | None) -> TableFormat:
-    """The form of a file that is to be written; None goes by its ending. Asked before anything is read.
+    """Check the format of a file before any data is read.
+
+    Args:
+        path: the file to write.
+        form: its format; None derives it from the ending.
 
     Raises:
-        ArgumentError: an unknown form.
-        MissingExtraError: parquet without a library for it.
+        ArgumentError: the ending is unknown.
+        MissingExtraError: Parquet needs a library that is not installed.
     """
     chosen = form or FORMATS.get(path.suffix)
     if chosen is None:
@@ -44,7 +45,7 @@ def writable_format(path: Path, form: TableFormat | None) -> TableFormat:
 
 
 def write_table(frame: pd.DataFrame, path: Path, form: TableFormat) -> None:
-    """Write a DataFrame whole or not at all; the file's folder exists."""
+    """Write a DataFrame atomically into an existing folder."""
     with replacing(path, durable=False) as temp:
         if form == "csv":
             with temp.open("w", encoding="utf-8", newline="") as file:
@@ -56,7 +57,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: TableFormat) -> None:
 
 
 def _with_tags_as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tags joined by commas, as a cell can hold them; none is an empty cell."""
+    """The frame with tags joined by commas."""
     if "tags" not in frame.columns:
         return frame
     texts = [",".join(tags) if isinstance(tags, list) else tags for tags in frame["tags"]]

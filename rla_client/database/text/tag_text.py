@@ -6,5 +6,5 @@ from collections.abc import Sequence
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """The tags with blanks between them; with commas where one holds a blank itself."""
+    """Tags separated by blanks; by commas if a tag holds a blank."""
     return (", " if any(" " in tag for tag in tags) else " ").join(tags)

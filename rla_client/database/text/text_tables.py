@@ -1,7 +1,7 @@
 """Aligned tables for a terminal.
 
-Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped from the right
-and counted below the table, long cells are cut with `…`. Colours on a terminal alone.
+Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped from the
+right and listed below the table, long cells are cut with `…`. Colours are used only on a terminal.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import cache
 from rla_client.contract.text.terminal_text import indented, text_width
 from rla_client.database.text.safe_text import clean
 
-MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
-MAX_WHOLE_CELL = 120  # in a pipe, wider than most runs' indices; a longer value shifts its own line alone
+MAX_CELL = 40  # characters; `rla show` prints long values in full
+MAX_WHOLE_CELL = 120  # in a pipe: wider than most indices; a longer value only shifts its own line
 MIN_CELL = 6
-WHOLE = 1 << 20  # room for everything
+WHOLE = 1 << 20  # no limit
 _STATE_COLOURS = {
     "running": "32",
     "finished": "36",
@@ -33,7 +33,7 @@ _STATE_COLOURS = {
 
 
 def width() -> int:
-    """Columns that output may take."""
+    """Width of the output in columns."""
     return max(shutil.get_terminal_size((80, 24)).columns, 20)
 
 
@@ -44,7 +44,7 @@ def colours() -> bool:
 
 
 def cut(text: str, room: int) -> str:
-    """A text in at most `room` columns."""
+    """A text cut to at most `room` columns."""
     if text_width(text) <= room:
         return text
     kept, used = [], 1
@@ -57,7 +57,7 @@ def cut(text: str, room: int) -> str:
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None) -> str:
-    """An aligned table, numbers to the right; a note where a terminal has no room for all columns."""
+    """An aligned table with numbers to the right, and a note if there is no room for all columns."""
     whole = room is None and not sys.stdout.isatty() and "COLUMNS" not in os.environ
     room = WHOLE if whole else width() if room is None else room
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
@@ -82,12 +82,12 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int
 
 
 def _widths(texts: Sequence[str]) -> list[int]:
-    """Columns that each text takes; whole columns of ASCII at once, 10,000 rows in 2 ms."""
+    """Width of each text; the check for ASCII makes 10,000 rows take 2 ms."""
     return list(map(len if "".join(texts).isascii() else text_width, texts))
 
 
 def _aligned(texts: list[str], wide: int, *, to_right: bool, whole: bool) -> list[str]:
-    """Texts filled up to a width, and cut to it unless they are to stay whole."""
+    """Texts padded to a width, and cut to it unless `whole`."""
     found = _widths(texts)
     if max(found) > wide and not whole:
         texts = [cut(text, wide) for text in texts]
@@ -130,7 +130,7 @@ def _coloured(text: str) -> str:
 
 
 def pairs_text(pairs: Mapping[str, object], *, whole: bool = False) -> str:
-    """`name  value` lines; a value that is too long is cut, or as a `whole` continues below itself."""
+    """Lines of `name  value`; long values are cut, or wrapped below themselves if `whole`."""
     room = width()
     names = [clean(name) for name in pairs]
     wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))

@@ -1,10 +1,10 @@
 """Chains of runs across machines.
 
 run.json of each later item has a `parent` with `chain` set: `{"run": index, "table", "time_step", "rows",
-"chain": true}`; `rows` and `time_step` say how much of the parent counts (what it recorded after its last
-checkpoint was done again). A fork has a parent too, but no `chain`: it holds a copy of the rows. A chain is
-shown as one run, by its newest item; the earlier ones are left out of lists, and its curves begin with
-theirs. A parent that is not in this database is left out.
+"chain": true}`; `rows` and `time_step` limit the valid part of the parent, because steps after its last
+checkpoint were repeated. A fork also has a parent, but no `chain`: it holds a copy of the rows. A chain is
+shown as one run, by its newest item; lists omit the earlier items, and its curves begin with theirs. A
+parent outside of this database is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from rla_client.contract.layout import LOG
 from rla_client.contract.run_index import RunIndex
 
-MAX_LINKS = 1000  # of one chain; more is a circle
+MAX_LINKS = 1000  # of one chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class ChainLink:
     """One item of a chain.
 
     Attributes:
-        index: of the item.
-        rows: how many of its first rows count; None: see `time_step`.
-        time_step: only rows up to it count; None: all.
+        index: index of the item.
+        rows: number of its first rows that are valid; None: see `time_step`.
+        time_step: rows up to it are valid; None: all rows.
     """
 
     index: str
@@ -37,7 +37,7 @@ class ChainLink:
 
 
 def link_of(run: Mapping[str, Any], table: str) -> ChainLink | None:
-    """The run that the one of this run.json continues, None without one."""
+    """Link to the run that the run of this run.json continues; None without one."""
     parent = run.get("parent")
     if not isinstance(parent, dict) or parent.get("chain") is not True or parent.get("table") != table:
         return None
@@ -52,7 +52,7 @@ def link_of(run: Mapping[str, Any], table: str) -> ChainLink | None:
 
 
 def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[ChainLink]:
-    """The items of a run, the first begun first; the last is the run itself."""
+    """Items of a run's chain, oldest first; the last is the run itself."""
     from rla_client.contract.run_file import run_file
 
     chain = [ChainLink(index)]

@@ -1,4 +1,4 @@
-"""Choice of a command's data root."""
+"""Search for a command's data root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 
 
 def check_data_root(data_root: str | os.PathLike[str]) -> Path:
-    """Return the data root as an absolute path.
+    """The data root as an absolute path.
 
     Raises:
         DatabaseError: it is not a folder.
@@ -32,21 +32,22 @@ def archived_root(data_root: Path) -> Path:
 
 
 class NoRunsYetError(DatabaseError):
-    """A project whose database has no run yet; nothing is wrong with it."""
+    """The project's database has no run yet, which is no fault."""
 
 
 def find_data_root(start: Path, *, new: bool = False) -> Path:
-    """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
+    """Find the database at or above a folder, below the project's folder, or in `data` of the folder.
 
-    Of several below the project's folder it is the one in `data` here, or in the project's own `data`.
+    The project's folder is the one with rla_config.yaml at or above `start`. Of several databases below it,
+    that in `data` of `start`, or else in `data` of the project, is chosen.
 
     Args:
-        start: where to look from.
-        new: of a project without runs, where its first run will go.
+        start: folder to start from.
+        new: for a project without runs, return the folder of its first run.
 
     Raises:
-        NoRunsYetError: here is a project, but no run yet.
-        DatabaseError: there is none, or several.
+        NoRunsYetError: there is a project, but no run yet.
+        DatabaseError: there is no database, or several.
     """
     project = None
     for folder in (start, *start.parents):
@@ -63,7 +64,7 @@ def find_data_root(start: Path, *, new: bool = False) -> Path:
                 listing = "\n".join(f"  --data-root {path}" for path in found)
                 message = f"{folder} holds several databases, choose one:\n{listing}"
                 raise DatabaseError(message)
-    if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
+    if is_data_root(start / DATA_FOLDER):  # made by rla_client.init without rla_config.yaml
         return start / DATA_FOLDER
     if project is not None and new:
         return project / DATA_FOLDER
@@ -84,7 +85,7 @@ def is_data_root(folder: Path) -> bool:
 
 
 def roots_below(folder: Path, depth: int) -> list[Path]:
-    """Databases in a folder, at most `depth` folders deep; hidden ones are passed over."""
+    """Databases in a folder, at most `depth` folders deep; hidden folders are skipped."""
     found = []
     for entry in os.scandir(folder):
         if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):

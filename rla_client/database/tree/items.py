@@ -1,9 +1,9 @@
 """Enumeration of a data root's items.
 
 An item is one run's data of one kind: a folder `<kind>/<table>/<index>`, or for archive_tester the files
-`<index>.pkl`, `<index>.json`, `<index>.pt`, which count as one. Walking reads folder names only; names that
-begin with a dot are never seen, so temp files and the trash are not items. A glob as in RLA is relative to
-the table; a glob that ends above the index (`2022/06/*`) means every item below what it matches.
+`<index>.pkl`, `<index>.json`, `<index>.pt`, which count as one. Only names of folders are read; names that
+begin with a dot are skipped, so temp files and the trash are not items. A glob is relative to the table,
+as in RLA; a glob that ends above the index (`2022/06/*`) means every item below its matches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Item:
 
 
 def list_names(folder: str | os.PathLike[str]) -> list[str]:
-    """Sorted visible names in a folder; none when it is not there."""
+    """Sorted visible names in a folder; empty if it is missing."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
@@ -57,7 +57,7 @@ def list_names(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8, as all names of ours are; anything else is somebody else's."""
+    """Whether a name is UTF-8, as all our names are."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -66,12 +66,12 @@ def _is_text(name: str) -> bool:
 
 
 def tell_closed(path: object) -> None:
-    """Warn of what is left out, because somebody else made it for himself alone."""
+    """Warn about a file or folder that is left out for lack of permission."""
     warnings.warn(f"left out, as you may not read it: {path}", stacklevel=3)
 
 
 def tell_unread(error: OSError) -> None:
-    """Warn of what is left out, because it may not be read, or cannot."""
+    """Warn about a file or folder that is left out because it cannot be read."""
     if isinstance(error, PermissionError):
         tell_closed(error.filename)
         return
@@ -80,7 +80,7 @@ def tell_unread(error: OSError) -> None:
 
 
 def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> list[str]:
-    """Names of all task tables, sorted; those that cannot be read are left out, with a warning."""
+    """Sorted names of all task tables; unreadable ones are left out, with a warning."""
     found: set[str] = set()
     for kind in kinds:
         found.update(_tables_below(data_root / kind, "", MAX_TABLE_DEPTH))
@@ -131,10 +131,10 @@ def day_items(
 
     Args:
         data_root: the database.
-        kind: of the items.
-        table: theirs.
+        kind: kind of the items.
+        table: task table of the items.
         day: `YYYY/MM/DD`.
-        closed: gets the day's folder where it cannot be read, which is also warned of.
+        closed: list that receives the day's folder if it cannot be read; there is also a warning.
     """
     folder = os.path.join(data_root, kind, table, day)
     groups: dict[str, list[str]] = {}
@@ -146,19 +146,20 @@ def day_items(
 
 
 def archive_stem(name: str) -> str | None:
-    """Index name of an archive_tester file, None when the file is something else."""
+    """Name of the run of an archive_tester file; None for other files."""
     return next((name[: -len(suffix)] for suffix in ARCHIVE_SUFFIXES if name.endswith(suffix)), None)
 
 
 def find_items(data_root: Path, kind: str, table: str, pattern: str = "*") -> list[Item]:
-    """Items of one kind that a glob matches, or that lie below what it matches.
+    """Items of one kind that a glob matches, or that lie below its matches.
 
     Args:
         data_root: the database.
-        kind: which kind.
-        table: which task table.
-        pattern: glob relative to the table, as RLA's `regex` and `regs`; for archive_tester
-            with or without the file ending.
+        kind: kind of the items.
+        table: task table.
+        pattern: glob relative to the table, as RLA's `regex` and `regs`; for archive_tester with or without
+            the
+            file ending.
     """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if "**" in parts:
@@ -212,10 +213,10 @@ def run_items(data_root: Path, table: str, index: str) -> list[Item]:
 
 
 def check_table(data_root: Path, table: str) -> None:
-    """Be sure that a task table is there in some kind.
+    """Check that a task table exists in some kind.
 
     Raises:
-        NoSuchTableError: it is not; the message names the nearest of those that are.
+        NoSuchTableError: it does not; the message names the nearest table.
     """
     if any((data_root / kind / table).is_dir() for kind in DEFAULT_LOG_TYPES):
         return

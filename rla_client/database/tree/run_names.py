@@ -16,16 +16,16 @@ def short_name(index: str) -> str:
 
 
 def shown_name(table: str, index: str) -> str:
-    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
+    """Table and index for people, without the trailing `_&` of an index without tracked parameters."""
     return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
 
 
 def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
-    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
+    """The tracked hyper-parameters, as texts from the index.
 
     Args:
-        index: of a run.
-        hyper: all hyper-parameters, for values that hold an `&` themselves.
+        index: index of a run.
+        hyper: all hyper-parameters, to recognize values that hold an `&`.
     """
     parts = index.partition("&")[2].split("&")
     found = {}
@@ -40,7 +40,7 @@ def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str
 
 
 def _parts_of_value(parts: list[str], hyper: HyperParams) -> int:
-    """Over how many of the parts between `&` the first one's value goes."""
+    """Number of parts between `&` that the first parameter's value spans."""
     key = parts[0].partition("=")[0]
     try:
         value = hyper.dotted(key)

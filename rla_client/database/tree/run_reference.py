@@ -1,7 +1,4 @@
-"""References to runs.
-
-A reference is `@last`, a date, a tracked parameter, or a part of an index.
-"""
+"""References to runs: `@last`, a date, a tracked parameter, or a part of an index."""
 
 from __future__ import annotations
 
@@ -24,13 +21,14 @@ _MICROSECONDS = re.compile(r"(\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2})-\d{6}(?=[_ ])
 
 
 def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
-    """(table, index) pairs that a reference means.
+    """(table, index) pairs that a reference matches.
 
-    `@last`; else the first of these that any run fits: the whole index; tracked hyper-parameters
-    as they stand there (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without the
-    microseconds of its time, which fit any short number; a part with them; what `rla-agent status`
-    prints (time, table, hyper-parameters), up to an … at its end; its words in any order, each cut
-    where a … stands. What stands before the table in the path of a folder of the run does not count.
+    `@last` is the newest run. Otherwise the first of these rules that matches any run decides: the whole
+    index; tracked hyper-parameters (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without
+    the microseconds of the time, which would match any short number; a part with the microseconds; the name
+    that `rla-agent status` prints (time, table, hyper-parameters), possibly cut with …; its words in any
+    order, each possibly cut with …. In the path of a folder of the run, everything before the table is
+    ignored.
     """
     if reference == LAST:
         return list(names[-1:])
@@ -56,7 +54,7 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
 
 
 def _match_shown(names: Sequence[tuple[str, str]], text: str) -> list[tuple[str, str]]:
-    """Runs that `rla-agent status` or `rla show` print as this text, or as one that begins so before an …."""
+    """Runs with this name, or this beginning before an …, in `rla-agent status` or `rla show`."""
     begin = text.removesuffix("…")
     fits = str.__eq__ if begin == text else str.startswith
     return [pair for pair in names if fits(_status_name(*pair), begin) or fits("/".join(pair), begin)]
@@ -68,7 +66,7 @@ def _status_name(table: str, index: str) -> str:
 
 
 def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list[tuple[str, str]]:
-    """Runs that have each word: the table, whole tracked hyper-parameters, or else a part of the index."""
+    """Runs that match every word: as the table, a whole tracked hyper-parameter, or a part of the index."""
     if len(words) < 2 and not words[0].endswith("…"):  # noqa: PLR2004
         return []
 
@@ -86,7 +84,7 @@ def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list
 
 
 def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
-    """The error to raise when a reference means no run, or several."""
+    """Error for a reference that matches no run, or several."""
     if not names:
         return NoSuchRunError("there is no run here yet")
     if not found:
@@ -100,7 +98,7 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
 
 
 def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
-    """The error for a reference that means no run: of `key=value` parts it says which one fails."""
+    """Error for a reference that matches no run; of `key=value` parts it names the one that fails."""
     problem = f"no run matches {reference!r}"
     tracked: dict[str, list[str]] = {}
     for _, index in reversed(names):
@@ -123,7 +121,7 @@ def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
 
 
 def _by_parameter(key: str, value: str, tracked: Mapping[str, object]) -> str:
-    """How to find runs by a parameter that stands in no name."""
+    """Advice for finding runs by a parameter that is not tracked."""
     there = f"tracked are {listed(tracked)}; " if tracked else ""
     literal = json.dumps(value, ensure_ascii=False) if _by_number(value)[0] else value
     return f"{there}others are found by `rla ls --where {shlex.quote(f'{key} == {literal}')}`"

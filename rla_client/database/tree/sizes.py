@@ -1,7 +1,4 @@
-"""Size of an item on disk.
-
-It has bytes and the number of files.
-"""
+"""Size of an item on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from rla_client.database.tree.items import Item
 
 
 def item_bytes(item: Item) -> tuple[int, int]:
-    """Bytes (allocated) and number of files of an item; what vanishes meanwhile counts nothing."""
+    """Allocated bytes and number of files of an item; a file that vanishes in the meantime counts 0 bytes."""
     sizes = [size for path in item.paths for size in _sizes(path)]
     return sum(sizes), len(sizes)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rla_client.cli.selection import Selection
 from rla_client.contract.errors import ArgumentError, UnknownNameError
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 
 MakeRun = Callable[..., str]
 COMMITS = ("aaaa1111" + "0" * 32, "aaaa2222" + "0" * 32, "BBBB" + "0" * 36)

@@ -28,7 +28,7 @@ def settle(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def settle() -> None:
         ahead[0] += RACY_NS / 1e9 + 1
-        monkeypatch.setattr("rla_client.database.runs.clock", lambda: time.time() + ahead[0])
+        monkeypatch.setattr("rla_client.database.database.clock", lambda: time.time() + ahead[0])
 
     return settle
 

@@ -13,8 +13,8 @@ import pytest
 from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.database import Database
 from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpoints
-from rla_client.database.runs import Database
 from rla_client.manager import exp_manager
 from rla_client.web.checkpoints import checkpoints
 from rla_client.web.run_registry import Site

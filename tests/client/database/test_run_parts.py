@@ -12,10 +12,10 @@ from typing import Any
 from support.written_runs import write_run
 
 from rla_client.contract.run_part import run_file_name
+from rla_client.database.database import Database
 from rla_client.database.records.record_reader import read_record
 from rla_client.database.records.row_view import RowView
 from rla_client.database.run_parts import parts_of, parts_text, parts_told
-from rla_client.database.runs import Database
 from rla_client.mcp.tools import Tools
 from rla_client.web import run_detail, run_list
 from rla_client.web.run_registry import Site

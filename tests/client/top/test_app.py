@@ -15,8 +15,8 @@ from support.written_runs import MakeRun
 from textual.pilot import Pilot
 from textual.widgets import DataTable, OptionList, Static
 
+from rla_client.database.database import Database
 from rla_client.database.records.fleet import FLEET_FOLDER
-from rla_client.database.runs import Database
 from rla_client.top.app import Choose, TopApp
 from rla_client.top.source import RunsOnScreen
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rla_client.database.database import Database
 from rla_client.database.records.fleet import FLEET_FOLDER, MAX_MACHINES, MAX_STATUS_BYTES, fleet_files
-from rla_client.database.runs import Database
 from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:

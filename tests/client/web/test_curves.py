@@ -17,7 +17,7 @@ from support.written_runs import write_run
 
 from rla_client.contract.errors import ArgumentError, UnknownNameError
 from rla_client.database.curves.band_kinds import band_kind
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.plot.bands import curve_band
 from rla_client.web import curves, panel_export
 from rla_client.web.curve_answer import encode

@@ -142,8 +142,9 @@ def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
     node: Node, server: S3Server, bucket: str
 ) -> None:
     pytest.importorskip("pyarrow")
-    from rla_client.database.lake.bucket_build import build_bucket, verify_bucket
+    from rla_client.database.lake.bucket_build import build_bucket
     from rla_client.database.lake.bucket_lake import opened
+    from rla_client.database.lake.bucket_verify import verify_bucket
 
     finished_item(node)
     node.start()

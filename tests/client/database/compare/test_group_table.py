@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rla_client.database.compare.group_table import settings, tabulate_groups
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 
 MakeRun = Callable[..., str]
 

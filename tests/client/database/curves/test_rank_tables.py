@@ -26,7 +26,7 @@ from rla_client.database.curves.rank_tables import (
     rank_of,
     rank_roles,
 )
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.plot.frames import gather, notes
 from rla_client.plot.rla_plotters import plot_func
 

@@ -25,7 +25,7 @@ from rla_client.database.curves.stream_tables import (
     table_of,
     with_role,
 )
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.mcp.tools import Tools
 from rla_client.top.source import RunsOnScreen
 from rla_client.web import curves as page_curves

@@ -22,7 +22,7 @@ from rla_client.database import open as open_database
 from rla_client.database.changes.change_lock import changing
 from rla_client.database.imports import tables, tensorboard
 from rla_client.database.imports.import_logs import import_logs
-from rla_client.database.runs import Run
+from rla_client.database.run import Run
 
 
 def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:

@@ -190,8 +190,9 @@ with opened(*sys.argv[1:]) as lake:
 def test_of_two_builds_one_counts_and_old_rubbish_is_swept(
     server: S3Server, bucket: str, send: Send, make_run: MakeRun
 ) -> None:
-    from rla_client.database.lake.bucket_build import KEEP_S, build_bucket
+    from rla_client.database.lake.bucket_build import build_bucket
     from rla_client.database.lake.bucket_lake import opened
+    from rla_client.database.lake.bucket_writer import KEEP_S
     from rla_client.database.lake.manifest import read_parts
 
     at = (f"s3://{bucket}/{PREFIX}", server.endpoint)

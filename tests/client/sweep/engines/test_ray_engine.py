@@ -19,7 +19,7 @@ import pytest
 from support.sweep_lab import make_spec
 from support.waiting import lives, wait_until
 
-from rla_client.database.runs import Database
+from rla_client.database.database import Database
 from rla_client.sweep.engines import base
 from rla_client.sweep.engines import ray_task as ray_task_module
 from rla_client.sweep.engines import ray_watcher as ray_watcher_module

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.database.run_history import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
+from rla_client.database.traceback_end import END_BYTES, MAX_TRACEBACK_LINES, traceback_end
 from rla_client.run.failure import traceback_text
 
 PROGRAM = """
@@ -96,10 +96,3 @@ def test_a_traceback_that_the_run_survived_is_not_its_end(tmp_path: Path) -> Non
     except KeyError as error:
         (tmp_path / "warn.txt").write_text(traceback_text(error) + "\n[WARN] 0 : going on\n")
     assert traceback_end(str(tmp_path), "failed") == ""
-
-
-def test_broken_files_of_resumes_are_passed_over(tmp_path: Path) -> None:
-    good = {"time_step": 5, "time": 1.0, "changed": {"lr": [1, 2]}, "hyper_param": {"lr": 2}}
-    for number, content in ((10, json.dumps(good)), (2, "{"), (3, "[]"), (4, '{"changed": 1}')):
-        (tmp_path / f"parameter.resumed-{number}.json").write_text(content)
-    assert [one["file"] for one in resumed_with(str(tmp_path))] == ["parameter.resumed-10.json"]

@@ -17,24 +17,9 @@ from rla_client.contract.errors import (
 )
 from rla_client.database import open as open_database
 from rla_client.database.curves.curve_cache import CurveCache
-from rla_client.database.filter.since import parse_since
 from rla_client.database.tree.run_reference import match_runs
 
 MakeRun = Callable[..., str]
-
-
-def test_one_row_a_run_with_everything(root: Path, make_run: MakeRun) -> None:
-    make_run(number=1, params={"lr": 0.1, "net": {"size": 3}, "host": "mine"})
-    make_run(number=2, params={"lr": 0.5}, state="failed", table="other/deep")
-    frame = open_database(root).runs()
-    assert list(frame["table"]) == ["task", "other/deep"]
-    assert list(frame["state"]) == ["finished", "failed"]
-    assert list(frame["time-step"]) == [9, 9]
-    assert frame.loc[0, "net.size"] == 3
-    assert frame.loc[0, "hp:host"] == "mine"
-    assert frame.loc[0, "host"] == "box"
-    assert list(frame["return"]) == [4.5, 4.5]
-    assert list(frame["duration"].round(6)) == [60.0, 60.0]
 
 
 def test_filters_tables_and_dates(root: Path, make_run: MakeRun) -> None:
@@ -67,25 +52,6 @@ def test_a_run_is_found_by_a_part(root: Path, make_run: MakeRun) -> None:
     with pytest.raises(NoSuchRunError):
         database.find("1999")
     assert match_runs([("a", "x"), ("b", "xx")], "x") == [("a", "x")]
-
-
-def test_a_run_gives_its_parts(root: Path, make_run: MakeRun) -> None:
-    make_run(number=1)
-    make_run(number=2)
-    database = open_database(root)
-    run, other = database.find("09-30-01"), database.find("09-30-02")
-    assert [path.name for path in run.checkpoints] == [
-        "checkpoint_5.pt",
-        "checkpoint_10.pt",
-        "checkpoint_100.pt",
-    ]
-    assert [path.name for path in run.figures] == ["5-figure.png"]
-    assert list(run.scalars()["return"]) == [step * 0.5 for step in range(10)]
-    assert run.archive.hyper_param.seed == 1
-    assert run.code_diff(other).splitlines()[-2:] == ["-seed = 1", "+seed = 2"]
-    assert run.code_diff(run) == ""
-    run.hyper_param["lr"] = 99
-    assert database.find("09-30-01").hyper_param.lr == 0.1
 
 
 def test_curves_in_long_form(root: Path, make_run: MakeRun) -> None:
@@ -174,12 +140,6 @@ def test_no_folder_is_an_error(tmp_path: Path) -> None:
         open_database(tmp_path / "nope")
 
 
-def test_ages_and_dates() -> None:
-    assert parse_since("36h", 1_000_000.0) == 1_000_000.0 - 36 * 3600
-    assert parse_since(5, 0.0) == 5
-    assert parse_since("2026/11/21", 0.0) == parse_since("2026-11-21", 0.0)
-
-
 def test_the_originals_data(legacy: Path) -> None:
     database = open_database(legacy)
     assert database.tables() == ["sb3_ppo", "sb_ppo_tf", "test_manger_demo_task"]
@@ -212,44 +172,3 @@ def test_microseconds_fit_only_where_nothing_else_does(root: Path, make_run: Cal
     assert database.find("09-30-02-123456").index == named
     with pytest.raises(AmbiguousRunError):
         database.find("23456")
-
-
-def test_the_name_that_status_prints_finds_its_run() -> None:
-    day = "2026/11/21/20-30-19"
-    runs = [
-        ("cartpole", f"{day}-123456_noip_&seed=3&lr=0.1"),
-        ("cartpole", f"{day}-223456_noip_&seed=30&lr=0.1"),
-        ("pong", f"{day}-323456_noip_&seed=3&lr=0.1"),
-    ]
-    for reference in (
-        "20-30-19 cartpole seed=3&…",
-        "20-30-19 cartpole seed=3",
-        "seed=3&l…  cartpole 20-30-19",
-        "cartpole lr=0.1 seed=3 …",
-    ):
-        assert match_runs(runs, reference) == runs[:1], reference
-    assert match_runs(runs, "20-30-19 cartpole seed=…") == runs[:2]
-    assert match_runs(runs, "20-30-19 nothing seed=3") == []
-
-
-def test_the_printed_name_may_hold_spaces_and_end_anywhere() -> None:
-    day = "2026/11/21/03-19-13"
-    runs = [
-        ("my cart", f"{day}-123456_noip_&seed=9&note=a b&arch={{64, 64}}"),
-        ("my cart", f"{day}-223456_noip_&seed=9&note=a c"),
-        ("pong", f"{day}-323456_noip_&"),
-    ]
-    assert match_runs(runs, "03-19-13 my cart seed=9&note=a b&arch={64, 64}") == runs[:1]
-    assert match_runs(runs, "03-19-13 my cart seed=9&note=a b&ar…") == runs[:1]
-    assert match_runs(runs, f"my cart/{day}-123456_noip_&seed=9&no…") == runs[:1]
-    assert match_runs(runs, "03-19-13 my cart seed=9&note=a c") == runs[1:2]
-    assert match_runs(runs, "03-19-13 my c…") == runs[:2]
-    assert match_runs(runs, "03-19-13 po…") == runs[2:]
-    assert match_runs(runs, "03-19-13 pong") == runs[2:]
-
-
-def test_the_folder_that_a_run_prints_finds_it() -> None:
-    runs = [("cart", f"2026/11/21/03-19-13-{number}23456_noip_&seed=9") for number in (1, 2)]
-    assert match_runs(runs, f"/home/me/log/runs/log/cart/{runs[0][1]}/") == runs[:1]
-    assert match_runs(runs, f"results/cart/{runs[1][1]}") == runs[1:]
-    assert match_runs([("log", runs[0][1])], f"log/{runs[0][1]}") == [("log", runs[0][1])]
