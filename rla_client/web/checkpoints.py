@@ -18,7 +18,8 @@ from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpo
 from rla_client.database.results_by_name import stepped
 from rla_client.database.text.numbers import plain
 from rla_client.database.tree.items import NO_CHECKPOINTS
-from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
+from rla_client.web.item_files import MAX_LISTED, item_of, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
 
 

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from starlette.responses import Response
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 FLOAT32 = (1e-37, float(1 << 24))  # sizes that it holds with all the digits that are shown
 FLOAT32_ROUNDS = 2.0**-24  # of a value, at most
@@ -40,6 +39,11 @@ def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
             *(one.astype(kind).tobytes() for one in series),
         ]
     )
+
+
+def curve_response(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> Response:
+    """The HTTP response with the binary answer."""
+    return Response(encode(head, xs, series), media_type="application/octet-stream")
 
 
 def _needs_float64(ys: Array) -> bool:

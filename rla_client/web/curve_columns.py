@@ -19,8 +19,6 @@ from rla_client.web.run_registry import PageRun, Site
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 ELAPSED = "elapsed"  # seconds since a run's first row
 ROW = "row"  # its number

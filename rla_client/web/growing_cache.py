@@ -24,8 +24,6 @@ from rla_client.database.curves.progress_csv import TablePart, read_part
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
 FIRST_ROOM = 1024  # rows

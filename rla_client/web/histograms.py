@@ -15,14 +15,13 @@ import numpy as np
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped
-from rla_client.web.item_files import asked_run, item_file, list_files
+from rla_client.web.item_files import item_file, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 SUFFIX = ".histogram.json"
 MAX_NAMES = 24

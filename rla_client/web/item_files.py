@@ -20,6 +20,7 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import FOLDER_KINDS, item_path
 from rla_client.contract.safe_names import check_relative, component_problem
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_SEEN = 200_000  # entries of folders that one answer looks at, about 1 s
@@ -42,11 +43,6 @@ class Listing:
     files: list[PlainFile] = field(default_factory=list)
     cut: bool = False  # there are more
     passed: int = 0  # links, pipes and names that no address can hold, which are left out
-
-
-def asked_run(site: Site, asked: dict[str, Any]) -> PageRun:
-    """The run that a question names; NoSuchRunError where there is none."""
-    return site.find(str(asked.get("run", "")))
 
 
 def item_of(entry: PageRun, kind: str) -> str:

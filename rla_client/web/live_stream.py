@@ -31,14 +31,12 @@ from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.curves.rank_tables import merges_ranks
 from rla_client.database.curves.stream_tables import run_columns, split_role
 from rla_client.web.curve_columns import table_path, table_stat, x_values
-from rla_client.web.curves import asked_ranks
+from rla_client.web.request_arguments import asked_ranks
 from rla_client.web.run_registry import PageRun, Site, live
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 TICK_S = 0.4
 ALIVE_S = 15.0

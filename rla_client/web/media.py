@@ -11,9 +11,10 @@ from typing import Any
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped, in_order
 from rla_client.web.file_download import SHOWN
-from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
-from rla_client.web.result_tables import ENDINGS as TABLE_ENDINGS
+from rla_client.web.item_files import MAX_LISTED, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
+from rla_client.web.table_files import ENDINGS as TABLE_ENDINGS
 
 _OWN = {
     ".html": "page",

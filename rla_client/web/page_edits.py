@@ -16,9 +16,8 @@ from rla_client.database.records.notes import change_note
 from rla_client.database.tree.items import run_items
 from rla_client.database.tree.sizes import item_bytes
 from rla_client.database.views import write_view
-from rla_client.web.item_files import asked_run
 from rla_client.web.page_json import sent
-from rla_client.web.request_arguments import is_texts
+from rla_client.web.request_arguments import asked_run, is_texts
 from rla_client.web.run_registry import Site
 
 MAX_NOTE = 100_000  # characters

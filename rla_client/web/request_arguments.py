@@ -1,12 +1,44 @@
-"""The checked arguments of a page's questions."""
+"""Checked arguments of a page's requests."""
 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.curves.rank_tables import Ranks, parse_ranks
+from rla_client.web.run_registry import PageRun, Site
 
 MAX_NUMBER = 1e300  # that is asked for
+
+
+def asked_run(site: Site, asked: dict[str, Any]) -> PageRun:
+    """The run that a request names.
+
+    Raises:
+        NoSuchRunError: there is none.
+    """
+    return site.find(str(asked.get("run", "")))
+
+
+def asked_ranks(asked: dict[str, Any]) -> Ranks | None:
+    """The ranks that a request names, see `parse_ranks`.
+
+    Raises:
+        ArgumentError: they are not understood.
+    """
+    return parse_ranks(str(asked.get("ranks") or "") or None)
+
+
+def whole_number(asked: dict[str, Any], name: str, default: int = 0) -> int:
+    """A whole number of a request, 0 or larger.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
+    value = asked.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ArgumentError(f"{name} must be a whole number")
+    return value
 
 
 def number(asked: dict[str, Any], name: str, default: float) -> float:

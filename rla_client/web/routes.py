@@ -23,31 +23,43 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.errors import RlaError
 from rla_client.database.views import read_views
 from rla_client.web import (
     STATIC,
     checkpoints,
+    column_values,
     curves,
     file_download,
+    file_search,
     file_text,
     histograms,
+    hyper_parameter_panels,
     importance,
     item_files,
     media,
+    offered_names,
     page_edits,
-    panel_export,
+    panel_csv,
+    plot_command,
     result_tables,
-    run_detail,
+    run_comparison,
+    run_environment,
     run_list,
-    samples,
+    run_overview,
+    sample_list,
+    sample_search,
+    sample_story,
+    sample_texts,
     sparklines,
     system_metrics,
     values_at_step,
 )
-from rla_client.web.agent_status import Machine
+from rla_client.web.agent_status import AgentStatus
+from rla_client.web.fleet_status import FleetStatus
 from rla_client.web.guard import SANDBOXED, Guard
 from rla_client.web.live_stream import stream
+from rla_client.web.request_arguments import asked_ranks, whole_number
 from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:
@@ -76,26 +88,26 @@ _NO_PLOTLY = (
 )
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
-    "run": run_detail.overview,
-    "environment": run_detail.environment,
-    "others": run_detail.others,
-    "difference": run_detail.difference,
+    "run": run_overview.overview,
+    "environment": run_environment.environment,
+    "others": run_comparison.others,
+    "difference": run_comparison.difference,
     "note": page_edits.note,
     "trash": page_edits.trash,
     "restore": page_edits.restore,
     "files": item_files.listing,
     "text": file_text.text,
-    "search": file_text.search,
+    "search": file_search.search,
     "media": media.media,
     "histograms": histograms.histograms,
     "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
     "values": values_at_step.values_at_step,
-    "samples": samples.listing,
-    "sample": samples.whole,
-    "samples_search": samples.search,
-    "sample_story": samples.story,
+    "samples": sample_list.listing,
+    "sample": sample_texts.whole,
+    "samples_search": sample_search.search,
+    "sample_story": sample_story.story,
 }
 
 
@@ -104,31 +116,31 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
-    machine = Machine()
+    agent = AgentStatus()
     posts: dict[str, Answer] = {
-        "runs": lambda site, body: run_list.rows(site, _whole(body, "since")),
-        "columns": lambda site, body: run_list.column_values(
+        "runs": lambda site, body: run_list.rows(site, whole_number(body, "since")),
+        "columns": lambda site, body: column_values.column_values(
             site, body.get("names"), body.get("numbers"), body.get("group")
         ),
         "fitting": lambda site, body: run_list.fitting(site, body.get("where")),
-        "differing": lambda site, body: run_list.differing(site, body.get("numbers")),
-        "names": lambda site, _: run_list.names(site),
+        "differing": lambda site, body: offered_names.differing(site, body.get("numbers")),
+        "names": lambda site, _: offered_names.names(site),
         "curves": curves.curves,
-        "csv": panel_export.as_csv,
-        "command": panel_export.command,
+        "csv": panel_csv.as_csv,
+        "command": plot_command.command,
         "live": stream,
-        "metrics": lambda site, body: run_list.metric_names(
-            site.chosen(body.get("numbers")), curves.asked_ranks(body)
+        "metrics": lambda site, body: offered_names.metric_names(
+            site.chosen(body.get("numbers")), asked_ranks(body)
         ),
         "sparklines": sparklines.sparklines,
         "importance": importance.importance,
-        "parallel": importance.parallel,
-        "scatter": importance.scatter,
+        "parallel": hyper_parameter_panels.parallel,
+        "scatter": hyper_parameter_panels.scatter,
         "views": lambda site, _: read_views(site.databases[0].data_root),
         "view": page_edits.view,
         **OF_A_RUN,
-        "status": lambda site, _: machine.status(site),
-        "fleet": machine.fleet,
+        "status": lambda site, _: agent.answer(site),
+        "fleet": FleetStatus().answer,
     }
     own_files = _own_files()
     routes = [
@@ -230,10 +242,3 @@ def _told(error: Exception) -> tuple[str, int]:
         return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
     traceback.print_exception(error, file=sys.stderr)
     return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
-
-
-def _whole(body: dict[str, Any], name: str) -> int:
-    value = body.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ArgumentError(f"{name} must be a whole number")
-    return value

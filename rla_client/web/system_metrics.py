@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
-from rla_client.web.item_files import asked_run, item_file
+from rla_client.web.item_files import item_file
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
 
 SYSTEM_FILE = "system.csv"

@@ -12,8 +12,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.web.curve_columns import read_entries, x_values
-from rla_client.web.item_files import asked_run
 from rla_client.web.page_json import sent
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_METRICS = 2000
