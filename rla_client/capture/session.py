@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.adapter import open_for_adapter
-from rla_client.capture import captured_file, parameters
+from rla_client.capture import captured_file, captured_parameters
+from rla_client.capture.captured_rows import CapturedRows, captured_rows
 from rla_client.capture.model_runs import ModelRuns
-from rla_client.capture.rows import CapturedRows, captured_rows
 from rla_client.capture.table_name import table_name
 from rla_client.capture.wandb_mirror import WandbMirror
 from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rla_client.capture.hooks.state import CapturePart
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 _PLAIN = frozenset({float, int})
 MAX_LATE = 100_000  # values of other threads while the run is opened
@@ -235,7 +235,7 @@ class CaptureSession:
 
     @staticmethod
     def _wandb_run() -> Run | None:
-        module = sys.modules.get("rla_client.integrations.wandb.open_run")
+        module = sys.modules.get("rla_client.integrations.wandb.run_object")
         return None if module is None else module.current()
 
     def _begin(self) -> None:
@@ -256,8 +256,8 @@ class CaptureSession:
         self._open_rows = self._rows if ours else None
 
     def _open(self) -> None:
-        found = parameters.merged(self._gathered.sources)
-        seed = None if "seed" in found else parameters.seed_of_torch()
+        found = captured_parameters.merged(self._gathered.sources)
+        seed = None if "seed" in found else captured_parameters.seed_of_torch()
         if seed is not None:
             found["seed"] = seed
         given = [name for one in self._gathered.sources for name in one.given]
@@ -268,9 +268,8 @@ class CaptureSession:
             self.names.get("environment", ""),
         )
         with _silently():
-            handle = open_for_adapter(
-                table, found, parameters.tracked(found, given, wanted), **_place(self._state.loaded_cwd)
-            )
+            names = captured_parameters.tracked(found, given, wanted)
+            handle = open_for_adapter(table, found, names, **_place(self._state.loaded_cwd))
         self._handle, self._known = handle, found
         self._logger = get_current()
         self._logger.silent = True
@@ -304,7 +303,7 @@ class CaptureSession:
         """Tell the run what has changed of the hyper-parameters."""
         if self._worker or not self._is_ours():
             return
-        found = parameters.merged(self._gathered.sources)
+        found = captured_parameters.merged(self._gathered.sources)
         changed = {name: value for name, value in found.items() if not _same(self._known.get(name), value)}
         changed |= {name: value for name, value in found.items() if name not in self._known}
         if changed and self._logger is not None and self._logger.take_parameters is not None:
@@ -316,7 +315,7 @@ class CaptureSession:
         run = exp_manager.run
         if self._worker or run is None or self._logger is None or not self._is_ours():
             return
-        counts = parameters.counted(self._gathered.sources)
+        counts = captured_parameters.counted(self._gathered.sources)
         found = captured_file.content(self._state.parts.values(), counts, self._saved)
         for name, why in found["off"].items():
             if name not in self._reported:

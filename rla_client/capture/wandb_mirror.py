@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rla_client.capture.hooks.state import CapturePart
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 
 class OpensMirrors(Protocol):

@@ -15,7 +15,7 @@ from rla_client.manager import exp_manager
 from rla_client.run.record.run_logger import Logger
 
 if TYPE_CHECKING:
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 
 def replacement(adopt: Callable[[], object], takes_tensorboard: Callable[[], bool]) -> ModuleType:

@@ -3,7 +3,7 @@
 It is there so that the run can be understood and repeated: launch command, host, Python and package
 versions, RLA/CUDA/SLURM variables, the git commit and branch, and the diff of what is not committed. git
 makes the diff, in a thread that begins before the code is captured. What is not there when the run starts
-is written a moment later by the same thread, as a second version of the file. What `secret_values` takes
+is written a moment later by the same thread, as a second version of the file. What `run_secrets` takes
 for a secret is replaced in variables, in the command line and in the diff, whatever AGENT.hide_secrets
 says.
 """
@@ -24,15 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.code.backup_plan import BackupReport
 from rla_client.code.git import GIT_LIMIT_S
-from rla_client.code.git_state import git_diff, git_state
-from rla_client.code.secret_values import (
-    HIDDEN,
-    Secrets,
-    hide_in_command,
-    hide_in_text,
-    is_secret_value,
-    secrecy,
-)
+from rla_client.code.git_diff import git_diff
+from rla_client.code.git_state import git_state
+from rla_client.code.hidden_text import HIDDEN, hide_in_command, hide_in_text, is_secret_value
+from rla_client.code.run_secrets import Secrets
+from rla_client.code.secret_names import secrecy
 from rla_client.contract.process.descriptors import standard_taken
 
 if TYPE_CHECKING:

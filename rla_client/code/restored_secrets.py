@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rla_client.code.secret_values import HIDDEN, words_of
+from rla_client.code.hidden_text import HIDDEN
+from rla_client.code.secret_names import words_of
 from rla_client.stream.param_values import plain_hyper_param
 
 DESCRIBED = "$typename"  # key in the description of an object (launcher/variant.py): its class

@@ -1,17 +1,16 @@
 """Media among the values of a row.
 
 `rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
-that it never becomes the text that Python shows for it. Taken are the classes of `media/values` (`Image`,
-`Table`, …), DataFrames as tables, figures of matplotlib (their axes, seaborn's grids, pyplot itself), PIL
-images, figures of plotly, arrays that can only be an image, and lists with these, of which anything else is
-told as lost. The recorders do the work:
-`results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an interactive page,
-`<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
+that a picture does not become the text of its repr. Media are the classes of `media/logged_media` (`Image`,
+`Table`, …), DataFrames (as tables), figures of matplotlib (also axes, seaborn's grids, pyplot itself), PIL
+images, figures of plotly, arrays that can only be an image, and lists of these; other items of such a list
+are reported as lost. The recorders write `results/<index>/<time-step>-<key>.png`. A plotly figure is saved as
+an interactive page, `<time-step>-<key>.html`: a picture of it would take a browser and a second of the loop.
 
-An array is an image where its numbers are uint8 and it has three dimensions, the last or the first of which
-is 1, 3 or 4. Others stay numbers: a matrix of floats may mean anything.
+An array is an image if its type is uint8 and it has three dimensions, of which the last or the first is 1, 3
+or 4. Other arrays stay numbers: a matrix of floats may mean anything.
 
-None of these libraries is imported here: who has a picture of theirs has them.
+This module imports none of these libraries: whoever has such a value has loaded its library.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.safe_names import component_problem
-from rla_client.media.values.logged_value import LoggedValue, is_frame
+from rla_client.media.logged_media.logged_value import LoggedValue, is_frame
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -143,9 +142,10 @@ def _with_step(name: str, step: float) -> str:
 
 
 def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  # noqa: ANN401
-    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - only where there are media
+    from rla_client.media.figure_recorder import MatplotlibRecorder  # noqa: PLC0415 - only where there are media
+    from rla_client.media.image_recorder import ImgRecorder  # noqa: PLC0415
+    from rla_client.media.logged_media.table import Table  # noqa: PLC0415
     from rla_client.media.result_file import keep_bytes  # noqa: PLC0415
-    from rla_client.media.values.table import Table  # noqa: PLC0415
 
     where: dict[str, Any] = {"cover": True, "add_timestamp": clock, "results_dir": results}
     if isinstance(value, LoggedValue):

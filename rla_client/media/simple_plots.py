@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.job.media_job import FORMATS, JOB_FIGURE
-from rla_client.media.recorders import MatplotlibRecorder
+from rla_client.media.figure_recorder import MatplotlibRecorder
 from rla_client.media.recording_target import makes_nothing
 
 if TYPE_CHECKING:

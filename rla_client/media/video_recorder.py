@@ -1,6 +1,7 @@
 """Recorder of videos.
 
-The agent's render process encodes them.
+The agent's render process encodes them. The import of this module says that the process will record videos:
+memory for the first one is made ready in the background.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+recording_target.expect_videos()
 _BLOB_FLAGS = os.O_RDWR | os.O_CLOEXEC
 LEAST_BEHIND = 128 << 10  # bytes of a frame; a smaller one is written as fast as it is handed over
 MOST_BEHIND = (8 << 20) - 1  # of a larger one, too much would be held, and threads would share its copy

@@ -27,7 +27,7 @@ from rla_client.database.curves.stream_tables import (
 )
 from rla_client.database.runs import Database
 from rla_client.mcp.tools import Tools
-from rla_client.top.source import RunsOnScreen
+from rla_client.top.runs_on_screen import RunsOnScreen
 from rla_client.web.curve_points import read_curves
 from rla_client.web.live_stream import Watcher
 from rla_client.web.run_registry import Site

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.point_cloud import MAX_POINTS, PointCloud
+from rla_client.media.logged_media.point_cloud import MAX_POINTS, PointCloud
 
 
 def saved(points: Any, folder: Path) -> tuple[list[str], bytes]:

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass, field
 from typing import Any
 
+from rla_client.capture.captured_parameters import counted, merged, plain, tracked
 from rla_client.capture.hooks.seen_parameters import (
     CONFIG,
     FILES,
@@ -12,7 +13,6 @@ from rla_client.capture.hooks.seen_parameters import (
     MarkdownParameters,
     ParameterSource,
 )
-from rla_client.capture.parameters import counted, merged, plain, tracked
 
 
 @dataclass

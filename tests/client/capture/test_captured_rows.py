@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla_client.capture.rows import CapturedRows, captured_rows
+from rla_client.capture.captured_rows import CapturedRows, captured_rows
 from rla_client.run.record.run_logger import Logger
 from rla_client.stream.clock import TimeStepHolder
 

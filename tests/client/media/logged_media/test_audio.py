@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.audio import Audio
+from rla_client.media.logged_media.audio import Audio
 
 SINE = np.sin(np.arange(800) / 9)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rla_client.media.logged_media.logged_value import LoggedValue, Where
 from rla_client.media.result_file import keep_bytes
-from rla_client.media.values.logged_value import LoggedValue, Where
 
 _ENDINGS: Final = {
     b"\x89PNG\r\n\x1a\n": ".png",

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from rla_client.contract.text.csv_lines import rows_text
-from rla_client.media.result_file import table_csv
+from rla_client.media.table_file import table_csv
 
 HOSTILE = [
     '"',

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rla_client.media.logged_media.logged_value import LoggedValue, PathLike, Where, ending_of
 from rla_client.media.result_file import keep_bytes, keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of
 
 
 class Video(LoggedValue):
@@ -30,7 +30,7 @@ class Video(LoggedValue):
 
     def save(self, name: str, where: Where) -> None:
         """See `LoggedValue.save`."""
-        from rla_client.media.recorders import VideoRecorder  # noqa: PLC0415 - imports numpy
+        from rla_client.media.video_recorder import VideoRecorder  # noqa: PLC0415 - imports numpy
 
         if isinstance(self.data, PathLike):
             keep_copy(name, os.fspath(self.data), where)

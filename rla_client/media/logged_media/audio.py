@@ -8,8 +8,8 @@ import wave
 from typing import Any, ClassVar
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.media.logged_media.logged_value import LoggedValue, PathLike, Where, ending_of, to_array
 from rla_client.media.result_file import keep_bytes, keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of, to_array
 
 MAX_CHANNELS = 8
 LOUDEST = 32767  # of 16 bits

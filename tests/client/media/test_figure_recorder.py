@@ -22,12 +22,15 @@ from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.job import media_job
 from rla_client.media import job_sender, render
 from rla_client.media.figure_pickle import dump_figure
-from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+from rla_client.media.figure_recorder import MatplotlibRecorder
+from rla_client.media.image_recorder import ImgRecorder
 from rla_client.media.recording_target import bind
 from rla_client.media.render import render_figure
-from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
+from rla_client.media.video_recorder import VideoRecorder
 
 mpl.use("agg")
+
+
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
@@ -258,12 +261,12 @@ def test_a_plot_function_that_fails_leaves_no_figure(run: Any) -> None:
 def test_no_backend_is_chosen_for_the_user() -> None:
     script = """
         import sys, tempfile
-        import rla_client.media.recorders
+        import rla_client.media.figure_recorder
         assert not {"numpy", "matplotlib", "PIL", "torch"} & set(sys.modules), "imported too early"
         import matplotlib
         folder = tempfile.mkdtemp()
         import matplotlib.pyplot as plt
-        rla_client.media.recorders.MatplotlibRecorder.pretty_plot_wrapper(
+        rla_client.media.figure_recorder.MatplotlibRecorder.pretty_plot_wrapper(
             "x", lambda: plt.plot([1, 2], label="a"), results_dir=folder, pretty_plot=True)
         assert matplotlib.rcParams._get_backend_or_none() is None
         assert open(folder + "/0-x.png", "rb").read(4) == b"\\x89PNG"
@@ -422,33 +425,6 @@ def test_a_refusing_spool_means_that_the_caller_draws(run: Any) -> None:
     assert len(run.warnings) == 1
 
 
-@pytest.mark.further
-@pytest.mark.slow
-def test_simple_plots(run: Any) -> None:
-    simple_plot("p", data=[[1, 2], [2, 1]], labels=["a", "b"], xlabel="x", ylabel="y")
-    simple_plot("q", x=[[1, 2]], y=[[3, 4]], labels=["a"], colors=["r"], styles=["x--"], pretty=True)
-    simple_hist("h", [[1, 2, 2], [3]], labels=["a", "b"])
-    simple_scatter("s", [np.zeros((3, 2)), np.ones((3, 2))], ["A", "B"], pretty=True)
-    with pytest.raises(ArgumentError):
-        simple_plot("nothing")
-
-    assert [result.outcome for result in run.work()] == [JobOutcome.WRITTEN] * 4
-    assert run.files == ["h.png", "p.png", "q.pdf", "s.pdf"]
-
-
-@pytest.mark.parametrize(
-    ("simple", "more"), [(simple_plot, {"legend_outside": True}), (simple_hist, {"colors": ["r"]})]
-)
-def test_simple_plots_take_a_title_and_options_of_matplotlib(run: Any, simple: Any, more: Any) -> None:
-    simple("t", data=[[1, 2]], labels=["a"], title="T", linewidth=7, **more)
-    (axes,) = run.figure()["figure"].axes
-    assert axes.get_title() == "T"
-    drawn = axes.lines or axes.patches
-    assert drawn[0].get_linewidth() == 7
-    beside = axes.get_legend().get_bbox_to_anchor().x0 >= axes.bbox.x1
-    assert beside == ("legend_outside" in more)
-
-
 @pytest.mark.usefixtures("run")
 def test_a_figure_is_drawn_by_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[object] = []
@@ -508,37 +484,3 @@ def test_a_figure_that_its_farthest_text_makes_too_large_is_not_drawn(run: Any) 
 def test_the_render_process_has_the_same_limits() -> None:
     assert render.MAX_FIGURE_PIXELS == media_job.MAX_FIGURE_PIXELS
     assert render.VECTOR_FORMATS == media_job.VECTOR_FORMATS
-
-
-def test_images_and_videos_over_the_limits_are_refused_at_the_call(run: Any) -> None:
-    with pytest.raises(ArgumentError, match="16384"):
-        ImgRecorder.save("wide", np.zeros((2, 20_000), np.uint8))
-    many = np.broadcast_to(np.zeros((1, 4, 4, 3), np.uint8), (1_000_001, 4, 4, 3))
-    with pytest.raises(ArgumentError, match="1000000 frames"):
-        VideoRecorder.save("long", many)
-    large = np.broadcast_to(np.zeros((1, 1000, 1000, 3), np.uint8), (2000, 1000, 1000, 3))
-    with pytest.raises(ArgumentError, match="4 GiB"):
-        VideoRecorder.save("large", large)
-    assert run.jobs == []
-
-
-def test_frames_beyond_the_limit_are_left_out_and_counted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla_client.media.video_recorder.MAX_FRAMES", 2)
-    with VideoRecorder("v.gif") as video:
-        for _ in range(4):
-            video.add(np.zeros((4, 4, 3), np.uint8))
-    ((_, fields),) = run.jobs
-    assert fields["shape"][0] == 2
-    assert run.outbox.lost_others == 1
-    assert run.outbox.losses[0].name == "7-v.gif"
-
-
-def test_a_video_without_a_frame_has_no_path(run: Any) -> None:
-    video = VideoRecorder("empty")
-    assert video.close() == ""
-    assert video.close() == "", "again"
-    assert "has no frame" in run.warnings[0]
-    assert run.outbox.lost_others == 0, "nothing was given"
-    with VideoRecorder("one.gif") as video:
-        video.add(np.zeros((4, 4, 3), np.uint8))
-    assert video.close() == str(run.results / "7-one.gif")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.histogram import Histogram
+from rla_client.media.logged_media.histogram import Histogram
 
 
 def test_a_file_has_edges_and_counts(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.image import Image
-from rla_client.media.values.table import Table
+from rla_client.media.logged_media.image import Image
+from rla_client.media.logged_media.table import Table
 
 ROWS = [[1, "a"], [2, "b"]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rla_client.media.logged_media.logged_value import LoggedValue, PathLike, Where, ending_of
 from rla_client.media.result_file import keep_copy
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, ending_of
 from rla_client.stream.values import clean_text
 
 
@@ -30,7 +30,8 @@ class Image(LoggedValue):
 
     def save(self, name: str, where: Where) -> str:
         """See `LoggedValue.save`; returns the path of the file."""
-        from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
+        from rla_client.media.figure_recorder import MatplotlibRecorder  # noqa: PLC0415 - imports numpy
+        from rla_client.media.image_recorder import ImgRecorder  # noqa: PLC0415 - as above
 
         if isinstance(self.data, PathLike):
             return keep_copy(name, os.fspath(self.data), where)

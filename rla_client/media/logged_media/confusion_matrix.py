@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.logged_value import to_array
-from rla_client.media.values.table import Table
+from rla_client.media.logged_media.logged_value import to_array
+from rla_client.media.logged_media.table import Table
 
 MAX_CLASSES = 1000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rla_client.media.logged_media.logged_value import LoggedValue, Where
 from rla_client.media.result_file import keep_bytes, keep_copy
-from rla_client.media.values.logged_value import LoggedValue, Where
 
 
 class Html(LoggedValue):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.values.confusion_matrix import ConfusionMatrix
+from rla_client.media.logged_media.confusion_matrix import ConfusionMatrix
 
 ACTUAL, PREDICTED = [0, 0, 1, 2], [0, 1, 1, 0]
 COUNTS = [["cat", 1, 1, 0], ["dog", 0, 1, 0], ["cow", 1, 0, 0]]

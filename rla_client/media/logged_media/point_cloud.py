@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.media.logged_media.logged_value import LoggedValue, Where, to_array
 from rla_client.media.result_file import keep_bytes
-from rla_client.media.values.logged_value import LoggedValue, Where, to_array
 
 MAX_POINTS = 2_000_000  # 30 MB
 _PLACE, _COLOUR = 3, 6  # columns

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.result_file import send_table, table_csv
-from rla_client.media.values.image import Image
-from rla_client.media.values.logged_value import LoggedValue, PathLike, Where, is_frame
+from rla_client.media.logged_media.image import Image
+from rla_client.media.logged_media.logged_value import LoggedValue, PathLike, Where, is_frame
+from rla_client.media.table_file import send_table, table_csv
 from rla_client.stream.column_cells import column_cells
 from rla_client.stream.values import to_plain
 

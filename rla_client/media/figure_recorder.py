@@ -1,16 +1,9 @@
-"""Recorders of figures, images or videos.
+"""Recorder of figures.
 
-They become `results/<index>/<time-step>-<name>.<ext>`.
-
-The training loop pays for the copy: a figure is pickled, an array is copied; then one JOB frame, and the
-agent has the file made by a process of its own (`render.py`). The file appears a moment later, whole. The
-caller does the work himself, with one warning for each reason, when a figure cannot travel
-(figure_pickle.py), when no agent runs, or when there is no spool. Files outside the run's results folder
-are always written by the caller. With RLA_MODE=disabled and on ranks above 0 no file is made.
-
-Names: `add_timestamp` puts the time-step before the last part; without a known extension the default one is
-added. A file with an explicit extension stays unless `cover`. Wrong arguments raise; what disk or agent do
-is a warning.
+The training loop pays for the pickle of a figure and one JOB frame; the agent has the file made by a process
+of its own (`render.py`). The file appears a moment later, complete. The caller draws the figure itself, with
+one warning for each reason, when the figure cannot be sent (`figure_pickle.py`), when no agent runs, or when
+there is no spool.
 """
 
 from __future__ import annotations
@@ -23,11 +16,10 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.job.media_job import (
     FORMATS,
     JOB_FIGURE,
-    JOB_IMAGE,
     MAX_FIGURE_PIXELS,
     VECTOR_FORMATS,
 )
-from rla_client.media.job_sender import can_send, make_here, record_pixels, send_blob
+from rla_client.media.job_sender import can_send, make_here, send_blob
 from rla_client.media.recording_place import RecordingPlace, find_place
 from rla_client.media.recording_target import makes_nothing, warn_once
 
@@ -35,11 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.figure import Figure
-
-    from rla_client.media.video_recorder import VideoRecorder
-
-
-__all__ = ["ImgRecorder", "MatplotlibRecorder", "VideoRecorder"]
 
 
 class MatplotlibRecorder:
@@ -151,51 +138,6 @@ class MatplotlibRecorder:
         return str(place.path)
 
 
-class ImgRecorder:
-    """Saves images."""
-
-    @classmethod
-    def save(
-        cls,
-        name: str,
-        img: object,
-        cover: bool = False,
-        add_timestamp: bool = True,
-        results_dir: str | os.PathLike[str] | None = None,
-        caption: str | None = None,
-        **_unused: object,
-    ) -> str:
-        """Save an image, shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 (RGB) or 4 (RGBA).
-
-        Args:
-            name: below the results folder, png without a known extension.
-            img: numpy array, torch tensor or PIL image. Floats are 0…1 when none is larger than
-                1, else 0…255; other numbers are cut to 0…255.
-            cover: replace a file with an explicit extension.
-            add_timestamp: put the time-step before the name.
-            results_dir: another folder; outside of the run's, the caller encodes.
-            caption: kept in a PNG as its text `Description`.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            ArgumentError: the name or the image cannot be meant.
-            NotConfiguredError: no run is open and no results_dir is given.
-        """
-        from rla_client.media.pixels import image_pixels  # noqa: PLC0415 - imports numpy
-
-        place = find_place(
-            name, FORMATS[JOB_IMAGE], cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
-        )
-        if place.unmade:
-            return str(place.path)
-        pixels = image_pixels(img)
-        if not place.stays:
-            record_pixels(place, JOB_IMAGE, pixels, 1.0, caption or "")
-        return str(place.path)
-
-
 def _figure_place(
     name: str,
     cover: bool,
@@ -261,18 +203,3 @@ def _send_figure(
         warn_once(f"figure: {error}", f"figure {place.name} is drawn by the training process: {error}")
         return False
     return send_blob(place, JOB_FIGURE, (data,), {})
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - VideoRecorder
-    """`VideoRecorder`, loaded by those who use it: then memory for the first video is made ready.
-
-    It imports numpy, as who has videos has already.
-    """
-    if name != "VideoRecorder":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rla_client.media.recording_target import expect_videos  # noqa: PLC0415
-    from rla_client.media.video_recorder import VideoRecorder  # noqa: PLC0415
-
-    expect_videos()
-    globals()[name] = VideoRecorder
-    return VideoRecorder

@@ -6,8 +6,8 @@ import json
 from typing import Any, ClassVar
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.media.logged_media.logged_value import LoggedValue, Where, to_array
 from rla_client.media.result_file import keep_bytes
-from rla_client.media.values.logged_value import LoggedValue, Where, to_array
 
 MAX_BINS = 512
 
