@@ -19,17 +19,20 @@ MAX_ERROR = 2000  # characters of what a command said
 
 
 class CachedAnswer:
-    """A command of the agent package and its last answer."""
+    """The last answer of a command of the agent package."""
 
     def __init__(self, words: list[str], timeout_s: float) -> None:
         self._words = words
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._last: dict[str, Any] = {}
-        self.moment = -1e9  # of the last answer, on the steady clock
+        self.moment = -1e9  # of the last answer, in seconds of the monotonic clock
 
     def answer(self, fresh_s: float) -> dict[str, Any]:
-        """The last answer, or a new one where that is older; while another thread asks, the last one."""
+        """The last answer, or a new one if that is older than `fresh_s`.
+
+        While another thread runs the command, the last answer is returned.
+        """
         if not self._lock.acquire(blocking=not self._last):
             return self._last
         try:

@@ -15,18 +15,21 @@ from rla_client.web.page_json import sent
 from rla_client.web.request_arguments import is_texts
 from rla_client.web.run_registry import Site
 
-MAX_COLUMNS = 200  # asked for at once
+MAX_COLUMNS = 200  # of one answer
 _EXTREME = re.compile(r"(?P<which>max|min)\((?P<metric>.+)\)")
 
 
 def column_values(site: Site, names: object, numbers: object, group: object = None) -> dict[str, list[Any]]:
-    """Values of some columns for some runs, in their order; under `texts` those by which runs are grouped.
+    """Values of columns for some runs, in the order of the runs; for grouping columns also their `texts`.
 
     Args:
-        site: whose runs.
+        site: the page's databases.
         names: fields, hyper-parameters, metrics (their last value), `max(METRIC)`, `min(METRIC)`.
         numbers: of the runs; None: all, by number.
-        group: those of the names that runs are grouped by.
+        group: the names by which runs are grouped.
+
+    Raises:
+        ArgumentError: `names` is not a list of texts, or too long.
     """
     if not is_texts(names) or len(names) > MAX_COLUMNS:
         raise ArgumentError(f"a list of at most {MAX_COLUMNS} names is needed")

@@ -1,7 +1,7 @@
 """Marks of values that are not finite.
 
-NaN and infinite values are not points: they go beside the curve as *marks* (x and which), at most one of a
-kind a bucket, with their number.
+NaN and infinite values are not points of a curve. They are answered beside it as *marks* (x and kind), at
+most one of each kind in a bucket, with their count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 MAX_MARKS = 200  # of one curve
-Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
+Ends = tuple[float, float, bool]  # lowest x, highest x, whether the axis is logarithmic
 
 
 def bucket_edges(low: float, high: float, log: bool, width: int) -> Array:
@@ -42,7 +42,7 @@ def curve_marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
     kinds = np.where(np.isnan(values), 0, np.sign(values))
     _, first = np.unique(places * 4 + kinds, return_index=True)
     first.sort()
-    evenly = np.linspace(0, len(first) - 1, min(len(first), MAX_MARKS)).astype(int)  # the last among them
+    evenly = np.linspace(0, len(first) - 1, min(len(first), MAX_MARKS)).astype(int)  # includes the last
     names = {0: "nan", 1: "inf", -1: "-inf"}
     counts = {name: int(np.sum(kinds == kind)) for kind, name in names.items()}
     return {

@@ -37,17 +37,17 @@ class Curve:
     entry: PageRun
     xs: Array  # ascending, shape (points,)
     ys: Array  # finite, shape (points,)
-    odd: Array  # x and value of those that are not finite, shape (2, count)
-    rows: int | None  # of its table; None where those of earlier items, or of several ranks, are among them
-    share: RankShare | None = None  # of a mean of ranks: how many are in it
+    odd: Array  # x and value of the points that are not finite, shape (2, count)
+    rows: int | None  # of its table; None where rows of earlier items or of several ranks are merged
+    share: RankShare | None = None  # of a mean over ranks: how many ranks each point covers
 
 
 def read_curves(
     site: Site, entries: Sequence[PageRun], x: str, metric: str, ranks: Ranks | None = None
 ) -> Iterator[Curve]:
-    """The curves of those runs that have the metric and x, in their order.
+    """The curves of the runs that have the metric and x, in the order of the runs.
 
-    Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
+    Curves with equal x share one array, which halves the memory of a sweep.
     """
     columns = {ELAPSED: [TIMESTAMP], ROW: []}.get(x, [x])
     known: dict[tuple[int, float, float], Array] = {}
@@ -89,7 +89,7 @@ def _curve(entry: PageRun, xs: Array, ys: Array) -> Curve | None:
 
 
 def extremes(site: Site, entries: Sequence[PageRun], metric: str) -> list[tuple[float, float] | None]:
-    """Least and largest finite value of a metric in each of some runs; None where it has none."""
+    """(least, largest) finite value of a metric in each run; None for a run without one."""
     found: list[tuple[float, float] | None] = []
     for table in read_entries(site, entries, [metric]):
         ys = table.get(metric, np.empty(0))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 WIDTH = (16, 4096)  # pixels of a panel
-MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
+MAX_POINTS = 16_000_000  # of one panel: 128 MB, twice that where no two runs share their x
 AHEAD_S = 5.0
 
 
@@ -40,15 +40,15 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     """The curves of a panel as `curve_answer` describes.
 
     Args:
-        site: whose runs.
-        asked: `runs` (numbers), `metric`, and where wanted `x` (a column, `elapsed` or `row`), `width`
+        site: the page's databases.
+        asked: `runs` (numbers) and `metric`; optional are `x` (a column, `elapsed` or `row`), `width`
             (pixels), `range` ([low, high] of x), `log` (whether x is logarithmic), `smooth` (points), `group`
-            (names; none: all runs are one) and `band`; `ranks` (see `parse_ranks`).
+            (names; an empty list makes all runs one group), `band`, and `ranks` (see `parse_ranks`).
 
     Raises:
-        ArgumentError: something of that is not as it should be.
+        ArgumentError: an argument is invalid, or the runs have more than `MAX_POINTS`.
     """
-    site.read_ahead.wait(AHEAD_S)  # or the same files would be read_curves twice
+    site.read_ahead.wait(AHEAD_S)  # otherwise the same files would be read twice
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
@@ -87,7 +87,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
 
 
 def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
-    """From where to where the points go."""
+    """The lowest and the highest x of the points; of a logarithmic axis, of those above 0."""
     lows, highs = [], []
     for curve in found:
         xs = np.concatenate([curve.xs, curve.odd[0]]) if curve.odd.size else curve.xs
@@ -99,7 +99,7 @@ def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
 
 
 def _cut(curve: Curve, low: float, high: float) -> Curve:
-    """The points inside a range, and one on each side of it, so that the line continues to the edge."""
+    """The points inside a range, and one on each side of it, so that the line reaches the edge."""
     first = max(int(np.searchsorted(curve.xs, low, "left")) - 1, 0)
     last = int(np.searchsorted(curve.xs, high, "right")) + 1
     if first == 0 and last > len(curve.xs) and not curve.odd.size:

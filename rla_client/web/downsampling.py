@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-MOST_BUCKETS, LEAST_BUCKETS = 75_000, 200  # of all curves of a panel; of each one all the same
-RAW_RUNS = 50  # up to which the values as they were recorded stand behind smoothed curves
+MOST_BUCKETS, LEAST_BUCKETS = 75_000, 200  # of all curves of a panel together; of one curve
+RAW_RUNS = 50  # the most runs whose recorded values are drawn behind their smoothed curves
 
 
 def single_curves(
     parts: Sequence[Curve], ends: Ends, width: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
-    """One series a run."""
+    """Head of the answer, shared x, one series for each run; with `raw`, a second one behind it."""
     raw = smooth > 0 and len(parts) <= RAW_RUNS
     kind, xs, series = _thinned(
         [_smoothed(curve, width, smooth) for curve in parts] if smooth > 0 else parts, ends, width
@@ -53,7 +53,7 @@ def single_curves(
 
 
 def _thinned(parts: Sequence[Curve], ends: Ends, width: int) -> tuple[str, Array, list[Array]]:
-    """The points as they are where they are few (`exact`), else the extremes of `buckets`."""
+    """The recorded points where they are few (`exact`), else the extremes of `buckets`."""
     xs = _shared(parts, 2 * width)
     if xs is not None:
         return "exact", xs, [_on(xs, curve) for curve in parts]
@@ -64,7 +64,7 @@ def _thinned(parts: Sequence[Curve], ends: Ends, width: int) -> tuple[str, Array
 
 
 def _spread(xs: Array, series: Array, wider: Array) -> Array:
-    """A series at more x, NaN at those that it has not."""
+    """A series over a wider x, NaN where it has no point."""
     found = np.full(len(wider), np.nan)
     found[np.searchsorted(wider, xs)] = series
     return found
@@ -84,10 +84,10 @@ def _shared(parts: Sequence[Curve], most: int) -> Array | None:
         return np.empty(0)
     longest = max((curve.xs for curve in parts), key=len)
     if len(longest) > most or any((np.diff(curve.xs) == 0).any() for curve in parts):
-        return None  # of several values at one x the least and the largest are shown
+        return None  # of several values at one x, the buckets show the least and the largest
     if all(np.array_equal(curve.xs, longest[: len(curve.xs)]) for curve in parts):
         xs = longest
-    elif sum(len(curve.xs) for curve in parts) <= most * 64:  # ever so many would take long to sort
+    elif sum(len(curve.xs) for curve in parts) <= most * 64:  # sorting more would take long
         xs = np.concatenate([curve.xs for curve in parts])
     else:
         return None
@@ -96,13 +96,13 @@ def _shared(parts: Sequence[Curve], most: int) -> Array | None:
 
 
 def _with_marks(xs: Array, parts: Sequence[Curve]) -> Array:
-    """Ascending x, and where marks lie beyond them the outermost of these: the axis goes as far."""
+    """Ascending x, extended to the outermost marks, so that the axis covers them."""
     ends = [end(curve.odd[0]) for curve in parts if curve.odd.size for end in (np.min, np.max)]
     return np.unique(np.append(xs, [x for x in ends if not xs.size or not xs[0] <= x <= xs[-1]]))
 
 
 def _on(xs: Array, curve: Curve) -> Array:
-    """Values of a curve at the x of all."""
+    """Values of a curve at the shared x, NaN where it has no point."""
     series = np.full(len(xs), np.nan)
     series[np.searchsorted(xs, curve.xs)] = curve.ys
     return series
@@ -110,12 +110,12 @@ def _on(xs: Array, curve: Curve) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the points of a curve lie.
+    """The buckets that the points of a curve fall into.
 
     Attributes:
         xs: of the points.
-        starts: the first point of each bucket that has one.
-        buckets: which buckets these are.
+        starts: place of the first point of each bucket that is not empty.
+        buckets: numbers of these buckets.
     """
 
     xs: Array
@@ -124,7 +124,7 @@ class _Places:
 
 
 def _places(xs: Array, edges: Array, known: dict[int, _Places]) -> _Places:
-    found = known.get(id(xs))  # which is alive, for the places have it
+    found = known.get(id(xs))  # the id stays valid, as the value refers to xs
     if found is None:
         inside = np.clip(np.searchsorted(edges, xs, "right") - 1, 0, len(edges) - 2)
         starts = np.flatnonzero(np.diff(inside, prepend=-1))
@@ -133,7 +133,7 @@ def _places(xs: Array, edges: Array, known: dict[int, _Places]) -> _Places:
 
 
 def _buckets(curve: Curve, places: _Places, points: int) -> Array:
-    """Least and largest value of each bucket, the one that comes first first; shape (points,)."""
+    """Least and largest value of each bucket, in the order of their x; shape (points,)."""
     series = np.full(points, np.nan)
     starts, at = places.starts, places.buckets
     if not starts.size:

@@ -11,31 +11,31 @@ from rla_client.web.item_files import asked_file
 from rla_client.web.readable_text import readable
 from rla_client.web.run_registry import Site
 
-SEARCHED_BYTES = 512 << 20  # of a file, by one answer
+SEARCHED_BYTES = 512 << 20  # of a file, for one answer
 SEARCH_S = 3.0
 BLOCK_BYTES = 1 << 20
 MAX_HITS = 200
-MAX_NEEDLE = 200  # characters that are searched for
-CONTEXT_BYTES = 300  # of a line, around what was found
+MAX_NEEDLE = 200  # characters of a search text
+CONTEXT_BYTES = 300  # of a line, around a hit
 
 
 def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Lines of a file that hold a text, whatever its case (of ASCII), from an offset on.
+    """Lines of a file that contain a text, from an offset on. The case of ASCII letters is ignored.
 
     Returns:
-        `hits` [[offset in bytes, line around it], …]; `next`: where to continue, None at the end.
+        `hits` [[offset in bytes, line around it], …]; `next`: offset of the next search, None at the end.
     """
     needle = str(asked.get("text", ""))[:MAX_NEEDLE].encode("utf-8", "replace").lower()
     place = asked.get("from", 0)
     if not needle or not isinstance(place, int) or place < 0:
-        raise ArgumentError("say what to search for")
+        raise ArgumentError("the search text is empty, or the offset is not a whole number")
     hits: list[list[Any]] = []
     until = time.monotonic() + SEARCH_S
     with asked_file(site, asked) as file:
         size = written_bytes(file)
         limit = min(size, place + SEARCHED_BYTES)
         file.seek(place)
-        before = b""  # the end of what was searched, so that nothing between two blocks is missed
+        before = b""  # end of the previous block, so that a hit across two blocks is found
         while place < limit and len(hits) < MAX_HITS and time.monotonic() < until:
             block = file.read(min(BLOCK_BYTES, limit - place))
             if not block:

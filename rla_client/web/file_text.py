@@ -11,15 +11,15 @@ from rla_client.web.item_files import asked_file
 from rla_client.web.readable_text import readable
 from rla_client.web.run_registry import Site
 
-CHUNK_BYTES = 128 << 10  # of a text at once
+CHUNK_BYTES = 128 << 10  # of one piece
 
 
 def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """A piece of a text: its end, or what lies `before`, `after` or `around` an offset in bytes.
+    """A piece of a text: its end, or the part `before`, `after` or `around` an offset in bytes.
 
-    Lines are whole where they are not longer than a piece. `restarted`: the file is shorter than `after`.
+    Lines are complete unless they are longer than a piece. `restarted`: the file is shorter than `after`.
     """
-    modes = {"before": CHUNK_BYTES, "after": 0, "around": CHUNK_BYTES // 2}  # how far back it begins
+    modes = {"before": CHUNK_BYTES, "after": 0, "around": CHUNK_BYTES // 2}  # bytes before the offset
     mode = next((name for name in modes if name in asked), "")
     place = asked.get(mode, 0)
     if not isinstance(place, int) or place < 0:
@@ -40,6 +40,6 @@ def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         block = block[: block.rfind(b"\n") + 1] or block
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(block)
-    block = block.removesuffix(decoder.getstate()[0])  # without the beginning of a character at its end
+    block = block.removesuffix(decoder.getstate()[0])  # without an incomplete character at its end
     end = start + len(block)
     return {"size": size, "start": start, "end": end, "text": readable(block), "restarted": restarted}

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 MAX_GROUPS = 500
-MAX_TOLD = 2  # groups of which it is said that their runs end apart
+MAX_NAMED = 2  # groups that are named because their runs end at different steps
 BAND_POINTS = 256  # steps at which a band is computed
-IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
+IQM_RUNS, IQM_POINTS = 400, 64  # for more runs, the bootstrap of the IQM takes seconds at more steps
 
 
 def group_bands(
     entries: Sequence[PageRun], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
-    """Centre, low and high of each group."""
+    """Head of the answer, shared x, and three series (centre, low, high) for each group."""
     band = band_kind(str(asked.get("band") or "ci"))
     if band == "iqm" and len(parts) > IQM_RUNS:
         points = min(points, IQM_POINTS)
@@ -57,22 +57,22 @@ def group_bands(
         for _, _, xs, bands in made
         for one in bands
     ]
-    told: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     uneven = []
     for label, members, _, _ in made:
         ends = [float(curve.xs[-1]) for curve in members if len(curve.xs)]
         if not of_one_length(ends):
             uneven.append((label, min(ends), max(ends)))
-        told.append({"label": label, "numbers": [curve.entry.number for curve in members]})
+        shown.append({"label": label, "numbers": [curve.entry.number for curve in members]})
         if odd := sum(curve.odd.shape[1] for curve in members):
-            told[-1]["odd"] = {"nan or inf": odd}
+            shown[-1]["odd"] = {"nan or inf": odd}
     said = BAND_NAMES.get(band, "mean") + (" of smoothed runs" if smooth > 0 else "")
     if uneven:
         low, high = min(low for _, low, _ in uneven), max(high for *_, high in uneven)
-        names = ", ".join(label for label, *_ in uneven[:MAX_TOLD])
-        more = f" and {len(uneven) - MAX_TOLD} more" if len(uneven) > MAX_TOLD else ""
+        names = ", ".join(label for label, *_ in uneven[:MAX_NAMED])
+        more = f" and {len(uneven) - MAX_NAMED} more" if len(uneven) > MAX_NAMED else ""
         said += f"; the mean may jump where runs end, from {low:.6g} to {high:.6g}: {names}{more}"
-    return {"kind": "bands", "band": band, "curves": told, "said": said}, grid, series
+    return {"kind": "bands", "band": band, "curves": shown, "said": said}, grid, series
 
 
 def _grid(all_xs: Sequence[Array], points: int) -> Array:
@@ -88,10 +88,10 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
 
 
 def _by_values(entries: Sequence[PageRun], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
-    """Label → its curves, oldest first as `rla plot` has them; in the order of the values, numbers first.
+    """Label → curves of the group; groups in the order of their values, numbers first.
 
-    The order within a group is not that of the question: a bootstrap depends on it, and the list of runs may
-    be sorted in any way.
+    Within a group curves are sorted by age, as in `rla plot`, not as in the request: a bootstrap depends on
+    the order, and the list of runs may be sorted in any way.
 
     Raises:
         UnknownNameError: no run asked for has one of the names. ArgumentError: too many groups.

@@ -1,7 +1,7 @@
 """Panels of a metric over hyper-parameters.
 
-They are answered as curves are (`curve_answer.encode`): in `parallel` each run is a line over the
-hyper-parameters, each scaled to 0…1, the metric last; in `scatter` each run is one point.
+Answers have the format of curves (`curve_answer.encode`). In `parallel`, each run is a line over the
+hyper-parameters, each scaled to 0…1, with the metric last; in `scatter`, each run is one point.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-MAX_RUNS = 1000  # of one picture; more are lines on top of each other
-MAX_AXES = 10  # beside each other
+MAX_RUNS = 1000  # of one panel; more lines would cover each other
+MAX_AXES = 10  # of a panel
 
 
 def parallel(site: Site, asked: dict[str, Any]) -> Response:
-    """Each run as a line over `parameters` and the metric; see the module's text."""
+    """Each run as a line over `parameters` and the metric."""
     entries, ys, metric = last_metric_values(site, asked)
     names, total = asked_names(asked.get("parameters"), "parameters")[:MAX_AXES], len(entries)
     entries, ys = entries[:MAX_RUNS], ys[:MAX_RUNS]
@@ -43,7 +43,7 @@ def parallel(site: Site, asked: dict[str, Any]) -> Response:
 
 
 def scatter(site: Site, asked: dict[str, Any]) -> Response:
-    """Each run as a point, `parameter` to the right and the metric upwards; see the module's text."""
+    """Each run as a point, `parameter` on the x axis, the metric on the y axis."""
     entries, ys, metric = last_metric_values(site, asked)
     name, total = str(asked.get("parameter")), len(entries)
     entries, ys = entries[:MAX_RUNS], ys[:MAX_RUNS]

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def last_metric_values(site: Site, asked: dict[str, Any]) -> tuple[list[PageRun], Array, str]:
-    """Runs whose last value of a metric is a finite number, these values, and the metric's name."""
+    """Runs with a finite last value of the metric, these values, and the metric's name.
+
+    Raises:
+        ArgumentError: the request names no metric.
+    """
     metric = asked.get("metric")
     if not isinstance(metric, str):
         raise ArgumentError("metric must be a name")
@@ -36,7 +40,7 @@ def last_metric_values(site: Site, asked: dict[str, Any]) -> tuple[list[PageRun]
 
 
 def parameter_values(entries: Sequence[PageRun], names: Sequence[str]) -> list[list[Any]]:
-    """Each hyper-parameter of some runs: numbers, texts, None where it is not there or no number at all."""
+    """For each name, the value in each run: a number, a text, or None (absent, NaN or infinite)."""
     now = clock()
     full = full_names(set(names), [entry.record for entry in entries], lenient=True)
     found: list[list[Any]] = [[] for _ in names]
@@ -58,7 +62,7 @@ def _plain(value: object) -> object:
 
 
 def as_numbers(values: Sequence[Any]) -> Array | None:
-    """They as numbers, also where texts spell them; None where one is none."""
+    """Numbers, or texts that spell numbers, as an array; None where a value is neither, or not finite."""
     try:
         found = np.array([float(value) for value in values], dtype=np.float64)
     except (TypeError, ValueError):

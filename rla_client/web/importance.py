@@ -1,13 +1,14 @@
 """The importance of hyper-parameters for a metric.
 
-Of each run one value counts, the last one of the metric. The importance is between 0 and 1, and the larger of
-two measures: of numbers the size of Spearman's rank correlation; where there are at least two runs a value,
-the correlation ratio of the ranks without what chance brings (epsilon, the root of the share of their
-variance that lies between the values), which also sees an effect that goes up and down again, or has no
-order. Beside it stand its 95 % interval over draws of the runs with replacement, and what shuffled values
-reach in one of twenty tries: an importance that is no larger may be chance. It is what one hyper-parameter
-shows by itself: where two were changed together, or one matters in a part of the other's range alone, look at
-the picture.
+Each run contributes the last value of the metric. The importance is between 0 and 1. It is the larger of two
+measures: for numbers, the absolute value of Spearman's rank correlation; where there are at least two runs
+for each value, the correlation ratio of the ranks, corrected for chance (epsilon: the root of the share of
+the variance of the ranks that lies between the values). The second measure also detects effects that are not
+monotonic or have no order.
+
+Beside the importance stand its 95 % bootstrap interval over the runs, and the importance that shuffled values
+reach in one of twenty tries: an importance that is not larger may be chance. An importance is that of one
+hyper-parameter alone; for parameters that were changed together or that interact, look at the panels.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-MAX_NAMES = 40  # hyper-parameters, the most important ones
+MAX_NAMES = 40  # hyper-parameters in an answer
 LEAST_RUNS = 3
-DRAWS = 200  # of the runs, for an interval
-DRAWN_RUNS = 500  # in each
+DRAWS = 200  # bootstrap draws for an interval
+DRAWN_RUNS = 500  # in each draw, at most
 
 
 def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Hyper-parameters that differ between runs, the most important first.
 
     Args:
-        site: whose runs.
+        site: the page's databases.
         asked: `runs` (numbers), `metric`.
 
     Returns:
-        `metric`, `runs` that have it, `names`: {name, rho (None: no numbers), importance, its 95 %
-        `interval`, what `chance` reaches, runs}; where there are none, `problem` says why.
+        `metric`; `runs`: how many have it; `names`: [{name, rho (None for texts), importance, its 95 %
+        `interval`, the importance `chance` reaches, runs}, …]; `problem`: why there are no names.
     """
     entries, ys, metric = last_metric_values(site, asked)
     found = []
@@ -76,7 +77,7 @@ def importance(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def weigh(values: Sequence[Any], ys: Array) -> tuple[float | None, float]:
-    """Spearman's rank correlation of values with a metric (None: no numbers), and the importance."""
+    """Spearman's rank correlation of values with a metric (None for texts), and the importance."""
     target, numbers = ranks(ys), as_numbers(values)
     rho = None
     if numbers is not None:
@@ -85,7 +86,7 @@ def weigh(values: Sequence[Any], ys: Array) -> tuple[float | None, float]:
     _, kinds, counts = np.unique([str(value) for value in values], return_inverse=True, return_counts=True)
     groups, total = len(counts), len(target)
     ratio = 0.0
-    if np.ptp(target) and total >= 2 * groups:  # else each value has its own mean, whatever it does
+    if np.ptp(target) and total >= 2 * groups:  # with one run a value, each value would explain its run
         within = float(np.sum((target - (np.bincount(kinds, target) / counts)[kinds]) ** 2)) / (
             total - groups
         )
@@ -94,9 +95,9 @@ def weigh(values: Sequence[Any], ys: Array) -> tuple[float | None, float]:
 
 
 def uncertainty(values: Sequence[Any], ys: Array) -> tuple[tuple[float, float], float]:
-    """The 95 % interval of an importance, and the one that shuffled values reach in one of twenty tries.
+    """The 95 % interval of an importance, and what shuffled values reach in one of twenty tries.
 
-    Both by `DRAWS` draws with a fixed seed; of many runs a part is drawn, which makes the interval wider.
+    Both are estimated by `DRAWS` draws with a fixed seed, of at most `DRAWN_RUNS` runs each.
     """
     random = np.random.default_rng(0)
     count = min(len(ys), DRAWN_RUNS)
@@ -113,7 +114,7 @@ def uncertainty(values: Sequence[Any], ys: Array) -> tuple[tuple[float, float], 
 
 
 def _weights(kinds: NDArray[np.int_], numbers: Array | None, target: Array) -> Array:
-    """The importance of each of some draws, all of shape (draws, runs); see `weigh`."""
+    """The importance in each draw, see `weigh`; the arguments have the shape (draws, runs)."""
     draws, total = target.shape
     found = np.zeros(draws)
     centred = target - target.mean(axis=1, keepdims=True)
@@ -134,7 +135,7 @@ def _weights(kinds: NDArray[np.int_], numbers: Array | None, target: Array) -> A
 
 
 def ranks(values: Array) -> Array:
-    """Ranks from 1; equal values share the mean of theirs."""
+    """Ranks from 1; equal values share the mean of their ranks."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts - 1) / 2)[places], dtype=np.float64)

@@ -14,17 +14,17 @@ from rla_client.database.records.record import Record
 from rla_client.database.records.row_view import ALIASES, FIELDS, RowView
 from rla_client.web.run_registry import PageRun, Site
 
-MAX_TEXT = 200  # characters of one that is offered
-MAX_VALUES = 30  # of one name, offered by the completion
+MAX_TEXT = 200  # characters of an offered value
+MAX_VALUES = 30  # offered for one name
 
 
 def differing(site: Site, numbers: object) -> list[str]:
-    """Hyper-parameters that are not the same in some runs."""
+    """Hyper-parameters in which some runs differ."""
     return differing_keys([entry.record for entry in site.chosen(numbers)])[0]
 
 
 def names(site: Site) -> dict[str, Any]:
-    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; some of their values."""
+    """Names for columns and filters: fields, hyper-parameters, metrics; and some of their values."""
     records = [entry.record for entry in site.entries()]
     hyper: dict[str, Counter[str]] = {}
     for record in _different(records, lambda record: record.hyper_json):
@@ -46,16 +46,16 @@ def names(site: Site) -> dict[str, Any]:
 
 
 def _different(records: Iterable[Record], text: Callable[[Record], Hashable]) -> list[Record]:
-    """One record for each text; ten thousand runs of a sweep have few."""
+    """One record for each text: the runs of a sweep share few texts."""
     return list({text(record): record for record in records}.values())
 
 
 def metric_names(entries: Sequence[PageRun], ranks: Ranks | None = None) -> dict[str, int]:
-    """Columns with numbers, in the order of the newest run's file, and how many runs have each.
+    """Numeric columns in the order of the newest run's file, with the number of runs that have each.
 
     Args:
         entries: the runs.
-        ranks: which of their ranks, see `parse_ranks`.
+        ranks: the ranks that count, see `parse_ranks`.
     """
     counts: Counter[str] = Counter()
     for entry in reversed(entries):

@@ -20,10 +20,10 @@ MAX_CSV_ROWS = 1_000_000
 
 
 def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
-    """All points of a panel: `table,index,metric,x,value`, each as it was recorded, by x.
+    """All recorded points of a panel, sorted by x: `table,index,metric,x,value`.
 
     Raises:
-        ArgumentError: they are more than `MAX_CSV_ROWS`.
+        ArgumentError: there are more than `MAX_CSV_ROWS` points.
     """
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries, ranks = site.chosen(asked.get("runs"))[:MAX_RUNS], asked_ranks(asked)

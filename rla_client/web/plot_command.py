@@ -10,19 +10,19 @@ from rla_client.web.curve_columns import ELAPSED, ROW
 from rla_client.web.request_arguments import asked_names, asked_range
 from rla_client.web.run_registry import Site
 
-DATE_LENGTH = 26  # of an index
+DATE_LENGTH = 26  # characters of the date that begins an index
 
 
 def command(site: Site, asked: dict[str, Any]) -> str:
-    """The `rla plot` command that draws what a panel shows; what it cannot say stands in a comment behind it.
+    """The `rla plot` command that draws a panel; a comment behind it names what the command cannot express.
 
     Args:
-        site: the databases.
-        asked: as `curves` has it; beside that `whole`, whether the runs are all that fit `where`, and
+        site: the page's databases.
+        asked: the arguments of `curves`; also `whole` (whether the runs are all that match `where`) and
             `logY`.
 
     Raises:
-        ArgumentError: something of that is not as it should be.
+        ArgumentError: an argument is invalid.
     """
     entries = site.chosen(asked.get("runs"))
     places = list(dict.fromkeys(entry.place for entry in entries)) or [0]
@@ -35,7 +35,7 @@ def command(site: Site, asked: dict[str, Any]) -> str:
         options += [("run", date) for date in own]
     elif asked.get("where"):
         options.append(("where", asked["where"]))
-    if group != []:  # all runs are one
+    if group != []:  # an empty list makes all runs one group
         options.append(("group", "index" if group is None else ",".join(group)))
     options.append(("band", "none" if group is None else asked.get("band") or "ci"))
     if asked.get("ranks"):

@@ -9,7 +9,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 
 
 def readable(data: bytes) -> str:
-    """Bytes of a text without terminal escapes and controls; of a progress bar what was written last."""
+    """A text without terminal escapes and control characters; of a progress bar, its last state."""
     shown = _ESCAPES.sub("", data.decode("utf-8", "replace"))
     if "\r" in shown:
         shown = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in shown.split("\n"))

@@ -1,8 +1,8 @@
 """Self-contained page of runs in one file.
 
-It has at most `MAX_BYTES`. Of pictures it has the last one of each name, the newest runs first, as far as
-there is room. Where the rest is too large, curves get fewer points, then the last metrics are left out; then
-pictures go and long values are cut; then the oldest runs are left out, which is said.
+The file has at most `MAX_BYTES`. It contains the last picture of each name, the newest runs first, as far as
+there is room. If the rest is too large, curves get fewer points, then the last metrics are left out, then all
+pictures are left out and long values are cut, then the oldest runs are left out. The file says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rla_client.web.report_page import report_page
 from rla_client.web.run_registry import PageRun, Site, live, path_of
 
 MAX_BYTES = 2_000_000
-CURVE_BYTES = 1_300_000  # of all panels, before they are packed
+CURVE_BYTES = 1_300_000  # of all panels, before compression
 CUT = f"texts above {BRIEF_CHARS} characters are cut and pictures left out, as they do not fit"
 RUNS = 50
 MAX_PANELS = 100
@@ -37,13 +37,13 @@ class Made:
     """A report.
 
     Attributes:
-        page: the file.
-        runs: that it holds.
+        page: content of the file.
+        runs: number of runs in it.
         left_out: older runs of the view that did not fit.
-        metrics: with curves in it.
-        metrics_left_out: that have none in it.
-        pictures: in it.
-        cut: long texts are cut, and there are no pictures.
+        metrics: number of metrics with curves.
+        metrics_left_out: metrics without curves.
+        pictures: number of pictures.
+        cut: long texts are cut, and all pictures are left out.
     """
 
     page: bytes
@@ -56,7 +56,7 @@ class Made:
 
     @property
     def text(self) -> str:
-        """What it holds, in words."""
+        """The content in words, for the user."""
         parts = [f"{self.runs} run(s)", f"curves of {self.metrics} metric(s)"]
         parts += [f"{self.pictures} picture(s)"] if self.pictures else []
         lacking = [f"the {self.left_out} oldest runs"] if self.left_out else []
@@ -66,7 +66,7 @@ class Made:
 
 
 def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """A stored view with some settings of one's own instead of its.
+    """The settings of a stored view, overridden by those in `asked`.
 
     Raises:
         ArgumentError: there is no such view.
@@ -89,9 +89,16 @@ def write_report(  # noqa: PLR0913 - what a report is made of
     follow_s: float | None = None,
     written: Callable[[Made], None],
 ) -> None:
-    """Write the file, tell what it holds. `metrics`: to draw, the last parts of a name will do; None: all.
+    """Write the file, then call `written` with the report.
 
-    With `follow_s`, seconds between looks, again whenever something is new.
+    Args:
+        path: of the file.
+        site: the page's databases.
+        view: settings of the page, name → values.
+        limit: at most so many runs, the newest.
+        metrics: to draw, the last parts of a name suffice; None: all.
+        follow_s: write again whenever something is new, with so many seconds between looks; None: once.
+        written: called after each write.
     """
     before: object = None
     while True:
@@ -114,17 +121,17 @@ def make_report(
     metrics: Sequence[str] | None = None,
     refresh_s: float | None = None,
 ) -> bytes:
-    """The file.
+    """The content of the file.
 
     Args:
-        site: whose runs.
-        view: settings of the page as its address has them: name → values.
-        limit: how many runs, the newest ones.
+        site: the page's databases.
+        view: settings of the page as in its address: name → values.
+        limit: at most so many runs, the newest.
         metrics: to draw; None: all, at most `MAX_PANELS`.
-        refresh_s: a browser that shows it loads it again after so long.
+        refresh_s: a browser reloads the file after so many seconds; None: never.
 
     Raises:
-        ArgumentError: no run is in the view, or a setting is not as it should be.
+        ArgumentError: no run is in the view, or a setting is invalid.
     """
     return _made(site, view, limit, metrics, refresh_s).page
 
@@ -149,7 +156,7 @@ def _made(
             return found
         if not brief:
             brief = True
-        elif len(entries) > 1:  # about as many as fit, rather too many, so that none is left out in vain
+        elif len(entries) > 1:  # an upper estimate, so that no run is left out needlessly
             entries = entries[-max(1, min(len(entries) - 1, len(entries) * MAX_BYTES // size)) :]
         else:
             most = f"{MAX_BYTES / 1e6:.0f} MB"
@@ -166,9 +173,9 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
     brief: bool,
     left_out: int,
 ) -> tuple[Made | None, int]:
-    """The file of some runs with as many points and metrics as fit; None where not even one metric fits.
+    """The report of some runs with as many points and metrics as fit; None if not even one metric fits.
 
-    Beside it, the size of the smallest that was tried.
+    The second value is the size in bytes of the smallest file that was tried.
     """
     data = report_data(site, entries)
     if left_out:
@@ -192,7 +199,7 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
         if found and len(found) <= MAX_BYTES:
             facts = (left_out, len(drawn), wished - len(drawn), len(data["pictures"]), brief)
             return Made(found, len(entries), *facts), len(found)
-        fewer = room / max(size, 1)  # of the curves there is room for
+        fewer = room / max(size, 1)  # share of the curves that fits
         if width == WIDTHS[0]:
             if len(drawn) <= 1:
                 return None, len(found)
@@ -202,7 +209,7 @@ def _fitting(  # noqa: PLR0913 - what a report is made of
 
 
 def _entries(site: Site, view: Mapping[str, Sequence[str]]) -> list[PageRun]:
-    """Runs of a view, oldest first."""
+    """The runs of a view, oldest first."""
     where, chosen = next(iter(view.get("where", ())), ""), set(view.get("run", ()))
     found = site.chosen(run_list.fitting(site, where)) if where else site.entries()
     found = [entry for entry in found if not chosen or path_of(entry) in chosen]

@@ -29,11 +29,11 @@ PICTURE_BYTES = 400_000  # of all pictures
 MAX_PICTURE_BYTES = 150_000
 BRIEF_CHARS = MAX_NAME_CHARS  # of a text, where it must be short
 BRIEF_VALUES = 500  # of a run's parameters and last values, likewise
-_OF_RUNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})  # not one value a run
+_NOT_COLUMNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})
 
 
 def shorten(data: dict[str, Any]) -> None:
-    """Leave out pictures, and cut what is long: names and values of parameters, texts, environments."""
+    """Remove pictures and cut long parameters, texts and environments, in place."""
     data["pictures"] = {}
     data["media"] = {run: {**found, "groups": [], "names": 0} for run, found in data["media"].items()}
     for run in data["run"].values():
@@ -43,7 +43,7 @@ def shorten(data: dict[str, Any]) -> None:
 
 
 def _cut(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Plain data with at most `BRIEF_CHARS` a text; no name has more, see `records`."""
+    """Plain data with texts of at most `BRIEF_CHARS`; names are shorter, see `MAX_NAME_CHARS`."""
     if isinstance(value, str):
         return value if len(value) <= BRIEF_CHARS else f"{value[:BRIEF_CHARS]}…"
     if isinstance(value, list):
@@ -54,7 +54,7 @@ def _cut(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def report_data(site: Site, entries: Sequence[PageRun]) -> dict[str, Any]:
-    """Answers to what the page asks, but for the curves."""
+    """The answers to the page's requests, except curves."""
     numbers = [entry.number for entry in entries]
     told = run_list.rows(site, 0)
     places = [told["number"].index(number) for number in numbers]
@@ -66,7 +66,7 @@ def report_data(site: Site, entries: Sequence[PageRun]) -> dict[str, Any]:
     return {
         "boot": site.boot,
         "runs": {
-            name: column if name in _OF_RUNS else [column[place] for place in places]
+            name: column if name in _NOT_COLUMNS else [column[place] for place in places]
             for name, column in told.items()
         },
         "names": {
@@ -86,7 +86,7 @@ def report_data(site: Site, entries: Sequence[PageRun]) -> dict[str, Any]:
 
 
 def _environment(site: Site, entry: PageRun) -> dict[str, Any]:
-    """Of the environment what is short."""
+    """The short parts of the environment."""
     found = run_environment.environment(site, {"run": path_of(entry)})
     told = found["environment"]
     short = {name: value for name, value in told.items() if name not in {"packages", "environment"}}
@@ -94,7 +94,7 @@ def _environment(site: Site, entry: PageRun) -> dict[str, Any]:
 
 
 def _media(site: Site, entry: PageRun, pictures: dict[str, str]) -> dict[str, Any]:
-    """Pictures of a run, the last one of each name; they are put into `pictures` by path."""
+    """The media of a run with the last picture of each name, which is added to `pictures` by path."""
     run = path_of(entry)
     found = media.media(site, {"run": run})
     groups = []
@@ -115,7 +115,11 @@ def _media(site: Site, entry: PageRun, pictures: dict[str, str]) -> dict[str, An
 def curve_data(
     site: Site, entries: Sequence[PageRun], view: Mapping[str, Sequence[str]], metric: str, width: int
 ) -> str:
-    """Answer of a panel, as text."""
+    """The answer of a panel, in base64.
+
+    Raises:
+        ArgumentError: a setting is invalid.
+    """
 
     def one(name: str, default: str = "") -> str:
         return next(iter(view.get(name, ())), default)

@@ -1,8 +1,8 @@
 """The HTML file of a report.
 
-The file is the page itself (`bundle`), the answers that it would ask a server for (runs, columns, curves,
-pictures), compressed, and a policy that lets no other script run than this one, by its hash. What a run wrote
-is in the data alone.
+The file contains the page itself (`bundle`), the compressed answers that it would request from a server
+(runs, columns, curves, pictures), and a policy that permits only this script, by its hash. What a run wrote
+is in the data only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from urllib.parse import urlencode
 from rla_client.web import STATIC
 from rla_client.web.bundle import bundle
 
-_LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')  # by the page, from its server
+# what the page loads from its server
+_LOADED = re.compile(r'<link [^>]*>\n|<script type="module"[^>]*></script>\n')
 
 
 def report_page(data: Mapping[str, Any], view: Mapping[str, Sequence[str]], refresh_s: float | None) -> bytes:
-    """The page's own file with all that it needs inside."""
+    """The page's HTML with script, style and data inside."""
     script = bundle()
     style = "".join((STATIC / name).read_text() for name in ("vendor/uPlot.min.css", "style.css"))
     packed = gzip.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"), 6, mtime=0)

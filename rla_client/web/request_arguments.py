@@ -8,7 +8,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.database.curves.rank_tables import Ranks, parse_ranks
 from rla_client.web.run_registry import PageRun, Site
 
-MAX_NUMBER = 1e300  # that is asked for
+MAX_NUMBER = 1e300  # absolute value of a number in a request
 
 
 def asked_run(site: Site, asked: dict[str, Any]) -> PageRun:
@@ -42,7 +42,11 @@ def whole_number(asked: dict[str, Any], name: str, default: int = 0) -> int:
 
 
 def number(asked: dict[str, Any], name: str, default: float) -> float:
-    """A finite number that is asked for."""
+    """A finite number of a request.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
         raise ArgumentError(f"{name} must be a number")
@@ -50,10 +54,10 @@ def number(asked: dict[str, Any], name: str, default: float) -> float:
 
 
 def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
-    """The ends that are asked for, or those of the whole.
+    """The range of a request, or the whole if it is None.
 
     Raises:
-        ArgumentError: it is not [low, high].
+        ArgumentError: the range is not [low, high].
     """
     if asked is None:
         return whole
@@ -68,12 +72,16 @@ def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float
 
 
 def asked_names(names: object, what: str) -> list[str]:
-    """A list of names that is asked for; ArgumentError where it is none."""
+    """A list of names of a request.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
     if not is_texts(names):
         raise ArgumentError(f"{what} must be a list of names")
     return names
 
 
 def is_texts(value: object) -> TypeGuard[list[str]]:
-    """Whether something that was asked is a list of texts."""
+    """Whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -1,6 +1,6 @@
 """Pages of a table that a run left in its results.
 
-A table is read anew for each question, as far as its bounds; an answer tells what it leaves out.
+A table is read anew for each request, within bounds; the answer tells what it leaves out.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from rla_client.web.row_filters import cell_text, column_place, order_key, row_t
 from rla_client.web.run_registry import Site
 from rla_client.web.table_files import read_table
 
-MAX_CELL = 2000  # characters that are sent of one cell
-MAX_SENT = 500  # rows of one answer
+MAX_CELL = 2000  # characters of a cell in an answer
+MAX_SENT = 500  # rows of an answer
 
 
 def table(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Some rows of a table.
 
     Args:
-        site: whose runs.
-        asked: `run`, `path` below its results; where wanted `search` (a text that a row holds), `filters`
-            (column's place → a part of its cell's text, or `> 3`), `sort` (column's place), `down`, `from`,
-            `count`.
+        site: the page's databases.
+        asked: `run`, and `path` below its results; optional are `search` (a text in any cell of a row),
+            `filters` (column number → part of the cell's text, or a comparison such as `> 3`), `sort` (column
+            number), `down` (descending), `from` (first row), `count`.
 
     Returns:
-        `columns`, `rows`, `fitting` (how many pass), `total` (how many were read), `cut` (there are more).
+        `columns`, `rows`, `fitting` (rows that match), `total` (rows that were read), `cut` (there are more).
 
     Raises:
-        ArgumentError: it is no table, or a question is not as it should be.
+        ArgumentError: the file is no table, or an argument is invalid.
     """
     path = str(asked.get("path"))
     with item_file(site, asked_run(site, asked), OTHER_RESULTS, path) as file:
@@ -45,7 +45,7 @@ def table(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     if sort is not None:
         place = column_place(sort, len(columns))
         rows.sort(key=lambda row: order_key(row[place]), reverse=asked.get("down") is True)
-        rows.sort(key=lambda row: row[place] is None or row[place] == "")  # what is not there stands last
+        rows.sort(key=lambda row: row[place] is None or row[place] == "")  # empty cells come last
     first, count = (whole_number(asked, name, default) for name, default in (("from", 0), ("count", 100)))
     shown = rows[first : first + min(count, MAX_SENT)]
     return {

@@ -1,8 +1,8 @@
 """Routes of the page.
 
-Each answer is a function of (site, request's body or query) in the module whose job it is. An error that the
-user can fix is answered with 400 and the error's words, `{"error": …}`. Answers run in threads, but for the
-stream of what is new.
+Each answer is a function of (site, body or query of the request) in another module. An error that the user
+can fix is answered with status 400 and its text, `{"error": …}`. Answers run in threads, except the stream of
+events.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
-HEAVY = frozenset({"curves", "csv", "parallel", "scatter", "values"})  # one at a time, for their memory
+WAITING = frozenset({"status", "fleet", "trash"})  # answers that wait for a process have threads of their own
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter", "values"})  # run one at a time, to bound memory
 LONG = frozenset(
     {
         "sparklines",
@@ -80,13 +80,13 @@ LONG = frozenset(
         "samples_search",
         "sample_story",
     }
-)  # seconds, where there is much
-THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
+)  # may take seconds in large databases
+THREADS = 4  # answers at once; more would compete for the GIL and need more memory
 _NO_PLOTLY = (
     "a figure of plotly: `pip install plotly` where `rla web` runs shows it here; saved, it opens in a "
     "browser that reaches cdn.plot.ly"
 )
-Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+Answer = Callable[[Site, dict[str, Any]], Any]  # gets the body of a POST; returns JSON data or a Response
 OF_A_RUN: dict[str, Answer] = {
     "run": run_overview.overview,
     "environment": run_environment.environment,
@@ -112,7 +112,7 @@ OF_A_RUN: dict[str, Answer] = {
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """The page over some databases, as an ASGI application; `token` lets in, `hosts` as in `Guard`."""
+    """The page of some databases as an ASGI application; `token` and `hosts` are those of `Guard`."""
     quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
@@ -157,7 +157,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
 
 
 def _own_files() -> Callable[[Request], Awaitable[Response]]:
-    """The page's own files, from memory: they are asked for while the threads read databases."""
+    """The page's own files, served from memory: they are requested while the threads read databases."""
     names = [path for path in STATIC.rglob("*") if path.is_file()]
     bodies = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in names}
     tags = {name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in bodies.items()}
@@ -166,7 +166,10 @@ def _own_files() -> Callable[[Request], Awaitable[Response]]:
         name = request.path_params.get("name", "index.html")
         if name not in bodies:
             return PlainTextResponse("not found\n", 404)
-        headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        headers = {
+            "ETag": tags[name],
+            "Cache-Control": "no-cache",
+        }  # a browser may keep them, but must revalidate
         headers |= SANDBOXED if name == "sandbox.html" else {}
         if request.headers.get("if-none-match") == tags[name]:
             return Response(status_code=304, headers=headers)
@@ -176,8 +179,8 @@ def _own_files() -> Callable[[Request], Awaitable[Response]]:
 
 
 def _plotly(_: Request) -> Response:
-    """The script of the plotly package: figures that runs stored name it on a network."""
-    found = find_spec("plotly")  # which imports nothing of it
+    """The script of the plotly package, in place of the network address that stored figures refer to."""
+    found = find_spec("plotly")  # imports nothing
     for folder in (found and found.submodule_search_locations) or ():
         script = Path(folder, "package_data", "plotly.min.js")
         if script.is_file():
@@ -194,12 +197,12 @@ def _answering(
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is not JSON"}, 400)
-        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
-            return JSONResponse({"error": "the body is not whole"}, 413)
+        except ClientDisconnect:  # or a body above the limit of `Guard`
+            return JSONResponse({"error": "the body is incomplete or too large"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is not a JSON object"}, 400)
         async with limiter:
-            if await request.is_disconnected():  # as while a page zooms faster than it is answered
+            if await request.is_disconnected():  # a page that zooms quickly cancels requests
                 return Response(status_code=499)
             return await run_sync(_guarded, answer, site, body)
 
@@ -216,11 +219,11 @@ def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaita
 
 
 def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
-    """An answer as a response; an error as one that says what to do."""
+    """The response with an answer, or with the text of its error."""
     try:
         found = answer(site, asked)
-    except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
-        text, status = _told(error)
+    except Exception as error:  # noqa: BLE001 - reported; the server goes on
+        text, status = _error_text(error)
         return JSONResponse({"error": text}, status)
     if isinstance(found, Response):
         return found
@@ -230,8 +233,8 @@ def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
     )
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """What an error says to the user, and its status."""
+def _error_text(error: Exception) -> tuple[str, int]:
+    """The text of an error for the user, and the HTTP status."""
     if isinstance(error, RlaError):
         return str(error), 400
     if isinstance(error, OverflowError | RecursionError):
@@ -241,4 +244,4 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
     traceback.print_exception(error, file=sys.stderr)
-    return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
+    return f"internal error of rla web: {type(error).__name__}: {error}", 500

@@ -26,7 +26,11 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def row_tests(asked: dict[str, Any], width: int) -> list[Callable[[Row], bool]]:
-    """What rows must pass."""
+    """The tests that a row must pass.
+
+    Raises:
+        ArgumentError: a filter is invalid.
+    """
     found: list[Callable[[Row], bool]] = []
     if words := asked.get("search"):
         wanted = str(words).lower()
@@ -55,7 +59,7 @@ def _column_test(place: int, text: str) -> Callable[[Row], bool]:
 
 
 def order_key(cell: object) -> tuple[int, Any]:
-    """Numbers by size, also where texts spell them; then texts."""
+    """A sort key: numbers (also texts that spell one) by value, then texts."""
     try:
         number = float(cell)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

@@ -16,7 +16,7 @@ MAX_OTHERS = 50  # runs offered for a comparison
 
 
 def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
-    """The newest runs whose path holds a text, but not this one: [path, state]."""
+    """[path, state] of the newest other runs whose path contains a text."""
     wanted, own = str(asked.get("text", "")).lower(), str(asked.get("run", ""))
     site.look(wait=True)
     found = []
@@ -30,7 +30,7 @@ def others(site: Site, asked: dict[str, Any]) -> list[list[str]]:
 
 
 def difference(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """What differs between two runs: parameters, environment, lines of code."""
+    """The differences between two runs: parameters, environment, lines of code."""
     pair = (asked_run(site, asked), site.find(str(asked.get("other", ""))))
     runs = [site.run(one) for one in pair]
     sections = run_differences(*((one.database.data_root, one.record) for one in runs))

@@ -15,7 +15,7 @@ from rla_client.web.small_json import as_mapping, small_json
 
 
 def environment(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """What a run was started with, the diff of what was not committed, and the sizes of its items."""
+    """The environment of a run's start, the diff of uncommitted changes, and the sizes of its items."""
     entry = asked_run(site, asked)
     found = small_json(site, entry, ENVIRONMENT_FILE)
     git = as_mapping(found.pop("git", None))

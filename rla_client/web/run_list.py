@@ -1,7 +1,7 @@
 """The list of runs of a page.
 
-It goes out by column, one list a name, in the order of the run numbers beside it. Numbers that JSON cannot
-carry go as the texts `nan`, `inf`, `-inf`.
+The answer is a list for each column, in the order of the run numbers. Numbers that JSON cannot represent are
+the texts `nan`, `inf`, `-inf`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rla_client.web.run_registry import Site
 
 
 def rows(site: Site, since: int) -> dict[str, Any]:
-    """What the list shows of the runs that changed after a version."""
+    """The list's columns of the runs that changed after a version."""
     version = site.look(wait=True)
     now = clock()
     entries = site.entries(since)
@@ -54,13 +54,17 @@ def rows(site: Site, since: int) -> dict[str, Any]:
 
 
 def _problem(record: Record, now: float) -> str | None:
-    """The first thing that is wrong with a run's files, or with a part of it."""
+    """The first problem with a run's files, or with one of its parts."""
     found = [*record.problems, *(f"part {line}" for line in parts_of(record, now)[1:])]
     return found[0] if found else None
 
 
 def fitting(site: Site, text: object) -> list[int]:
-    """Numbers of the runs that pass a filter; ArgumentError where it is not understood."""
+    """Numbers of the runs that match a filter.
+
+    Raises:
+        ArgumentError: the filter has an error.
+    """
     if not isinstance(text, str):
         raise ArgumentError("a filter is a text")
     test = Where(text)

@@ -35,7 +35,7 @@ _ABOUT = (
 
 
 def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """State, parameters, last values, relatives, warnings of a run."""
+    """State, parameters, last values, relatives and warnings of a run."""
     entry = asked_run(site, asked)
     record = entry.record
     run = small_json(site, entry, RUN_FILE)
@@ -84,7 +84,7 @@ def overview(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_have_samples(folder: Path) -> bool:
-    """Whether a run has samples, or a folder of them that may not be looked at, of which the tab tells."""
+    """Whether a run has samples. A folder that cannot be read counts: the tab reports it."""
     try:
         return folder.is_dir()
     except PermissionError:
@@ -100,7 +100,7 @@ def _history(site: Site, entry: PageRun) -> tuple[list[Any], str]:
 
 
 def _warnings(site: Site, entry: PageRun) -> list[str]:
-    """The last lines of warn.txt; alerts that the program sends are among them."""
+    """The last lines of warn.txt, which include the program's alerts."""
     try:
         with item_file(site, entry, LOG, OUTPUT_NAMES["warn"]) as file:
             size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""Relatives of a run: runs it continues or was forked from, runs that continue it or were forked from it."""
+"""Relatives of a run: runs before it, runs that continue it, forks of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rla_client.database.tree.chains import chain_of
 from rla_client.web.page_json import sent
 from rla_client.web.run_registry import PageRun, Site, path_of
 
-MAX_RELATED = 50  # runs that this one came from, or that came from it
+MAX_RELATED = 50  # parents, and children
 
 
 def relatives(site: Site, entry: PageRun) -> dict[str, Any]:
-    """Runs that this one continues or is a fork of, nearest first; and those that came from it."""
+    """`parents`: runs that this one continues or was forked from, nearest first; `children`: the reverse."""
     record, root = entry.record, site.database(entry).data_root
     above: list[dict[str, Any]] = []
     table, index, seen = record.table, record.index, {(record.table, record.index)}

@@ -12,7 +12,7 @@ BINS = 24
 
 
 def histogram(index: SampleIndex, rows: Sequence[int], of: str) -> dict[str, Any] | None:
-    """How often which values of a column are; None where it has no numbers."""
+    """The histogram of a column as [[low, high, count], …]; None where it has no numbers."""
     column = index.columns.get(of)
     if column is None:
         return None
@@ -25,12 +25,12 @@ def histogram(index: SampleIndex, rows: Sequence[int], of: str) -> dict[str, Any
         return None
     low, high = min(values), max(values)
     distinct = sorted(set(values[:10_000]))
-    if len(distinct) <= BINS and len(set(values)) == len(distinct):  # rewards of 0 and 1
+    if len(distinct) <= BINS and len(set(values)) == len(distinct):  # such as rewards of 0 or 1
         counts = dict.fromkeys(distinct, 0)
         for value in values:
             counts[value] += 1
         return {"of": of, "bins": [[value, value, count] for value, count in counts.items()]}
-    high = math.nextafter(high, math.inf)  # a bin is without its upper end
+    high = math.nextafter(high, math.inf)  # a bin excludes its upper end
     width = (high - low) / BINS
     tally = [0] * BINS
     for value in values:

@@ -1,6 +1,6 @@
 """Cached indexes of runs' samples.
 
-The index of a run's samples stays in memory and follows its files; a list that is asked for page by page is
+The index of a run's samples stays in memory and follows its files. A list that is requested page by page is
 filtered and sorted once.
 """
 
@@ -16,29 +16,29 @@ from rla_client.database.tree.chains import chain_of
 from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
-KEPT_RUNS = 8  # whose index stays in memory
+KEPT_RUNS = 8  # runs with an index in memory
 _Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class CachedIndex:
-    """The index of one run, with the lists that were asked for last."""
+    """The index of one run, with its most recent lists."""
 
     index: SampleIndex
     lock: threading.Lock = field(default_factory=threading.Lock)
-    lists: OrderedDict[_Key, list[int]] = field(default_factory=OrderedDict)
-    changes: int = 0
+    lists: OrderedDict[_Key, list[int]] = field(default_factory=OrderedDict)  # by arguments of the request
+    changes: int = 0  # how often new samples were found
 
 
 class SampleIndexes:
-    """Indices of the runs that were looked at last. May be used from several threads."""
+    """Indexes of the most recently used runs. It may be used from several threads."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[int, str, str], CachedIndex] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, site: Site, entry: PageRun) -> CachedIndex:
-        """That of a run."""
+        """The index of a run."""
         table, index = entry.record.table, entry.record.index
         key = (entry.place, table, index)
         with self._lock:
@@ -61,7 +61,7 @@ def cached_index(site: Site, asked: dict[str, Any]) -> CachedIndex:
 
 
 def refreshed(kept: CachedIndex) -> SampleIndex:
-    """The index as it is now; its lock is held."""
+    """The index, brought up to date; the caller holds its lock."""
     if kept.index.refresh():
         kept.lists.clear()
         kept.changes += 1

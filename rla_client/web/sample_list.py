@@ -15,15 +15,15 @@ from rla_client.web.run_registry import Site
 from rla_client.web.sample_histogram import histogram
 from rla_client.web.sample_indexes import CachedIndex, cached_index, refreshed
 
-KEPT_LISTS = 8  # of each, in one order
-PAGE_ROWS = 200  # of a list at most
+KEPT_LISTS = 8  # of each run
+PAGE_ROWS = 200  # of one answer, at most
 WHOLE_CHARS = 4 << 20
 MAX_STEPS = 5000  # of a slider
 MAX_FOUND = 5000
 
 
 def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """A page of the samples that match, with what can be chosen among them."""
+    """A page of the matching samples, with the names, steps and values to choose from."""
     kept = cached_index(site, asked)
     with kept.lock:
         index = refreshed(kept)
@@ -50,7 +50,11 @@ def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def matching_rows(kept: CachedIndex, asked: dict[str, Any]) -> list[int]:
-    """What matches, in order; kept until there are more samples."""
+    """Row numbers of the matching samples, in order; cached until there are new samples.
+
+    Raises:
+        ArgumentError: an argument is invalid.
+    """
     where, group, name, sort = (str(asked.get(key) or "") for key in ("where", "group", "name", "sort"))
     step, limits, among = asked.get("step"), asked.get("range"), asked.get("among")
     of = str(asked.get("of") or "reward")
@@ -98,7 +102,7 @@ def _limits(asked: object) -> tuple[float, float]:
 
 
 def _within(value: object, low: float, high: float) -> bool:
-    """Whether a value lies in a bin: without its upper end, unless it has one value."""
+    """Whether a value lies in a bin, which excludes its upper end unless both ends are equal."""
     return isinstance(value, int | float) and (low <= value < high or low == value == high)
 
 

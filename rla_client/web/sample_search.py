@@ -11,11 +11,11 @@ from rla_client.web.run_registry import Site
 from rla_client.web.sample_indexes import cached_index, refreshed
 from rla_client.web.sample_list import MAX_FOUND, matching_rows
 
-SEARCH_S = 0.4  # of one look of a search
+SEARCH_S = 0.4  # longest time of one answer
 
 
 def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """The rows with a text among those that match, a part of them at a time: `next` is where to go on."""
+    """The matching rows that contain a text, part by part: `next` is where the next search begins."""
     kept = cached_index(site, asked)
     text = str(asked.get("text") or "")
     begin = max(0, int(number(asked, "begin", 0)))
@@ -24,15 +24,15 @@ def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         index = refreshed(kept)
         rows = sorted(matching_rows(kept, {**asked, "sort": "", "among": None}))
         left = rows[begin:]
-        looked = len(left)
+        searched = len(left)
 
-        def go_on(count: int) -> bool:
-            nonlocal looked
+        def within_time(count: int) -> bool:
+            nonlocal searched
             if time.monotonic() > until:
-                looked = count
+                searched = count
                 return False
             return True
 
-        found = list(containing(index, left, text, go_on))[:MAX_FOUND]
-    following = begin + looked
+        found = list(containing(index, left, text, within_time))[:MAX_FOUND]
+    following = begin + searched
     return {"rows": found, "next": following if following < len(rows) else None, "of": len(rows)}

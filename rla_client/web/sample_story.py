@@ -18,7 +18,7 @@ STORY_STEPS = 200
 
 
 def story(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """One prompt through training: of each step the best completion and what changed since the one before."""
+    """One prompt over time-steps: the best completion of each step and its difference to the one before."""
     kept = cached_index(site, asked)
     with kept.lock:
         index = refreshed(kept)
@@ -38,7 +38,7 @@ def story(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             )
         shown = best[-STORY_STEPS:]
         lines = dict(index.texts(sorted(shown)))
-    told: list[Any] = []
+    steps_shown: list[Any] = []
     before: str | None = None
     size = 0
     for row in shown:
@@ -46,11 +46,11 @@ def story(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         text = cell_text(sample.get("completion", ""))
         pieces = [["same", text]] if before is None else [list(piece) for piece in word_diff(before, text)]
         size += len(text)
-        told.append(
+        steps_shown.append(
             {"row": row, "step": sent(sample["step"]), "reward": sent(sample.get("reward")), "pieces": pieces}
         )
         before = text
         if size > WHOLE_CHARS:
             break
     prompt = cell_text(json.loads(lines[shown[0]]).get("prompt", "")) if shown else ""
-    return {"curve": curve, "steps": told, "prompt": prompt, "earlier": len(best) - len(shown)}
+    return {"curve": curve, "steps": steps_shown, "prompt": prompt, "earlier": len(best) - len(shown)}

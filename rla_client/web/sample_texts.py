@@ -10,11 +10,11 @@ from rla_client.web.run_registry import Site
 from rla_client.web.sample_indexes import cached_index, refreshed
 from rla_client.web.sample_list import WHOLE_CHARS, matching_rows, row_numbers
 
-WHOLE_ROWS = 64  # that are sent whole at once
+WHOLE_ROWS = 64  # samples of one answer
 
 
 def whole(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Some samples with all their texts: of `rows`, or all of a `group` at a `step`."""
+    """Samples with all their texts: those of `rows`, or all of a `group` at a `step`."""
     kept = cached_index(site, asked)
     with kept.lock:
         index = refreshed(kept)

@@ -13,7 +13,7 @@ from rla_client.web.run_registry import PageRun, Site
 
 
 def small_json(site: Site, entry: PageRun, name: str) -> dict[str, Any]:
-    """A JSON object of a run's log folder; empty where it is none, or cannot be read."""
+    """A JSON object of a run's log folder; empty where the file is damaged or cannot be read."""
     try:
         with item_file(site, entry, LOG, name) as file:
             found = parse_json(file.read(MAX_SMALL_BYTES))

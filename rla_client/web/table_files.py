@@ -13,7 +13,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.web.readable_text import readable
 
 ENDINGS = frozenset({"csv", "tsv", "jsonl", "ndjson", "parquet"})  # of files that are tables
-MAX_BYTES = 32 << 20  # of a file that are read
+MAX_BYTES = 32 << 20  # read of a file
 MAX_ROWS = 200_000
 MAX_COLUMNS = 500
 BATCH_ROWS = 1000
@@ -21,7 +21,11 @@ Row = Sequence[Any]
 
 
 def read_table(path: str, file: BinaryIO) -> tuple[list[str], list[Row], bool]:
-    """Names of the columns, the rows, and whether there is more than was read."""
+    """The column names, the rows, and whether the file has more rows than were read.
+
+    Raises:
+        ArgumentError: the file is no table, or damaged.
+    """
     suffix = path.rpartition(".")[2].lower()
     if suffix == "parquet":
         return _read_parquet(file)
@@ -56,7 +60,7 @@ def _csv_rows(text: str, delimiter: str) -> Iterator[list[Any]]:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of JSON lines; of another line one object with its text."""
+    """The objects of JSON lines; a line that is no object becomes {"line": its value}."""
     for line in text.split("\n"):
         if not line.strip():
             continue

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MAX_TICKS = 12
 MAX_TICK_TEXT = 24  # characters of a value beside an axis
-LOG_SPAN = 50.0  # of positive numbers: the largest by the least from which on an axis is logarithmic
+LOG_SPAN = 50.0  # ratio of the largest to the least positive number above which an axis is logarithmic
 
 
 class Axis:
-    """Values along an axis: numbers where they are, else their texts, which stand at 0, 1, …, in order."""
+    """Values along an axis: numbers at their values, or else sorted texts at 0, 1, 2."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         known = [value for value in values if value is not None]
@@ -32,19 +32,19 @@ class Axis:
             places = {text: float(place) for place, text in enumerate(self.texts)}
             values = [None if value is None else places[str(value)] for value in values]
             numbers = np.arange(len(self.texts), dtype=np.float64)
-        # the place of each; NaN where there is none
+        # the place of each value, NaN for None
         self.at = np.array([math.nan if value is None else float(value) for value in values])
         self.low, self.high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
         self.log = not self.texts and self.low > 0 and self.high > self.low * LOG_SPAN
 
     def scaled(self) -> Array:
-        """Places from 0 to 1."""
+        """The places, scaled to 0…1."""
         size = np.log if self.log else np.positive
         low, high = float(size(self.low)), float(size(self.high))
         return np.asarray((size(self.at) - low) / (high - low) if high > low else self.at * 0 + 0.5)
 
     def ruler(self) -> list[list[Any]]:
-        """What stands beside the axis: [[place, text], …]."""
+        """The ticks of the axis: [[place from 0 to 1, text], …]."""
         if self.high == self.low:  # where `scaled` puts all runs
             return [[0.5, self.texts[0][:MAX_TICK_TEXT] if self.texts else f"{self.low:.4g}"]]
         if not self.texts:

@@ -17,14 +17,14 @@ from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_METRICS = 2000
-AT_ONCE = 50  # columns in memory
+AT_ONCE = 50  # columns in memory at a time
 
 
 def values_at_step(site: Site, asked: dict[str, Any]) -> list[list[Any]]:
-    """`[name, value, its time-step]` of each metric that has a value at the asked `step` or before it.
+    """`[name, value, its time-step]` of each metric with a value at or before the `step` of the request.
 
     Raises:
-        ArgumentError: `step` is no number.
+        ArgumentError: `step` is not a number.
     """
     entry, step = asked_run(site, asked), asked.get("step")
     if not isinstance(step, int | float) or isinstance(step, bool) or not math.isfinite(step):
