@@ -1,7 +1,4 @@
-"""Choice of a captured run's hyper-parameters.
-
-They are chosen from all that were observed in the program.
-"""
+"""Hyper-parameters of a captured run, chosen from those that the hooks observed."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ if TYPE_CHECKING:
 
 MAX_TRACKED = 6
 MAX_TRACKED_CHARS = 60  # of a value in the run's index
-TORCH_UNSEEDED = 67280421310721  # what torch.initial_seed() gives before manual_seed
+TORCH_UNSEEDED = 67280421310721  # torch.initial_seed() before manual_seed
 MAX_SEED = 1 << 32
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 
 
 def merged(sources: Iterable[ParameterSource]) -> dict[str, Any]:
-    """Name → value; those of a higher rank, and of equal ones the later, win."""
+    """Name → value. Sources of a higher rank win; among equal ranks, the later source wins."""
     found: dict[str, Any] = {}
     for source in sorted(sources, key=lambda one: one.rank):
         found |= plain(source.values)
@@ -33,7 +30,7 @@ def merged(sources: Iterable[ParameterSource]) -> dict[str, Any]:
 
 
 def counted(sources: Iterable[ParameterSource]) -> dict[str, int]:
-    """Origin → number of names whose value is from there."""
+    """Origin → number of the values that come from it."""
     winners: dict[str, str] = {}
     for source in sorted(sources, key=lambda one: one.rank):
         winners |= dict.fromkeys(plain(source.values), source.origin)
@@ -42,7 +39,7 @@ def counted(sources: Iterable[ParameterSource]) -> dict[str, int]:
 
 
 def plain(values: Any) -> dict[str, Any]:  # noqa: ANN401 - of any kind
-    """The entries or attributes of something, those of nested dataclasses and Namespaces as dicts."""
+    """The entries or attributes of an object; nested dataclasses and Namespaces become dicts."""
     text = getattr(values, "text", None)
     if type(values).__name__ == "MarkdownParameters" and isinstance(text, str):
         return dict(parameters_of_table(text))
@@ -65,7 +62,7 @@ def _is_parameter(name: str, value: object) -> bool:
 
 
 def tracked(parameters: Mapping[str, Any], given: Iterable[str], wanted: Iterable[str] = ()) -> list[str]:
-    """Names that become part of the run's index: `wanted`, else what the command line gave and the seed."""
+    """Names for the run's index: `wanted`, or else the options on the command line and the seed."""
     wanted = [name for name in wanted if _at(parameters, name) is not None]
     if wanted:
         return wanted
@@ -91,7 +88,7 @@ def _at(parameters: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401
 
 
 def seed_of_torch() -> int | None:
-    """The seed that the program gave torch; reading it changes no random state. None without one."""
+    """The seed that the program gave torch, None without one. Reading it changes no random state."""
     torch = sys.modules.get("torch")
     read = getattr(torch, "initial_seed", None)
     if read is None:

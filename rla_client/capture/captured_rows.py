@@ -1,7 +1,7 @@
 """Merged rows of a captured run.
 
-A number that two of them give for one tag and step is kept once where it is the same as float32, which is
-what their files hold; where it differs, the later one's tag begins with its source.
+If two libraries report a number for the same tag and step, it is kept once if both are equal as float32, the
+type in their files. Otherwise the tag of the later one is prefixed with its source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FLOAT = struct.Struct("<f")
 _NO_STEP: Any = object()
-WANDB = "wandb"  # alone adds several at once
+WANDB = "wandb"  # the only source that adds several values at once
 
 
 class CapturedRows(ScalarRows):
@@ -33,7 +33,7 @@ class CapturedRows(ScalarRows):
     def add_from(self, source: str, tag: str, value: Any, step: float, wall_time: float) -> None:  # noqa: ANN401 - plain data
         """Add a library's value to the row of its step."""
         with self._lock:
-            if (  # the usual value: a further one of the row that waits. `_seen` has all that is in that
+            if (  # the usual case: another value of the pending row, all of whose tags are in `_seen`
                 step == self._step == self._seen_step
                 and tag not in self._seen
                 and self._values
@@ -50,7 +50,7 @@ class CapturedRows(ScalarRows):
     def add_all(
         self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...], *, complete: bool = False
     ) -> set[str]:
-        """See `ScalarRows`; from wandb."""
+        """See `ScalarRows.add_all`; the values are wandb's."""
         kept = {}
         with self._lock:
             for tag, value in values.items():
@@ -62,7 +62,7 @@ class CapturedRows(ScalarRows):
             return super().add_all(kept, step, wall_time, exclude, complete=complete)
 
     def _named(self, source: str, tag: str, value: Any, step: float) -> str | None:  # noqa: ANN401 - plain data
-        """The tag under which a value is kept; None where it is there already."""
+        """The tag under which a value is kept; None if the row has this value already."""
         if step != self._seen_step:
             self._seen = {}
             self._seen_step = step
@@ -76,7 +76,7 @@ class CapturedRows(ScalarRows):
 
 
 def captured_rows(current: Logger) -> CapturedRows | None:
-    """The rows of a run, made now where it has none yet; None without a file of rows."""
+    """The rows of a run, created if needed; None if the run has no output of rows."""
     rows = current.scalar_rows
     if isinstance(rows, CapturedRows):
         return rows
