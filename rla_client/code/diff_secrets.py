@@ -11,11 +11,11 @@ _LITERAL = re.compile(
     r"""(?<![\w.-])(?P<name>[\w.-]{1,100})(?P<sign>["']?\s*[:=]\s*)"""
     r"""(?:(?P<quoted>"[^"]+"|'[^']+')|(?P<bare>[^\s"'(){}\[\],]+)(?=\s*,?\s*$))"""
 )
-MAX_MASKED_LINE_CHARS = 1000  # longer ones are generated text; a search in them would be slow
+MAX_MASKED_LINE_CHARS = 1000  # longer lines are generated text, in which the search would be slow
 
 
 def hide_in_diff(text: str) -> str:
-    """Hide literals behind names that sound like a secret, and passwords in URLs."""
+    """Hide literals that are assigned to names of secrets, and passwords in URLs."""
     return "\n".join(_hide_in_line(line) for line in text.split("\n"))
 
 

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 DIFF_MAX_BYTES = 1_000_000
-_SECTION = "diff --git "  # begins what git tells of one file; no line of content begins so
+_SECTION = "diff --git "  # begins the section of a file; no line of content begins with it
 _NAMED = ("--- a/", "+++ b/", '--- "a/', '+++ "b/', "rename from ", "rename to ", "copy from ", "copy to ")
 
 
 def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
-    """What differs from the last commit: {"state": "complete" | "cut" | …, "text": …, "left_out": [name]}.
+    """The diff to the last commit: {"state": "complete" | "cut" | …, "text": …, "left_out": [name]}.
 
     git runs without the repository's hooks, external diffs, text filters and file monitor.
 
     Args:
         folder: inside the repository.
-        deadline: of `time.monotonic`.
+        deadline: time of `time.monotonic` at which git is killed.
     """
     command = [
         *GIT, "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color",
@@ -70,14 +70,14 @@ def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
 
 
 def _without_secret_files(diff: str) -> tuple[str, list[str]]:
-    """A diff without the files whose former or new name is secret, and these names."""
+    """A diff without the files that have a secret name before or after, and these names."""
     parts = [(names, part, any(map(is_secret_path, names))) for names, part in _sections(diff)]
     left_out = sorted({name for names, _, secret in parts if secret for name in names})
     return "".join(part for _, part, secret in parts if not secret), left_out
 
 
 def _sections(diff: str) -> Iterator[tuple[set[str], str]]:
-    """What a diff tells of each file: its names, the former and the new one, and the text."""
+    """The sections of a diff: for each file, its old and new names, and the text."""
     lines: list[str] = []
     for line in [*diff.splitlines(keepends=True), _SECTION]:
         if line.startswith(_SECTION) and lines:
@@ -89,7 +89,9 @@ def _sections(diff: str) -> Iterator[tuple[set[str], str]]:
 def _names(section: list[str]) -> set[str]:
     head = section[0].removeprefix(_SECTION).rstrip("\n")
     half, other = head[: len(head) // 2], head[len(head) // 2 + 1 :]
-    found = {half} if half.replace("a/", "b/", 1) == other else set()  # else further lines tell both names
+    found = (
+        {half} if half.replace("a/", "b/", 1) == other else set()
+    )  # otherwise, later lines have both names
     for line in section[1:]:
         if line.startswith("@@"):
             break
@@ -100,7 +102,7 @@ def _names(section: list[str]) -> set[str]:
 
 
 def _unquoted(name: str) -> str:
-    """A file's name without git's quotes, which only names with special characters have."""
+    """A file's name without git's quotes, which it adds to names with special characters."""
     if not name.startswith('"'):
         return name
     raw = name[1:-1].encode().decode("unicode_escape", "replace")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and branch of the repository around `folder`; None when there is none."""
+    """Commit and branch of the repository around `folder`; None without a repository."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if not marker.exists():

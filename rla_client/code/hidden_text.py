@@ -39,7 +39,7 @@ _KNOWN_FORM = re.compile(
 
 
 def is_secret_value(level: int, value: object) -> bool:
-    """Whether a plain value is a secret, under a name of that secrecy."""
+    """Whether a plain value is secret, given the secrecy of its name."""
     if level == OPEN or value is None or isinstance(value, bool):
         return False
     if isinstance(value, int | float):
@@ -58,7 +58,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-_Note = Callable[[str, int], object]  # is told each value that is hidden, and the secrecy of its name
+_Note = Callable[[str, int], object]  # called with each hidden value and the secrecy of its name
 
 
 def _ignore(_value: str, _level: int) -> None:
@@ -66,13 +66,13 @@ def _ignore(_value: str, _level: int) -> None:
 
 
 def hide_in_url(text: str, note: _Note = _ignore) -> str:
-    """Hide passwords and tokens before the host of URLs, and tokens of well-known forms."""
+    """Hide passwords and tokens before the host in URLs, and tokens with well-known prefixes."""
 
     def login(match: re.Match[str]) -> str:
         user, password = match["user"], match["password"]
-        alone = not password or password == "x-oauth-basic"  # noqa: S105 - what GitHub wants beside a token
+        alone = not password or password == "x-oauth-basic"  # noqa: S105 - GitHub's placeholder beside a token
         web = match["scheme"].lower().endswith(("http://", "https://"))
-        hide_user = user and ((alone and web) or len(user) >= 20)  # noqa: PLR2004 - a token, no name
+        hide_user = user and ((alone and web) or len(user) >= 20)  # noqa: PLR2004 - a token, not a name
         for value in (user if hide_user else "", password or ""):
             note(value, ANY)
         shown = HIDDEN if hide_user else user
@@ -88,7 +88,7 @@ def hide_in_url(text: str, note: _Note = _ignore) -> str:
 
 
 def hide_in_text(text: str, note: _Note = _ignore) -> str:
-    """Hide what is secret in a text by its form."""
+    """Hide the secrets that a text contains in a known form."""
 
     def pair(match: re.Match[str]) -> str:
         sign, value = match["sign"], match["value"]
@@ -114,7 +114,7 @@ def hide_in_text(text: str, note: _Note = _ignore) -> str:
 def hide_in_command(arguments: Iterable[str], note: _Note = _ignore) -> list[str]:
     """Hide the values of secret options: `--token x`, `--token=x`, `+auth.token=x`, `AUTH.TOKEN x`."""
     shown: list[str] = []
-    expected, many = OPEN, False  # secrecy of the next word, and whether further ones belong to it
+    expected, many = OPEN, False  # secrecy of the next word; whether the option takes several words
     for argument in arguments:
         option = argument.startswith("-") and not _is_number(argument)
         name, equals, value = argument.partition("=")
@@ -136,7 +136,7 @@ def hide_in_command(arguments: Iterable[str], note: _Note = _ignore) -> list[str
 
 
 def hide_in_values(value: object, path: tuple[str, ...] = (), note: _Note = _ignore) -> object:
-    """Hide what is secret in plain data, by names and by the form of texts; the same objects elsewhere."""
+    """Hide secrets in plain data, by names and by the form of texts; other values stay the same objects."""
     if isinstance(value, Mapping):
         label = value.get("name", value.get("key"))
         labelled = label if isinstance(label, str) and secrecy(label) else None

@@ -17,13 +17,13 @@ from rla_client.code.hidden_text import HIDDEN, hide_in_command, hide_in_text, h
 from rla_client.code.secret_names import ANY, secrecy
 from rla_client.stream.param_values import plain_hyper_param
 
-MIN_VERBATIM_CHARS = 8  # shorter secrets are parts of harmless words
-PLAIN_WORD_CHARS = 16  # below it, a text of lower-case letters may be a word such as `required`
+MIN_VERBATIM_CHARS = 8  # a shorter secret may be part of a harmless word
+PLAIN_WORD_CHARS = 16  # a shorter text of lower-case letters may be a word such as `required`
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets of one run. With `hides` False nothing is hidden.
+    """The secrets of one run. If `hides` is False, nothing is hidden.
 
     Attributes:
         values: texts that are hidden wherever they appear, the longest first.
@@ -35,7 +35,7 @@ class Secrets:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any], *, hides: bool = True) -> Secrets:
-        """Those of parameters, of this program's command line and of its environment."""
+        """The secrets in parameters, in this program's command line and in its environment."""
         if not hides:
             return cls(hides=False)
         found: set[str] = set()
@@ -49,7 +49,7 @@ class Secrets:
         hide_in_command(sys.orig_argv, note)
         hide_in_command(sys.argv, note)
         for name in list(os.environ):
-            value = os.environ.get(name, "")  # other threads may take variables out
+            value = os.environ.get(name, "")  # other threads may remove variables
             level = secrecy(name)
             if is_secret_value(level, value) and not os.path.isabs(value):
                 note(value, level)
@@ -63,7 +63,7 @@ class Secrets:
         return text
 
     def text(self, text: str) -> str:
-        """Hide the known values, and what is secret by its form."""
+        """Hide the known values, and secrets in a known form."""
         return hide_in_text(self.verbatim(text)) if self.hides else text
 
     def command(self, arguments: Iterable[str]) -> list[str]:
@@ -73,7 +73,7 @@ class Secrets:
         return [self.verbatim(argument) for argument in hide_in_command(arguments)]
 
     def value(self, name: str, value: object) -> object:
-        """A parameter as it may be shown: itself, or plain data with its secrets hidden."""
+        """A parameter for display: the same object, or plain data with hidden secrets."""
         if not self.hides:
             return value
         plain = plain_hyper_param(value)
@@ -81,7 +81,7 @@ class Secrets:
         return value if shown == plain else shown
 
     def parameters(self, parameters: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Parameters as they may be written."""
+        """Parameters for output, with hidden secrets."""
         return {name: self.value(str(name), value) for name, value in parameters.items()}
 
     def _verbatim_in(self, plain: object) -> object:
@@ -93,7 +93,7 @@ class Secrets:
 
 
 def _spellings(value: str) -> Iterable[str]:
-    """A secret, and how it reads inside of JSON, a repr, or a URL; of several lines, each long one too."""
+    """A secret and its spellings in JSON, a repr or a URL; also its long lines."""
     import json  # noqa: PLC0415 - only where there are secrets
     from urllib.parse import quote  # noqa: PLC0415
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-OPEN, TEXT, ANY = 0, 1, 2  # secrecy of a name: none, of texts, of texts and numbers
+OPEN, TEXT, ANY = 0, 1, 2  # values of the name are: not secret; secret if texts; secret if texts or numbers
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _VENDOR = (
     "openai|anthropic|wandb|huggingface|hf|azure|aws|gcp|google|github|gh|gitlab|slack|comet|neptune|stripe"
@@ -30,7 +30,7 @@ _WEAK = re.compile(
     r"(?:^|_)(?:auth|oauth|authorization|authentication|cookies?|jwt|bearer|t?otp|dsn)(?=_|$)"
     rf"|(?:^|_)(?:pass|pw|webhooks?(?:_urls?)?|tokens?_(?:{_VENDOR})|(?:{_VENDOR})_tokens|token)$"
 )
-_NO_SECRET_BEFORE = re.compile(  # a token of a text, a pass over data
+_NO_SECRET_BEFORE = re.compile(  # tokens of a text, passes over data
     r"(?:^|_)(?:bos|eos|pad|unk|cls|sep|mask|special|image|video|audio|start|stop|end|begin|next|first|last"
     r"|prev|previous|per|max|min|num|n|vocab|sub|target|action|state|reward|class|patch|register|think"
     r"|thinking|answer|tool|sot|eot|control|prompt|trigger|task)_token$"
@@ -57,13 +57,13 @@ def words_of(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def secrecy(*path: str) -> int:
-    """Whether what bears a name is a secret.
+    """Whether a value with this name is secret.
 
     Args:
-        path: the name, behind the names of the dicts that it is in; dots and dashes part words too.
+        path: the name, preceded by the names of the dicts around it; dots and dashes also separate words.
 
     Returns:
-        OPEN: no. TEXT: if it is text. ANY: if it is text or a number.
+        OPEN: no. TEXT: if it is a text. ANY: if it is a text or a number.
     """
     if not path:
         return OPEN
