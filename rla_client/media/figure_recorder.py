@@ -1,9 +1,14 @@
 """Recorder of figures.
 
-The training loop pays for the pickle of a figure and one JOB frame; the agent has the file made by a process
-of its own (`render.py`). The file appears a moment later, complete. The caller draws the figure itself, with
-one warning for each reason, when the figure cannot be sent (`figure_pickle.py`), when no agent runs, or when
-there is no spool.
+The training loop pays for the pickle of a figure and one JOB frame; a process of the agent makes the file
+(`render.py`). The complete file appears a moment later. The caller draws the figure itself, with one warning
+for each reason, if the figure cannot be sent (`figure_pickle.py`), if no agent runs, or if there is no spool.
+Files outside of the run's results folder are always written by the caller. With RLA_MODE=disabled and on
+ranks above 0 no file is made.
+
+`add_timestamp` puts the time-step before the last part of a name; a name without a known extension gets the
+default one. An existing file with an explicit extension is not replaced unless `cover`. Invalid arguments
+raise errors; failures of disk or agent are warnings.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class MatplotlibRecorder:
-    """Saves matplotlib figures."""
+    """Saves matplotlib figures, with RLA's name and signature."""
 
     @classmethod
     def save(
@@ -46,17 +51,17 @@ class MatplotlibRecorder:
 
         Args:
             name: below the results folder, png without a known extension.
-            fig: the figure (or a thing that has one as `.figure`); pyplot's current one by default.
+            fig: the figure (or an object with an attribute `figure`); by default pyplot's current one.
             cover: replace a file with an explicit extension.
             add_timestamp: put the time-step before the name.
-            results_dir: another folder; outside of the run's, the caller draws.
+            results_dir: another folder; outside of the run's results, the caller draws.
             **savefig_options: of `Figure.savefig`.
 
         Returns:
-            The path of the file. It is there at once, or a moment later when the agent makes it.
+            The path of the file. If the agent makes it, it appears a moment later.
 
         Raises:
-            ArgumentError: the name, figure or format cannot be meant.
+            ArgumentError: the name, figure or format is invalid.
             NotConfiguredError: no run is open and no results_dir is given.
         """
         place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
@@ -91,10 +96,10 @@ class MatplotlibRecorder:
     ) -> str:
         """Draw with pyplot and save the result.
 
-        `plot_func` runs once, here, before this returns (not where nothing is stored: RLA_MODE=disabled,
-        ranks above 0): on your current pyplot figure, cleared, or on a fresh one when there is none
-        (drawn by agg; your backend is not touched). The drawing stays pyplot's current figure until
-        the next call, except where your backend opens windows; further figures of `plot_func` are closed.
+        `plot_func` is called once before this returns, unless nothing is stored (RLA_MODE=disabled, ranks
+        above 0). It draws on your current pyplot figure, cleared, or on a new one with an agg canvas, which
+        leaves your backend as it is. The drawing stays pyplot's current figure until the next call, unless
+        your backend opens windows; further figures of `plot_func` are closed.
 
         Args:
             name: below the results folder, png without a known extension.
@@ -106,8 +111,8 @@ class MatplotlibRecorder:
             ylabel: label of the y axis, none by default.
             title: title, none by default.
             add_timestamp: put the time-step before the name.
-            close_all_fig: close all pyplot figures, yours too.
-            results_dir: another folder; outside of the run's, the caller draws.
+            close_all_fig: close all pyplot figures, including yours.
+            results_dir: another folder; outside of the run's results, the caller draws.
             **savefig_options: of `Figure.savefig`.
 
         Returns:
@@ -145,7 +150,7 @@ def _figure_place(
     results_dir: str | os.PathLike[str] | None,
     options: dict[str, Any],
 ) -> RecordingPlace:
-    """Where a figure goes; savefig's `format` leaves the options."""
+    """The place of a figure; `format` is removed from the options."""
     return find_place(
         name,
         FORMATS[JOB_FIGURE],
@@ -159,10 +164,16 @@ def _figure_place(
 def _record_figure(
     place: RecordingPlace, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
 ) -> None:
-    """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do.
+    """Have the figure drawn by the agent, or else draw it here.
+
+    Args:
+        place: of the file.
+        figure: the figure.
+        options: of savefig.
+        decoration: arguments of `render.decorate`, which is not called yet.
 
     Raises:
-        ArgumentError: it is too large.
+        ArgumentError: the figure is too large.
     """
     _check_size(place, figure, options)
     if can_send(place) and _send_figure(place, figure, options, decoration):
@@ -177,13 +188,13 @@ def _record_figure(
 def _check_size(place: RecordingPlace, figure: Figure, options: dict[str, Any]) -> None:
     if place.format in VECTOR_FORMATS:
         return
-    import matplotlib as mpl  # noqa: PLC0415 - who has a figure has it
+    import matplotlib as mpl  # noqa: PLC0415 - loaded by whoever has a figure
 
     dpi = options.get("dpi") or mpl.rcParams["savefig.dpi"]
     dpi = figure.get_dpi() if dpi == "figure" else dpi
     try:
         width, height = (float(inches) * float(dpi) for inches in figure.get_size_inches())
-    except (TypeError, ValueError):  # savefig will refuse it, in its own words
+    except (TypeError, ValueError):  # savefig will raise its own error
         return
     if width * height > MAX_FIGURE_PIXELS:
         raise ArgumentError(

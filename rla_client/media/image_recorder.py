@@ -13,7 +13,7 @@ from rla_client.media.recording_place import find_place
 
 
 class ImgRecorder:
-    """Saves images."""
+    """Saves images, with RLA's name and signature."""
 
     @classmethod
     def save(
@@ -30,18 +30,18 @@ class ImgRecorder:
 
         Args:
             name: below the results folder, png without a known extension.
-            img: numpy array, torch tensor or PIL image. Floats are 0…1 when none is larger than
-                1, else 0…255; other numbers are cut to 0…255.
+            img: numpy array, torch tensor or PIL image. Floats are in 0…1 if none is larger than 1, else in
+                0…255; other numbers are clipped to 0…255.
             cover: replace a file with an explicit extension.
             add_timestamp: put the time-step before the name.
-            results_dir: another folder; outside of the run's, the caller encodes.
-            caption: kept in a PNG as its text `Description`.
+            results_dir: another folder; outside of the run's results, the caller encodes.
+            caption: stored in a PNG as its text `Description`.
 
         Returns:
             The path of the file.
 
         Raises:
-            ArgumentError: the name or the image cannot be meant.
+            ArgumentError: the name or the image is invalid.
             NotConfiguredError: no run is open and no results_dir is given.
         """
         from rla_client.media.pixels import image_pixels  # noqa: PLC0415 - imports numpy

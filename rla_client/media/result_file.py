@@ -11,20 +11,20 @@ from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.media import job_sender
 from rla_client.media.recording_place import find_place
 
-MAX_FRAME_FILE = 1 << 20  # bytes of a file that goes through the spool
+MAX_FRAME_FILE = 1 << 20  # bytes of a file that is sent through the spool
 
 
 def keep_bytes(name: str, content: bytes, where: Mapping[str, Any]) -> None:
-    """Keep a file with this content, its ending in the name.
+    """Keep a file with this content.
 
     Args:
-        name: below the results folder.
+        name: below the results folder, with extension.
         content: of the file.
         where: other arguments of `find_place`.
 
     Raises:
-        ArgumentError: the name cannot be a file's.
-        NotConfiguredError: there is no folder for it.
+        ArgumentError: the name is invalid.
+        NotConfiguredError: no run is open and no folder is given.
     """
     place = find_place(name, frozenset({_ending(name)}), **where)
     if place.stays:
@@ -36,16 +36,16 @@ def keep_bytes(name: str, content: bytes, where: Mapping[str, Any]) -> None:
 
 
 def keep_copy(name: str, source: str, where: Mapping[str, Any]) -> str:
-    """Keep a copy of a file, with its ending; returns its path.
+    """Keep a copy of a file, with its extension; returns the path of the copy.
 
     Args:
-        name: below the results folder, without ending.
+        name: below the results folder, without extension.
         source: path of the file.
         where: other arguments of `find_place`.
 
     Raises:
-        ArgumentError: the name cannot be a file's.
-        NotConfiguredError: there is no folder for it.
+        ArgumentError: the name is invalid.
+        NotConfiguredError: no run is open and no folder is given.
         OSError: the source cannot be read.
     """
     whole = f"{name}{os.path.splitext(source)[1]}"

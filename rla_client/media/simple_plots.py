@@ -1,7 +1,7 @@
 """Figures of plain data in one call, as in RLA.
 
-They save `<name>.png`, or `<name>.pdf` with `pretty`, without a time-step in the name; a name with an
-extension keeps it.
+The file is `<name>.png`, or `<name>.pdf` with `pretty`, without a time-step; an extension in the name is
+kept.
 """
 
 from __future__ import annotations

@@ -24,18 +24,18 @@ def send_table(
     plain: Callable[[Any], Any],
     where: Mapping[str, Any],
 ) -> None:
-    """Have a table written as CSV, by the agent where there is one.
+    """Write a table as CSV, by the agent if one runs.
 
     Args:
         name: below the results folder, ending in `.csv`.
         columns: names.
-        rows: cells; each plain data or what `plain` makes it.
-        plain: called for what msgpack has no form for.
+        rows: cells, plain data or objects that `plain` converts.
+        plain: called for objects that msgpack does not support.
         where: other arguments of `find_place`.
 
     Raises:
-        ArgumentError: the name cannot be a file's.
-        NotConfiguredError: there is no folder for it.
+        ArgumentError: the name is invalid.
+        NotConfiguredError: no run is open and no folder is given.
     """
     place = find_place(name, frozenset({"csv"}), **where)
     if place.stays:
@@ -48,14 +48,14 @@ def send_table(
 
 @cache
 def _finds_msgpack() -> bool:
-    """Whether the agent's process, which has no PYTHONPATH, finds the library that tables travel in."""
+    """Whether the render process, which has no PYTHONPATH, finds msgpack, in which tables are sent."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(msgpack.__file__)))
     listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return folder not in {os.path.abspath(path) for path in listed if path}
 
 
 def table_csv(columns: Sequence[Any], rows: Sequence[Sequence[Any]], plain: Callable[[Any], Any]) -> bytes:
-    """Content of a table's file; see `send_table`."""
+    """The CSV of a table; see `send_table`."""
     content = io.BytesIO()
     render.encode_table(io.BytesIO(_packed(columns, rows, plain)), content)
     return content.getvalue()
@@ -69,7 +69,7 @@ def _packed(columns: Sequence[Any], rows: Sequence[Sequence[Any]], plain: Callab
     names = [str(name) for name in columns]
     try:
         return pack([names, rows])
-    except (OverflowError, ValueError):  # a long integer, or something too deep
+    except (OverflowError, ValueError):  # a large integer, or deeply nested data
         return pack([names, [[_cell(cell, plain) for cell in row] for row in rows]])
 
 
@@ -82,8 +82,8 @@ def _cell(cell: Any, plain: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any 
 
 
 def _nested(cell: Any) -> str:  # noqa: ANN401 - any value
-    """What msgpack has no form for, as the agent writes nested cells: JSON, else text."""
+    """A cell that msgpack does not support, as JSON like other nested cells, or else as text."""
     try:
         return json.dumps(cell, default=to_plain, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # a key that is no text; something that holds itself
+    except (TypeError, ValueError, RecursionError):  # a key that is not a text; a cycle
         return str(to_plain(cell))

@@ -19,9 +19,10 @@ class Audio(LoggedValue):
     """A sound: `log({"speech": Audio(samples, sample_rate=16_000)})` makes `<time-step>-speech.wav`.
 
     Args:
-        data: samples of shape (N,), (N, channels) or (channels, N), floats in -1…1 or whole numbers of
-            their type's range; or the path of a file, which is copied.
-        sample_rate: samples a second.
+        data: samples of shape (N,), (N, channels) or (channels, N), floats in -1…1 or integers in the range
+        of
+            their type; or the path of a file, which is copied.
+        sample_rate: samples per second.
     """
 
     is_event: ClassVar[bool] = True
@@ -34,7 +35,7 @@ class Audio(LoggedValue):
         """The samples as floats in -1…1, shape (N, channels); None for a file.
 
         Raises:
-            ArgumentError: they are none.
+            ArgumentError: the data has another shape or type.
         """
         import numpy as np  # noqa: PLC0415 - not at import of the package
 

@@ -13,17 +13,17 @@ MAX_CLASSES = 1000
 
 
 class ConfusionMatrix(Table):
-    """How often each class was taken for each: `log({"confusion": ConfusionMatrix(labels, predictions)})`.
+    """Counts of actual and predicted classes: `log({"confusion": ConfusionMatrix(labels, predictions)})`.
 
     Becomes `<time-step>-confusion.csv`: a row for each actual class, a column for each predicted one.
 
     Args:
         actual: class of each sample, a number from 0.
-        predicted: what it was taken for, likewise; or scores, of shape (samples, classes).
+        predicted: predicted class of each sample, a number from 0; or scores of shape (samples, classes).
         class_names: names of the classes, in the order of their numbers.
 
     Raises:
-        ArgumentError: the two differ in length, or a class has no name or is no number from 0.
+        ArgumentError: the two differ in length, or a class has no name or is not a number from 0.
     """
 
     def __init__(self, actual: Any, predicted: Any, class_names: Sequence[object] | None = None) -> None:  # noqa: ANN401 - arrays, tensors or lists

@@ -1,4 +1,4 @@
-"""A picture, film or sound that is encoded already."""
+"""An encoded picture, film or sound."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ENDINGS: Final = {
     b"\x89PNG\r\n\x1a\n": ".png",
     b"GIF8": ".gif",
     b"\xff\xd8\xff": ".jpg",
-}  # by how a file begins
+}  # by the first bytes of a file
 
 
 class EncodedMedia(LoggedValue):
-    """The content of a file.
+    """The content of a media file.
 
     Args:
-        content: of it.
+        content: bytes of the file.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -26,7 +26,7 @@ class EncodedMedia(LoggedValue):
 
     @property
     def ending(self) -> str:
-        """See `LoggedValue.ending`; empty for content of a kind that nobody shows."""
+        """See `LoggedValue.ending`; empty for unsupported content."""
         if self.content[:4] + self.content[8:12] == b"RIFFWAVE":
             return ".wav"
         return next((ending for head, ending in _ENDINGS.items() if self.content.startswith(head)), "")

@@ -15,17 +15,17 @@ MAX_BINS = 512
 class Histogram(LoggedValue):
     """The distribution of values at a time-step: `log({"actions": Histogram(actions)})`.
 
-    Kept as `<time-step>-actions.histogram.json`, `{"edges": [n + 1 numbers], "counts": [n numbers]}`, and
-    as a histogram of TensorBoard where that is an output.
+    Kept as `<time-step>-actions.histogram.json`, `{"edges": [n + 1 numbers], "counts": [n numbers]}`, and as
+    a histogram of TensorBoard if that is an output.
 
     Args:
-        values: any array, tensor or list of numbers; those that are not finite are left out.
+        values: an array, tensor or list of numbers; NaN and infinite values are left out.
         bins: number of bins between the least and the greatest value.
-        counts: instead of `values`, numbers of values in each bin; with
-        edges: of the bins, one more than counts.
+        counts: instead of `values`: the number of values in each bin.
+        edges: with `counts`: edges of the bins, one more than counts.
 
     Raises:
-        ArgumentError: neither values nor counts with edges, or these do not fit together.
+        ArgumentError: neither values nor counts with edges are given, or the latter do not match.
     """
 
     is_event: ClassVar[bool] = True
@@ -35,7 +35,7 @@ class Histogram(LoggedValue):
             raise ArgumentError(f"a histogram has 1 to {MAX_BINS} bins, got {bins}")
         if (values is None) == (counts is None) or (counts is None) != (edges is None):
             raise ArgumentError("a histogram takes values, or counts with edges")
-        self._problem = ""  # what was wrong with the numbers; told where the file would be made
+        self._problem = ""  # a fault of the numbers, which `check` reports
         self.values: Any = None
         self.counts: Any = None
         self.edges: Any = None
@@ -60,10 +60,10 @@ class Histogram(LoggedValue):
             )
 
     def check(self) -> None:
-        """Be sure that it holds numbers.
+        """Check that the histogram has numbers.
 
         Raises:
-            ArgumentError: it does not.
+            ArgumentError: it has none.
         """
         if self._problem:
             raise ArgumentError(self._problem)
@@ -86,7 +86,7 @@ def _counted(values: Any, bins: int) -> tuple[Any, Any]:  # noqa: ANN401 - array
     try:
         with np.errstate(all="ignore"):
             return np.histogram(values, bins=bins)
-    except ValueError:  # they differ by less than so many bins can be wide, or by more than a float holds
+    except ValueError:  # the range is too small for the bins, or too large for a float
         low, high = float(values.min()), float(values.max())
         if low == high or not np.isfinite(high - low):
             return np.array([values.size]), np.array([low, high])

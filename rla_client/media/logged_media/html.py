@@ -13,7 +13,7 @@ class Html(LoggedValue):
     """A page: `log({"report": Html("<h1>done</h1>")})` makes `<time-step>-report.html`.
 
     Args:
-        data: text of a page, the path of a file that ends in `.html`, or something to read it from.
+        data: text of a page, the path of a file that ends in `.html`, or an open file.
     """
 
     def __init__(self, data: Any) -> None:  # noqa: ANN401 - see above

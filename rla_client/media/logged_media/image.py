@@ -14,9 +14,10 @@ class Image(LoggedValue):
     """An image: `log({"sample": Image(array, caption="step 10")})` makes `<time-step>-sample.png`.
 
     Args:
-        data: an array or tensor of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4 (floats 0…1, or
+        data: an array or tensor of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4 (floats in 0…1,
+        or
             0…255), a PIL image, a figure of matplotlib, or the path of a file, which is copied.
-        caption: kept in a PNG as its text `Description`; a figure or a file keeps none.
+        caption: stored in a PNG as its text `Description`, but not for a figure or a file.
     """
 
     def __init__(self, data: Any, caption: str | None = None) -> None:  # noqa: ANN401 - see above

@@ -1,4 +1,4 @@
-"""The base of media classes."""
+"""The base class of media that `log` accepts."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ PathLike = (str, os.PathLike)
 class LoggedValue(ABC):
     """A value that becomes a file of the results: `results/<index>/<time-step>-<name>.<ending>`."""
 
-    is_event: ClassVar[bool] = False  # it is also shown by TensorBoard, where that is an output
+    is_event: ClassVar[bool] = False  # TensorBoard shows it too, if that is an output
 
     @property
     def ending(self) -> str:
-        """The ending of the one file that it becomes; empty where there are none or several."""
+        """The extension of the file that it becomes; empty if it becomes no file or several."""
         return ""
 
     @abstractmethod
     def save(self, name: str, where: Where) -> str | None:
-        """Have the file made.
+        """Make the file, or have the agent make it.
 
         Args:
-            name: below the results folder, without ending.
+            name: below the results folder, without extension.
             where: other arguments of `find_place`.
 
         Returns:
-            The path of the file, where one can be named.
+            The path of the file, if it is known.
 
         Raises:
-            ArgumentError: what it holds cannot be kept.
-            OSError: a file that it names cannot be read.
+            ArgumentError: the content is invalid.
+            OSError: a file that the value names cannot be read.
         """
 
 
 def ending_of(data: object, own: str) -> str:
-    """The ending of the file that data becomes: that of the file which it names, else `own`."""
+    """The extension of the file that `data` names, or else `own`."""
     return os.path.splitext(os.fspath(data))[1] if isinstance(data, PathLike) else own
 
 
 def to_array(values: Any) -> Any:  # noqa: ANN401 - of numpy, torch or a list
-    """The array of numpy that an array, a list or a tensor is."""
+    """An array, a list or a tensor as an array of numpy."""
     import numpy as np  # noqa: PLC0415 - not at import of the package
 
     if hasattr(values, "detach"):
@@ -54,5 +54,5 @@ def to_array(values: Any) -> Any:  # noqa: ANN401 - of numpy, torch or a list
 
 
 def is_frame(value: object) -> bool:
-    """Whether it is a DataFrame."""
+    """Whether a value is a DataFrame."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")

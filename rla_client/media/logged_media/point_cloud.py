@@ -18,10 +18,11 @@ class PointCloud(LoggedValue):
     MeshLab, Blender, CloudCompare and Open3D open PLY.
 
     Args:
-        points: array, tensor or list of shape (n, 3): x, y, z; or (n, 6): and red, green, blue, 0 to 255.
+        points: array, tensor or list of shape (n, 3): x, y, z; or (n, 6): also red, green, blue from 0 to
+        255.
 
     Raises:
-        ArgumentError: another shape, no numbers, or more than `MAX_POINTS`.
+        ArgumentError: the points have another shape, are not numbers, or are more than `MAX_POINTS`.
     """
 
     def __init__(self, points: Any) -> None:  # noqa: ANN401 - see above

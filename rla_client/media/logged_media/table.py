@@ -15,20 +15,21 @@ from rla_client.stream.values import to_plain
 
 
 class Table(LoggedValue):
-    """Rows under names: `log({"episodes": Table(data=rows, columns=["seed", "return"])})`.
+    """A table: `log({"episodes": Table(data=rows, columns=["seed", "return"])})`.
 
-    Becomes `<time-step>-episodes.csv`. The loop pays for a copy of the cells, the agent writes the file:
-    lists and dicts as JSON, an `Image` as a file of its own whose name the cell has.
+    Becomes `<time-step>-episodes.csv`. The training loop pays for a copy of the cells; the agent writes the
+    file. Lists and dicts are written as JSON; an `Image` becomes a file of its own, and its cell has the
+    name.
 
     Args:
-        columns: names; not needed where `data` has them.
+        columns: names; not needed if `data` has them.
         data: rows, each a sequence of cells; a list of dicts, a dict of columns, or a DataFrame.
 
     Raises:
-        ArgumentError: a row has another number of cells than there are columns.
+        ArgumentError: a row does not have a cell for each column.
     """
 
-    default_columns: ClassVar[Sequence[str]] = ()  # where neither the call nor the data has names
+    default_columns: ClassVar[Sequence[str]] = ()  # used if neither the call nor the data has names
 
     def __init__(self, columns: Sequence[object] | None = None, data: Any = None) -> None:  # noqa: ANN401 - see above
         names, rows = _rows_of(data)
@@ -49,7 +50,7 @@ class Table(LoggedValue):
         """Append a row.
 
         Raises:
-            ArgumentError: it has another number of cells.
+            ArgumentError: the row does not have a cell for each column.
         """
         self._check(row)
         self.data.append(list(row))
@@ -70,11 +71,11 @@ class Table(LoggedValue):
 
 
 class _Cells:
-    """What stands for a cell that is no plain data; images of one table are numbered."""
+    """Converts cells that are not plain data; images of one table are numbered."""
 
     def __init__(self, table: str, where: Where) -> None:
         self._table, self._where = table, where
-        self._names: dict[int, tuple[Image, str]] = {}  # by identity of those that are saved
+        self._names: dict[int, tuple[Image, str]] = {}  # saved images and their names, by id
 
     def __call__(self, cell: Any) -> Any:  # noqa: ANN401 - any value
         if not isinstance(cell, Image):
@@ -88,7 +89,7 @@ class _Cells:
 
 
 def _rows_of(data: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401
-    """Names of the columns, empty where the data has none, and the rows."""
+    """The column names, empty if the data has none, and the rows."""
     if data is None:
         return [], []
     if is_frame(data):
@@ -104,7 +105,7 @@ def _rows_of(data: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401
 
 
 def _of_frame(frame: Any) -> tuple[list[str], list[list[Any]]]:  # noqa: ANN401 - of pandas, or of another library
-    """Columns and rows; an index that has a name is a column, too."""
+    """The column names and the rows of a DataFrame; a named index becomes a column."""
     index = getattr(frame, "index", None)
     if index is not None and any(name is not None for name in index.names):
         frame = frame.reset_index()

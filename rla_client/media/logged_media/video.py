@@ -15,7 +15,7 @@ class Video(LoggedValue):
     Args:
         data: an array or tensor of shape (T, H, W), (T, H, W, C) or (T, C, H, W), a list of images, or the
             path of a file or an open one, which is copied.
-        fps: frames a second.
+        fps: frames per second.
         format: `mp4` (needs ffmpeg, extra `media`) or `gif`.
     """
 
