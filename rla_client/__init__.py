@@ -23,34 +23,34 @@ if TYPE_CHECKING:  # what type checkers see of the names below
     from rla_client.loader import ExperimentLoader as ExperimentLoader
     from rla_client.log_row import log, log_samples
     from rla_client.manager import exp_manager
-    from rla_client.media.recorders import ImgRecorder as ImgRecorder
-    from rla_client.media.recorders import MatplotlibRecorder as MatplotlibRecorder
-    from rla_client.media.recorders import VideoRecorder as VideoRecorder
-    from rla_client.media.values.audio import Audio
-    from rla_client.media.values.confusion_matrix import ConfusionMatrix
-    from rla_client.media.values.histogram import Histogram
-    from rla_client.media.values.html import Html
-    from rla_client.media.values.image import Image
-    from rla_client.media.values.point_cloud import PointCloud
-    from rla_client.media.values.table import Table
-    from rla_client.media.values.video import Video
+    from rla_client.media.figure_recorder import MatplotlibRecorder as MatplotlibRecorder
+    from rla_client.media.image_recorder import ImgRecorder as ImgRecorder
+    from rla_client.media.logged_media.audio import Audio
+    from rla_client.media.logged_media.confusion_matrix import ConfusionMatrix
+    from rla_client.media.logged_media.histogram import Histogram
+    from rla_client.media.logged_media.html import Html
+    from rla_client.media.logged_media.image import Image
+    from rla_client.media.logged_media.point_cloud import PointCloud
+    from rla_client.media.logged_media.table import Table
+    from rla_client.media.logged_media.video import Video
+    from rla_client.media.video_recorder import VideoRecorder as VideoRecorder
     from rla_client.plot import plot_func as plot_func
     from rla_client.run.record.time_tracker import time_tracker as time_tracker
 
 _HOMES = {
-    "Audio": "rla_client.media.values.audio",
-    "ConfusionMatrix": "rla_client.media.values.confusion_matrix",
+    "Audio": "rla_client.media.logged_media.audio",
+    "ConfusionMatrix": "rla_client.media.logged_media.confusion_matrix",
     "ExperimentLoader": "rla_client.loader",
-    "Histogram": "rla_client.media.values.histogram",
-    "Html": "rla_client.media.values.html",
-    "Image": "rla_client.media.values.image",
-    "ImgRecorder": "rla_client.media.recorders",
-    "MatplotlibRecorder": "rla_client.media.recorders",
-    "PointCloud": "rla_client.media.values.point_cloud",
+    "Histogram": "rla_client.media.logged_media.histogram",
+    "Html": "rla_client.media.logged_media.html",
+    "Image": "rla_client.media.logged_media.image",
+    "ImgRecorder": "rla_client.media.image_recorder",
+    "MatplotlibRecorder": "rla_client.media.figure_recorder",
+    "PointCloud": "rla_client.media.logged_media.point_cloud",
     "SummaryWriter": "rla_client.integrations.tensorboard",
-    "Table": "rla_client.media.values.table",
-    "Video": "rla_client.media.values.video",
-    "VideoRecorder": "rla_client.media.recorders",
+    "Table": "rla_client.media.logged_media.table",
+    "Video": "rla_client.media.logged_media.video",
+    "VideoRecorder": "rla_client.media.video_recorder",
     "exp_manager": "rla_client.manager",
     "init": "rla_client.init_run",
     "join": "rla_client.joined_run",

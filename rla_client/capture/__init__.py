@@ -1,13 +1,13 @@
 """Capture of programs that do not use this package (`rla-agent run --capture`).
 
-`loader` starts it in each Python process. `hooks` run in the program: there `rla_client` is not imported, and
-they are found as `_rla_capture.capture.hooks`. The modules beside them write the run; they are imported when
-the first metric comes. In a notebook `%load_ext rla_client.capture` starts it.
+`loader` starts the capture in each Python process. `hooks` run in the program without an import of
+`rla_client`, as `_rla_capture.capture.hooks`. The other modules write the run; they are imported with the
+first metric. In a notebook, `%load_ext rla_client.capture` starts the capture.
 """
 
 
 def load_ipython_extension(shell: object) -> None:
-    """Capture what this notebook logs from here on, as RLA_CAPTURE says, or all of it."""
+    """Capture what this notebook logs from now on: the parts named by RLA_CAPTURE, by default all."""
     import os  # noqa: PLC0415 - hooks need none of this
 
     from rla_client.capture.loader import sitecustomize  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """`captured.json` in a run's log folder.
 
-It says what was captured from where:
+It lists what was captured from which library:
 
 {"sources": {"tensorboard": {"values": 72}, "tyro": {"parameters": 28}},
  "skipped": {"tensorboard": {"image": [1, 28311552]}}, "off": {"wandb": "TypeError: …"},
@@ -25,9 +25,9 @@ def content(
     """The content of the file.
 
     Args:
-        parts: of the process.
+        parts: of the capture in this process.
         parameters: origin → number of hyper-parameters.
-        saved: file that the program saved → its time-step.
+        saved: path of a file that the program saved → time-step.
     """
     parts = list(parts)
     sources: dict[str, dict[str, int]] = {one.name: dict(one.counts) for one in parts if one.counts}

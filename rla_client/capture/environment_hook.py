@@ -1,8 +1,8 @@
 """Start of the capture by a file in an environment's site-packages.
 
-`install` writes three small files, which do nothing without RLA_CAPTURE, also when this package is gone:
-`rla_capture.pth` (Python up to 3.14), `rla_capture.start` (PEP 829, from 3.15 on) and the module that both
-name, a copy of the loader.
+`install` writes three small files: `rla_capture.pth` (Python up to 3.14), `rla_capture.start` (PEP 829, from
+3.15 on), and the module that both name, a copy of the loader. Without RLA_CAPTURE they do nothing, even if
+this package was uninstalled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def site_folder() -> Path:
 
 
 def wanted_files(folder: Path) -> dict[Path, bytes]:
-    """Each file of a site-packages, with its content."""
+    """The files below a site-packages folder, with their content."""
     return {
         folder / f"{MODULE}.py": (loader_folder() / "sitecustomize.py").read_bytes(),
         folder / "rla_capture.start": f"{MODULE}:start\n".encode(),
@@ -37,20 +37,20 @@ def wanted_files(folder: Path) -> dict[Path, bytes]:
 
 
 def install(folder: Path) -> bool:
-    """Write the files; False where they are there already.
+    """Write the files; returns False if they exist already.
 
     Raises:
         OSError: the folder cannot be written.
     """
     files = wanted_files(folder)
     missing = {path: content for path, content in files.items() if _content(path) != content}
-    for path, content in missing.items():  # the module first, what names it last
+    for path, content in missing.items():  # the module first, then the files that name it
         write_atomic(path, content, mode=0o644)
     return bool(missing)
 
 
 def remove(folder: Path) -> bool:
-    """Remove the files; False where there are none.
+    """Remove the files; returns False if there are none.
 
     Raises:
         OSError: the folder cannot be written.
@@ -61,7 +61,7 @@ def remove(folder: Path) -> bool:
     compiled = Path(cache_from_source(str(folder / f"{MODULE}.py")))
     compiled.unlink(missing_ok=True)
     with suppress(OSError):
-        compiled.parent.rmdir()  # ours was the only one
+        compiled.parent.rmdir()  # fails if it holds other files
     return bool(there)
 
 

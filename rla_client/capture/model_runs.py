@@ -1,6 +1,6 @@
 """Runs of stable-baselines3's models.
 
-Each model that is trained has its own.
+Each trained model has a run of its own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class OpensRuns(Protocol):
-    """The session, as far as models need it."""
+    """The part of the session that `ModelRuns` uses."""
 
     names: dict[str, str]
 
     def begin_beside(self) -> None:
-        """Leave the run that is open to what writes it."""
+        """Leave the open run to its writers; the next metric opens another run."""
 
     def replace_parameters(self, origin: str, values: dict[str, Any]) -> None:
-        """Take hyper-parameters of a library."""
+        """Replace the hyper-parameters of a library."""
 
     def rows(self) -> object | None:
-        """Open a run where none is open; None: nothing is recorded."""
+        """Rows of the open run, opened now if there is none; None: nothing is recorded."""
 
 
 class ModelRuns:
-    """Writes what models dump.
+    """Writes the rows that models dump.
 
     Args:
         session: opens the runs.
@@ -38,12 +38,12 @@ class ModelRuns:
     def __init__(self, session: OpensRuns) -> None:
         self._session = session
         self._formats: weakref.WeakKeyDictionary[Any, RLAOutputFormat] = weakref.WeakKeyDictionary()
-        self._without: RLAOutputFormat | None = None  # of loggers that no model has
+        self._without: RLAOutputFormat | None = None  # for loggers without a model
 
     def write(
         self, part: CapturePart, model: Any, values: dict[str, Any], excluded: dict[str, Any], step: int  # noqa: ANN401 - SB3's
     ) -> None:  # fmt: skip
-        """Write a row of a model's run, which is opened by the first."""
+        """Write a row of a model's run; the first row opens the run."""
         output = self._without if model is None else self._formats.get(model)
         if output is None:
             output = self._begin(model)
@@ -53,7 +53,7 @@ class ModelRuns:
         part.count("values", len(values))
 
     def _begin(self, model: Any) -> RLAOutputFormat | None:  # noqa: ANN401 - SB3's
-        from rla_client.integrations.sb3 import RLAOutputFormat  # noqa: PLC0415 - where it is used
+        from rla_client.integrations.sb3 import RLAOutputFormat  # noqa: PLC0415 - only where it is used
         from rla_client.integrations.sb3.model_parameters import model_parameters  # noqa: PLC0415
 
         session = self._session

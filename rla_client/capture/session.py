@@ -1,7 +1,7 @@
 """Run of a captured process.
 
-The program's own run (it uses `rla_client` itself) wins: then nothing is recorded. A worker process joins the
-run of the one that it works for. Nothing is printed, and no call here waits.
+A program that opens a run with `rla_client` itself is not captured. A worker process joins the run of the
+process that it works for. Nothing is printed, and no call waits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.adapter import open_for_adapter
-from rla_client.capture import captured_file, parameters
+from rla_client.capture import captured_file, captured_parameters
+from rla_client.capture.captured_rows import CapturedRows, captured_rows
 from rla_client.capture.model_runs import ModelRuns
-from rla_client.capture.rows import CapturedRows, captured_rows
 from rla_client.capture.table_name import table_name
 from rla_client.capture.wandb_mirror import WandbMirror
 from rla_client.config.project import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rla_client.capture.hooks.state import CapturePart
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 _PLAIN = frozenset({float, int})
 MAX_LATE = 100_000  # values of other threads while the run is opened
-MAX_SAVED = 100  # names of files that captured.json has
+MAX_SAVED = 100  # file names in captured.json
 
 
 class CaptureSession:
-    """Records into one run after the other.
+    """Records into one run after another.
 
     Args:
-        state: the module of the hooks, with the parts.
-        gathered: likewise, with the hyper-parameters.
-        held: events that came before the run is open.
-        names: for the table, by libraries: project, environment.
+        state: the module `hooks.state`, with the parts.
+        gathered: the module `hooks.seen_parameters`, with the hyper-parameters.
+        held: events from before the run was open.
+        names: names for the table, by kind: project, environment.
         metrics: calls of wandb's define_metric.
         worker: this process works for another one.
     """
@@ -79,29 +79,31 @@ class CaptureSession:
         self._handle: OpenRun | None = None
         self._logger: Logger | None = None
         self._rows: CapturedRows | None = None
-        self._open_rows: CapturedRows | None = None  # the same while nothing is to be asked before each value
-        self._known: dict[str, Any] = {}  # hyper-parameters that the run has
+        self._open_rows: CapturedRows | None = None  # `_rows` while this run is the current one
+        self._known: dict[str, Any] = {}  # hyper-parameters that were sent to the run
         self._held = held
         self.wandb_metrics = metrics
         self.wandb = WandbMirror(self)
         self._mirrored: Run | None = None
-        self._reported: set[str] = set()  # parts whose being off was told
+        self._reported: set[str] = set()  # parts that were reported as off
         self._refused = False
-        self._opening = threading.Lock()  # is held by who opens the run; nobody waits for it
+        self._opening = threading.Lock()  # held by the thread that opens the run; no thread waits for it
         self._late: deque[tuple[CapturePart, str, Any, Any, float]] = deque(
             maxlen=MAX_LATE
-        )  # given meanwhile
-        self._counted = 0  # rows of libraries that say no step
+        )  # values that came while the run was opened
+        self._counted = 0  # rows of libraries without a step
         self._saved: dict[str, float] = {}  # path → time-step
         self.models = ModelRuns(self)
         self._beside: list[OpenRun] = []
         current_logger.copies.append(self._follow_current)
 
     def scalar(self, part: CapturePart, tag: str, value: Any, step: Any, walltime: float | None) -> None:  # noqa: ANN401 - of any kind
-        """Add a number to the row of a step; without one, of the clock's."""
+        """Add a number to the row of a step; without a step, to that of the clock's step."""
         rows = self._open_rows or self.rows()
         if rows is None:
-            if self._opening.locked() or self._rows is not None:  # another thread opens the run, or just did
+            if (
+                self._opening.locked() or self._rows is not None
+            ):  # another thread is opening the run, or just did
                 self._late.append((part, tag, value, step, time.time() if walltime is None else walltime))
                 if not self._opening.locked():
                     self._send_late()
@@ -114,11 +116,11 @@ class CaptureSession:
         counts = part.counts
         known = counts.get("values", 0)
         counts["values"] = known + 1
-        if not known:  # captured.json names the source, also where the process is killed
+        if not known:  # captured.json then names the source, even if the process is killed
             self.write_file()
 
     def row(self, part: CapturePart, values: Any, step: Any) -> None:  # noqa: ANN401 - a mapping
-        """Add the numbers of a mapping, those of nested ones as `group/name`; other values are counted."""
+        """Add the numbers of a mapping, nested ones as `group/name`; count other values as skipped."""
         if self.rows() is None:
             return
         if step is None:
@@ -127,7 +129,7 @@ class CaptureSession:
         for name, value in flat(values):
             try:
                 plain = to_plain(value)
-            except FrameTooLargeError:  # of an array; the others are recorded
+            except FrameTooLargeError:  # a large array; the other values are recorded
                 part.skip(type(value).__name__, 0)
                 continue
             if isinstance(plain, int | float):
@@ -136,7 +138,7 @@ class CaptureSession:
                 part.skip(type(value).__name__, 0)
 
     def saved(self, part: CapturePart, path: str, *, copied: bool) -> None:
-        """Note a file that the program saved, and copy it to the run's checkpoints."""
+        """Note a file that the program saved; if `copied`, copy it to the run's checkpoints."""
         if not self._is_ours():
             return
         part.count("files")
@@ -153,12 +155,12 @@ class CaptureSession:
         """A callback of Hugging Face's Trainer for the run, opened now; None: nothing is recorded."""
         if self.rows() is None:
             return None
-        from rla_client.integrations.transformers import RLACallback  # noqa: PLC0415 - where the program uses it
+        from rla_client.integrations.transformers import RLACallback  # noqa: PLC0415 - only where the program uses it
 
         return RLACallback()
 
     def event(self, part: CapturePart, event: Any) -> None:  # noqa: ANN401 - a message of some protobuf
-        """Hand on an event of TensorBoard that is no scalar; it opens no run."""
+        """Record an event of TensorBoard that is not a scalar; it opens no run."""
         del part
         logger = self._logger
         if logger is not None and self._rows is not None and (self._worker or self._is_ours()):
@@ -166,12 +168,12 @@ class CaptureSession:
             keep_event_media(logger, event)
 
     def flush(self) -> None:
-        """Write the row that waits for more."""
+        """Write the pending row."""
         if self._rows is not None:
             self._rows.write()
 
     def rows(self) -> CapturedRows | None:
-        """Rows of the run that is open, opened now where none is; None: nothing is recorded."""
+        """Rows of the open run, opened now if there is none; None: nothing is recorded."""
         if self._rows is not None and (self._worker or self._is_ours()):
             return self._rows
         if not self._opening.acquire(blocking=False):
@@ -184,11 +186,11 @@ class CaptureSession:
         return found
 
     def _send_late(self) -> None:
-        """Record what other threads gave while the run was opened; nothing where none was."""
-        for _ in range(len(self._late)):  # not those that come meanwhile: nobody waits here
+        """Record the values that other threads logged while the run was opened, if it was opened."""
+        for _ in range(len(self._late)):  # without later values, so that the loop ends
             try:
                 late = self._late.popleft()
-            except IndexError:  # another thread does so, too
+            except IndexError:  # another thread sends them too
                 return
             if self._rows is not None:
                 self.scalar(*late)
@@ -222,26 +224,26 @@ class CaptureSession:
         return self._rows
 
     def adopt(self, part: CapturePart) -> None:
-        """Take the run that a replaced wandb has opened for that of the program."""
+        """Use the run that the replaced wandb module opened as the program's run."""
         if self._worker or exp_manager.run is None:
             return
         self._handle, self._known, self._logger = None, {}, get_current()
         self._logger.silent = True
         part.count("runs")
         mirror = self._wandb_run()
-        if mirror is None or not mirror.synced:  # else it takes what is written to TensorBoard itself
+        if mirror is None or not mirror.synced:  # otherwise it records TensorBoard's values itself
             self._take_rows(self._logger)
         self._begin()
 
     @staticmethod
     def _wandb_run() -> Run | None:
-        module = sys.modules.get("rla_client.integrations.wandb.open_run")
+        module = sys.modules.get("rla_client.integrations.wandb.run_object")
         return None if module is None else module.current()
 
     def _begin(self) -> None:
-        """What comes first in a run."""
+        """Write what a run starts with: held events, parameters, captured.json."""
         atexit.unregister(self.end)
-        atexit.register(self.end)  # before what closes the run, which was registered as it was opened
+        atexit.register(self.end)  # runs before the handler that closes the run, which was registered earlier
         self._send_held()
         self.read_parameters()
         self.write_file()
@@ -251,13 +253,13 @@ class CaptureSession:
         self._follow_current(current_logger.get_current_of_all())
 
     def _follow_current(self, current: Logger | None) -> None:
-        """The rows are open while the run is the current one of every thread; a worker's always are."""
+        """Open the rows while the run is the current one of every thread; a worker's rows are always open."""
         ours = self._worker or (current is not None and current is self._logger)
         self._open_rows = self._rows if ours else None
 
     def _open(self) -> None:
-        found = parameters.merged(self._gathered.sources)
-        seed = None if "seed" in found else parameters.seed_of_torch()
+        found = captured_parameters.merged(self._gathered.sources)
+        seed = None if "seed" in found else captured_parameters.seed_of_torch()
         if seed is not None:
             found["seed"] = seed
         given = [name for one in self._gathered.sources for name in one.given]
@@ -268,9 +270,8 @@ class CaptureSession:
             self.names.get("environment", ""),
         )
         with _silently():
-            handle = open_for_adapter(
-                table, found, parameters.tracked(found, given, wanted), **_place(self._state.loaded_cwd)
-            )
+            names = captured_parameters.tracked(found, given, wanted)
+            handle = open_for_adapter(table, found, names, **_place(self._state.loaded_cwd))
         self._handle, self._known = handle, found
         self._logger = get_current()
         self._logger.silent = True
@@ -285,8 +286,8 @@ class CaptureSession:
         self._held.clear()
 
     def mirror(self, run: Any) -> Run:  # noqa: ANN401 - wandb's
-        """The mirror of wandb's run in the one that is open."""
-        from rla_client.integrations import wandb  # noqa: PLC0415 - where the program uses it
+        """Create a mirror of wandb's run in the open run."""
+        from rla_client.integrations import wandb  # noqa: PLC0415 - only where the program uses it
 
         with _silently():
             self._mirrored = wandb.init(
@@ -297,14 +298,14 @@ class CaptureSession:
         return self._mirrored
 
     def is_mirrored(self, mirror: Run) -> bool:
-        """Whether a mirror belongs to the run that is open."""
+        """Whether a mirror belongs to the open run."""
         return self._is_ours() and self._mirrored is mirror
 
     def read_parameters(self) -> None:
-        """Tell the run what has changed of the hyper-parameters."""
+        """Send changed hyper-parameters to the run."""
         if self._worker or not self._is_ours():
             return
-        found = parameters.merged(self._gathered.sources)
+        found = captured_parameters.merged(self._gathered.sources)
         changed = {name: value for name, value in found.items() if not _same(self._known.get(name), value)}
         changed |= {name: value for name, value in found.items() if name not in self._known}
         if changed and self._logger is not None and self._logger.take_parameters is not None:
@@ -312,31 +313,31 @@ class CaptureSession:
             self._logger.take_parameters(changed)
 
     def write_file(self) -> None:
-        """Write captured.json, and tell of parts that are off in warn.txt."""
+        """Write captured.json, and report parts that are off in warn.txt."""
         run = exp_manager.run
         if self._worker or run is None or self._logger is None or not self._is_ours():
             return
-        counts = parameters.counted(self._gathered.sources)
+        counts = captured_parameters.counted(self._gathered.sources)
         found = captured_file.content(self._state.parts.values(), counts, self._saved)
         for name, why in found["off"].items():
             if name not in self._reported:
                 self._reported.add(name)
                 self._logger.log(
-                    f"[WARN] capture: {name} is off after errors of ours, the last: {why}",
+                    f"[WARN] capture: {name} is off after internal errors, the last: {why}",
                     level=WARN,
                     echo=False,
                 )
         run.file(LOG, captured_file.CAPTURED_NAME, captured_file.as_bytes(found))
 
     def replace_parameters(self, origin: str, values: dict[str, Any]) -> None:
-        """Take hyper-parameters of a library in the place of those that it had before."""
+        """Replace the hyper-parameters of a library."""
         sources = self._gathered.sources
         sources[:] = [one for one in sources if one.origin != origin]
         self._gathered.add(self._gathered.FILES, origin, values)
         self.read_parameters()
 
     def begin_beside(self) -> None:
-        """Leave the run that is open to what writes it; the next metric opens another beside it."""
+        """Leave the open run to its writers; the next metric opens another run beside it."""
         self._write_end()
         if self._handle is not None:
             self._beside.append(self._handle)  # it ends with the process
@@ -352,7 +353,7 @@ class CaptureSession:
             part.skipped.clear()
 
     def end_run(self) -> None:
-        """End the run: what wrote it is done, and another begins, whose parameters are there already."""
+        """End the run, as another begins; the observed hyper-parameters are already those of the next run."""
         self._write_end()
         handle = self._handle
         self._forget()
@@ -361,7 +362,7 @@ class CaptureSession:
                 handle.close()
 
     def end(self) -> None:
-        """Write what is known at the end of the process, which closes the run."""
+        """Write parameters and captured.json at the end of the process, before the run is closed."""
         self._write_end(self.read_parameters)
 
     def _write_end(self, read: Callable[[], object] = lambda: None) -> None:
@@ -372,7 +373,7 @@ class CaptureSession:
             self.flush()
             read()
             self.write_file()
-        except Exception as error:  # noqa: BLE001 - the run ends all the same
+        except Exception as error:  # noqa: BLE001 - the run must end nevertheless
             add_note("error", str(error))
         finally:
             self._state.thread.inside = former
@@ -387,7 +388,7 @@ def make_session(
     *,
     worker: bool,
 ) -> CaptureSession:
-    """The session of this process; where the program does not use `rla_client` itself, it says nothing."""
+    """The session of this process; the logging of `rla_client` is silenced."""
     logging.getLogger("rla_client").addHandler(logging.NullHandler())
     logging.getLogger("rla_client").propagate = False
     return CaptureSession(state, gathered, held, names, metrics, worker=worker)
@@ -395,7 +396,7 @@ def make_session(
 
 @contextmanager
 def _silently() -> Iterator[None]:
-    """For the length of a block nothing of ours is printed, and no warning becomes an error."""
+    """Print nothing during a block, and let no warning become an error."""
     Logger.silent = True
     try:
         with warnings.catch_warnings():
@@ -406,7 +407,7 @@ def _silently() -> Iterator[None]:
 
 
 def _place(folder: str) -> dict[str, Any]:
-    """Where the data lie: as seen from the folder in which the program was started."""
+    """Arguments for the data root, relative to the folder in which the program was started."""
     if os.environ.get(DATA_ROOT_VARIABLE) or folder == os.getcwd():
         return {}
     config = find_config(Path(folder))

@@ -12,10 +12,10 @@ GENERAL_NAMES = frozenset({"main", "__main__", "train", "training", "run", "scri
 
 
 def table_name(*wanted: str) -> str:
-    """The first of these names that can be one, made fit; else that of the script.
+    """The first valid name, with slashes replaced; by default a name of the script.
 
     Args:
-        *wanted: what the user, a project, an environment say; empty ones say nothing.
+        *wanted: names given by the user, a project or an environment, in this order; empty ones are skipped.
     """
     for name in (*wanted, *script_names(), "captured"):
         fit = name.replace(os.sep, "-").strip()
@@ -25,7 +25,7 @@ def table_name(*wanted: str) -> str:
 
 
 def script_names() -> tuple[str, ...]:
-    """Names of the program: its file's, or that of its folder where the file is called `main` or the like."""
+    """Names of the program, the best first: its file or, for a general name such as `main`, its folder."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:  # python -m package.module

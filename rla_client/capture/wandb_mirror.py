@@ -1,4 +1,4 @@
-"""Mirror of wandb's run in the captured one."""
+"""Mirror of wandb's run in the captured run."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rla_client.capture.hooks.state import CapturePart
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 
 class OpensMirrors(Protocol):
-    """The session, as far as a mirror needs it."""
+    """The part of the session that `WandbMirror` uses."""
 
     names: dict[str, str]
     wandb_metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
 
     def rows(self) -> object | None:
-        """Open a run where none is open; None: nothing is recorded."""
+        """Rows of the open run, opened now if there is none; None: nothing is recorded."""
 
     def mirror(self, run: Any) -> Run:  # noqa: ANN401 - wandb's
-        """The mirror of wandb's run in the one that is open."""
+        """Create a mirror of wandb's run in the open run."""
 
     def is_mirrored(self, mirror: Run) -> bool:
-        """Whether a mirror belongs to the run that is open."""
+        """Whether a mirror belongs to the open run."""
 
     def end_run(self) -> None:
         """End the run."""
 
     def read_parameters(self) -> None:
-        """Tell the run what has changed of the hyper-parameters."""
+        """Send changed hyper-parameters to the run."""
 
 
 class WandbMirror:
-    """Gives a run of the module of wandb's shape what wandb's own run was given.
+    """Repeats the calls of wandb's run on a run of our wandb module.
 
     Args:
-        session: whose run it writes.
+        session: opens the runs.
     """
 
     def __init__(self, session: OpensMirrors) -> None:
@@ -49,11 +49,11 @@ class WandbMirror:
         """Log into the mirror of a run.
 
         Args:
-            part: counts what is taken.
-            run: wandb's.
-            data: what its `log` was given.
-            step: its step before that.
-            commit: whether the row was complete.
+            part: counts the values.
+            run: wandb's run.
+            data: argument of its `log`.
+            step: its step before the call.
+            commit: whether the row is complete.
         """
         mirror = self._mirror_of(run)
         if mirror is None:
@@ -63,7 +63,7 @@ class WandbMirror:
         part.count("values", len(values))
 
     def begin(self, run: Any) -> None:  # noqa: ANN401 - wandb's
-        """A run of wandb's begins, or goes on; where another one has ended, so does its captured run."""
+        """Follow a run of wandb. If the previous one has ended, its captured run ends too."""
         if self._run is run:
             return
         if self._finished or getattr(self._run, "_is_finished", False):
@@ -83,10 +83,10 @@ class WandbMirror:
         return self._mirror
 
     def define(self, metrics: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]) -> None:
-        """Define the metrics that were not defined yet.
+        """Define the metrics that are not defined yet.
 
         Args:
-            metrics: wandb's run and the arguments, of each call.
+            metrics: (wandb's run, args, kwargs) of each call of `define_metric`.
         """
         if self._mirror is None:
             return
@@ -96,7 +96,7 @@ class WandbMirror:
         self._defined = len(metrics)
 
     def finish(self, run: Any) -> None:  # noqa: ANN401 - wandb's
-        """Take what the script set in the summary; the captured run ends with the process or the next one."""
+        """Copy the script's entries of the summary; the captured run ends later, see `begin`."""
         if run is not self._run or self._mirror is None:
             return
         self._finished = True
@@ -113,7 +113,7 @@ class WandbMirror:
 
 
 def _converted(value: Any, part: CapturePart) -> Any:  # noqa: ANN401 - of any kind
-    """A value of wandb's own types as one of ours; None for what has no place here."""
+    """A value of wandb's types as one of ours; None for an unsupported type."""
     kind = type(value)
     if isinstance(value, dict):
         return {key: one for key, each in value.items() if (one := _converted(each, part)) is not None}
@@ -131,7 +131,7 @@ def _converted(value: Any, part: CapturePart) -> Any:  # noqa: ANN401 - of any k
 
 
 def _image(value: Any) -> Any:  # noqa: ANN401 - wandb's
-    from rla_client.integrations.wandb.data_types import Image  # noqa: PLC0415 - where there are such values
+    from rla_client.integrations.wandb.data_types import Image  # noqa: PLC0415 - only where there are such values
 
     return Image(value.image, caption=getattr(value, "_caption", None))
 
@@ -160,7 +160,7 @@ def _html(value: Any) -> Any:  # noqa: ANN401 - wandb's
 def _film(value: Any) -> Any:  # noqa: ANN401 - wandb's
     from rla_client.integrations.wandb import data_types  # noqa: PLC0415
 
-    path = value._path  # noqa: SLF001 - where wandb has put it
+    path = value._path  # noqa: SLF001 - wandb's copy of the file
     return None if path is None else getattr(data_types, type(value).__name__)(str(path))
 
 

@@ -15,14 +15,14 @@ from rla_client.manager import exp_manager
 from rla_client.run.record.run_logger import Logger
 
 if TYPE_CHECKING:
-    from rla_client.integrations.wandb.open_run import Run
+    from rla_client.integrations.wandb.run_object import Run
 
 
 def replacement(adopt: Callable[[], object], takes_tensorboard: Callable[[], bool]) -> ModuleType:
-    """The module; it prints nothing, and its runs are in the table that was asked for.
+    """Our wandb module, set up for a capture: it prints nothing and uses the table that the user chose.
 
     Args:
-        adopt: called when a run was opened.
+        adopt: called after a run was opened.
         takes_tensorboard: whether SummaryWriters are captured.
     """
     from rla_client.integrations import wandb  # noqa: PLC0415 - imports numpy
@@ -42,7 +42,7 @@ def replacement(adopt: Callable[[], object], takes_tensorboard: Callable[[], boo
         run = original(*args, **kwargs)
         if run is not former:
             adopt()
-        if synced:  # `log` without a step takes theirs; the values come by the hooks, as doubles
+        if synced:  # `log` without a step uses their steps; their values come through the hooks, as doubles
             run.synced = True
         add_note(RUN, exp_manager.log_dir or "")
         return run

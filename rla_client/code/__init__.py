@@ -1,4 +1,4 @@
 """Record of a run's program.
 
-It has code, parameters, machine and packages, without secrets.
+The record has code, parameters, machine and packages, without secrets.
 """

@@ -1,11 +1,11 @@
 """The code backup of a run.
 
-`back_up_code` walks the project, reads what belongs to it and writes one blob (contract/job/code_blob.py)
-into the spool; then one JOB frame of kind `code` names that blob. The agent turns it into `code/<index>/`,
-where equal files of all runs share one inode. So the content is that of the call, an absent agent costs
-nothing, and the run starts some tens of milliseconds later. Where the spool takes no blob the files are
-copied by the caller. Files over MAX_FILE_BYTES, and whatever is past MAX_TOTAL_BYTES or MAX_FILES, are
-listed in the report instead of copied. `file_selection.py` decides which files there are to copy.
+`back_up_code` walks the project, reads its files and writes one blob (contract/job/code_blob.py) into the
+spool; then a JOB frame of kind `code` names the blob. The agent unpacks it into `code/<index>/`, where equal
+files of all runs share one inode. So the content is that of the time of the call, no agent needs to run, and
+the run starts only some tens of milliseconds later. If the spool takes no blob, the caller copies the files.
+Files over MAX_FILE_BYTES, and those beyond MAX_TOTAL_BYTES or MAX_FILES, are listed in the report and not
+copied. `file_selection.py` selects the files.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ if TYPE_CHECKING:
 def back_up_code(
     plan: BackupPlan, outbox: Outbox | None, code_dir: Path, warn: Callable[[str], None]
 ) -> BackupReport:
-    """Capture the project's files; whatever goes wrong is a warning, never an error.
+    """Capture the project's files; a failure is a warning, never an error.
 
     Args:
-        plan: what to capture.
-        outbox: takes the blob and the job; None copies at once.
-        code_dir: item folder of the kind `code`, which the caller fills itself where the spool
-            takes no blob.
+        plan: the files to capture.
+        outbox: takes the blob and the job; None: copy the files at once.
+        code_dir: item folder of the kind `code`, into which the files are copied if the spool takes no blob.
         warn: gets at most one text.
 
     Returns:
-        What was captured. The content is safe from later edits when this returns.
+        The report. Edits of the files after the return do not change what was captured.
     """
     started = time.perf_counter()
     report = BackupReport()
@@ -87,7 +86,7 @@ def _capture(plan: BackupPlan, outbox: Outbox | None, code_dir: Path, report: Ba
 
 
 def _contents(files: Iterable[tuple[str, str]], report: BackupReport) -> Iterator[tuple[str, bytes]]:
-    """Read the files within the limits; what is over them or unreadable goes to the report."""
+    """The names and contents of the files within the limits; the report lists the others."""
     for name, path in files:
         data = _read_file(name, path, report)
         if data is None:
@@ -98,7 +97,9 @@ def _contents(files: Iterable[tuple[str, str]], report: BackupReport) -> Iterato
 
 
 def _read_file(name: str, path: str, report: BackupReport) -> bytes | None:
-    for problem in filter(None, map(component_problem, name.split("/"))):  # the agent would take none at all
+    for problem in filter(
+        None, map(component_problem, name.split("/"))
+    ):  # the agent would refuse the whole blob
         report.leave_out(repr(name)[1:-1], 0, f"its name: {problem}")
         return None
     try:
@@ -148,7 +149,7 @@ def _write_blob(folder: Path, room: int, files: list[tuple[str, str]], report: B
     """Write the blob and return its name.
 
     Raises:
-        OSError: the spool takes no blob; nothing is left of it.
+        OSError: the spool takes no blob; a partial blob is removed.
     """
     name = f"code-{os.urandom(8).hex()}"
     path = folder / name
@@ -174,10 +175,10 @@ def _write_blob(folder: Path, room: int, files: list[tuple[str, str]], report: B
 
 
 def _copy(files: list[tuple[str, str]], code_dir: Path, report: BackupReport) -> None:
-    """Plain copies into the item folder, for want of a spool.
+    """Copy the files into the item folder, without a spool.
 
     Raises:
-        SpoolError: the folder takes no files either.
+        SpoolError: the folder cannot be written either.
     """
     try:
         for name, data in _contents(files, report):

@@ -10,19 +10,19 @@ MAX_LISTED = 1000  # names of left-out files that a report keeps
 
 @dataclass(frozen=True, slots=True)
 class BackupPlan:
-    """What to back up.
+    """The files to back up.
 
     Attributes:
         code_root: folder that relative names start from.
-        lib_mode: True stores the content of `lib_dir`; False stores `code_dirs`.
+        lib_mode: True stores the content of `lib_dir`, False `code_dirs`.
         code_dirs: folders and files, relative to `code_root` or absolute (source mode).
         lib_dir: the built package (lib mode).
         run_files: scripts that are stored at the top, under their own name.
         ignore_file: file with gitignore rules; a missing one is reported, not fatal.
-        ignore_rules: further gitignore rules, or names of files that hold some.
-        data_roots: databases, never copied.
-        secrets: files with passwords or keys, never copied and reported.
-        sources_only: take only files that look like source, or that git tracks.
+        ignore_rules: further gitignore rules, or names of files with such rules.
+        data_roots: databases, which are never copied.
+        secrets: files with passwords or keys, which are never copied, and reported.
+        sources_only: take only files that look like source code or that git tracks.
     """
 
     code_root: Path
@@ -39,14 +39,14 @@ class BackupPlan:
 
 @dataclass(slots=True)
 class BackupReport:
-    """What came of it.
+    """The result of a backup.
 
     Attributes:
-        files: number of files captured.
+        files: number of captured files.
         total_bytes: their size.
-        left_out: (name, bytes, why) of files over a limit or unreadable, the first MAX_LISTED.
-        left_out_count: how many there were in all.
-        notes: missing folders, missing ignore file and the like, one line each.
+        left_out: (name, bytes, reason) of files over a limit or unreadable, the first MAX_LISTED.
+        left_out_count: number of all files that were left out.
+        notes: other problems, such as missing folders, one line each.
         took_s: seconds that the caller waited.
     """
 
@@ -64,7 +64,7 @@ class BackupReport:
             self.left_out.append((name, size_bytes, why))
 
     def warning(self) -> str | None:
-        """One text about all that was left out, None when there is nothing to say."""
+        """A text about everything that was left out; None if nothing was."""
         lines = list(self.notes)
         if self.left_out_count:
             shown = ", ".join(f"{name} ({why})" for name, _, why in self.left_out[:5])

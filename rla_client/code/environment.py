@@ -1,11 +1,10 @@
 """The file environment.json of a run.
 
-It is there so that the run can be understood and repeated: launch command, host, Python and package
-versions, RLA/CUDA/SLURM variables, the git commit and branch, and the diff of what is not committed. git
-makes the diff, in a thread that begins before the code is captured. What is not there when the run starts
-is written a moment later by the same thread, as a second version of the file. What `secret_values` takes
-for a secret is replaced in variables, in the command line and in the diff, whatever AGENT.hide_secrets
-says.
+It records what is needed to understand and repeat the run: launch command, host, Python and package versions,
+RLA/CUDA/SLURM variables, the git commit and branch, and the diff of uncommitted changes. git makes the diff
+in a thread that starts before the code is captured. If the diff is not ready when the run starts, the same
+thread writes a second version of the file a moment later. Secrets (`run_secrets`) are replaced in variables,
+in the command line and in the diff, whatever AGENT.hide_secrets is.
 """
 
 from __future__ import annotations
@@ -24,15 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.code.backup_plan import BackupReport
 from rla_client.code.git import GIT_LIMIT_S
-from rla_client.code.git_state import git_diff, git_state
-from rla_client.code.secret_values import (
-    HIDDEN,
-    Secrets,
-    hide_in_command,
-    hide_in_text,
-    is_secret_value,
-    secrecy,
-)
+from rla_client.code.git_diff import git_diff
+from rla_client.code.git_state import git_state
+from rla_client.code.hidden_text import HIDDEN, hide_in_command, hide_in_text, is_secret_value
+from rla_client.code.run_secrets import Secrets
+from rla_client.code.secret_names import secrecy
 from rla_client.contract.process.descriptors import standard_taken
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 
 
 FORMAT_VERSION = 1
-DIFF_WAIT_S = 0.03  # what log_files_gen may wait for the diff once everything else is done
+DIFF_WAIT_S = 0.03  # longest wait of log_files_gen for the diff, once everything else is done
 MAX_VALUE_CHARS = 4096
 SHOWN_VARIABLES = re.compile(
     r"(RLA|CUDA|SLURM|NCCL|NVIDIA|OMP|MKL|OPENBLAS|TORCH|PYTORCH|TF|XLA|JAX|HIP|ROCR|PBS|LSB|OMPI|PMI|RAY)_.+"
@@ -54,7 +49,7 @@ class EnvironmentCapture:
 
     Args:
         code_root: folder of the project; its repository is described.
-        secrets: of the run; hidden in all that is written.
+        secrets: of the run, hidden in everything that is written.
     """
 
     def __init__(self, code_root: Path, *, secrets: Secrets | None = None) -> None:
@@ -71,11 +66,11 @@ class EnvironmentCapture:
             threading.Thread(target=self._diff, name="rla-git-diff", daemon=True).start()
 
     def write(self, write: Callable[[bytes], None], backup: BackupReport | None = None) -> None:
-        """Write the file: once, or once more when the diff comes later.
+        """Write the file, and once more if the diff comes later.
 
         Args:
-            write: takes the content; called here, and perhaps once from another thread.
-            backup: what came of the code backup.
+            write: gets the content; called here, and perhaps once from another thread.
+            backup: report of the code backup.
         """
         data = describe(self._root, self._secrets)
         if backup is not None:
@@ -89,7 +84,7 @@ class EnvironmentCapture:
         write(content)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for git; True when it is done."""
+        """Wait for git; returns whether it is done."""
         return self._done.wait(timeout_s)
 
     @standard_taken()
@@ -112,12 +107,12 @@ class EnvironmentCapture:
 
 
 def to_json(data: dict[str, Any]) -> bytes:
-    """Readable JSON, one value a line."""
+    """Indented JSON with one value on each line."""
     return (json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
 
 
 def describe(code_root: Path, secrets: Secrets) -> dict[str, Any]:
-    """Everything but git, as plain data."""
+    """The environment without git, as plain data."""
     hide = secrets.verbatim
     return {
         "format_version": FORMAT_VERSION,
@@ -170,9 +165,9 @@ def _memory_bytes() -> int | None:
 
 
 def package_versions(path: Iterable[str]) -> dict[str, str]:
-    """Installed distributions by name, from the names of their metadata folders alone.
+    """Installed distributions and their versions, from the names of their metadata folders.
 
-    Reading the metadata itself would take a hundred times as long.
+    Reading the metadata would take a hundred times as long.
     """
     found: dict[str, str] = {}
     for folder in path:
@@ -189,12 +184,12 @@ def package_versions(path: Iterable[str]) -> dict[str, str]:
 
 
 def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter to an experiment, secrets hidden, sorted by name."""
+    """The variables that matter to an experiment, sorted by name, with hidden secrets."""
     return {
         name: HIDDEN
         if is_secret_value(secrecy(name), environment[name])
         else hide_in_text(environment[name])[:MAX_VALUE_CHARS]
         for name in sorted(environment)
         if SHOWN_VARIABLES.fullmatch(name)
-        and name not in {"RLA_RUN", "RLA_WRITER_FOLDER"}  # our own notes for workers
+        and name not in {"RLA_RUN", "RLA_WRITER_FOLDER"}  # set by this package for worker processes
     }

@@ -1,10 +1,10 @@
 """The selection of the files that a code backup takes.
 
-It reads nothing but folders. Of what the walk finds, TensorBoard's event files, what `rla plot` and `rla
-export` wrote, and files that hold secrets by their name and are not committed as they are, stay out. Other
-pictures and tables stay: a program may need them; where nobody said what the code is, only what looks like
-source or is in git's index is taken (`sources_only`). A file that is called like an output (`train.log`) is
-code only where git's index or a `!rule` has it.
+It reads folders only. Of the files that the walk finds, these are left out: TensorBoard's event files, files
+that `rla plot` and `rla export` wrote, and files with the name of a secret unless git has committed them
+unchanged. Other pictures and tables are taken, as a program may need them. Without a configured code folder,
+only files that look like source code or are in git's index are taken (`sources_only`). A file with the name
+of an output (`train.log`) is code only if it is in git's index or a `!rule` includes it.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ SOURCE_ENDINGS = frozenset({
     ".sbatch", ".scala", ".sdf", ".sh", ".slurm", ".sql", ".swift", ".toml", ".ts", ".tsx", ".urdf", ".world",
     ".xacro", ".xml", ".yaml", ".yml", ".zsh",
 })  # fmt: skip
-SOURCE_NAMES = (  # how they begin, in small letters
+SOURCE_NAMES = (  # prefixes, in lower case
     "cmakelists", "constraints", "copying", "dockerfile", "license", "makefile", "notice", "pipfile",
     "requirements", "snakefile",
 )  # fmt: skip
 OUTPUT_LIKE = re.compile(r".*\.(?:log|out|err)|(?:log|nohup|stdout|stderr)(?:\.txt)?", re.IGNORECASE)
 WHY_NAMED = "it holds a secret of REMOTE_SETTING"
 WHY_BY_NAME = "its name says that it holds secrets"
-EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them
+EVENT_FILE_MARK = ".tfevents."  # in the name of each of TensorBoard's event files
 
 
 def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]]:
-    """List (name below the code folder, source path) of the files that belong to the run.
+    """(name below the code folder, source path) of the files that belong to the run.
 
-    Names are unique and in order; the first source of a name wins. Nothing is read yet.
+    Names are unique and in order; the first source of a name wins. No file is read yet.
     """
     root = Path(os.path.abspath(plan.code_root))
     base = entry_path(root, plan.lib_dir) if plan.lib_mode else root
     rules = read_rules(plan, root, report)
     walk = ProjectWalk(plan, root, rules, report)
-    chosen: dict[str, str] = {}  # as text: pathlib took a third of the time of a thousand files
+    chosen: dict[str, str] = {}  # texts, as pathlib would take a third of the time for a thousand files
     if plan.lib_mode and not plan.run_files:
         report.notes.append("backup_code_by: lib keeps no script; name it: configure(run_file=…)")
     for top in [base] if plan.lib_mode else [entry_path(root, entry) for entry in plan.code_dirs]:
@@ -75,7 +75,7 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
 def _sources(
     chosen: dict[str, str], plan: BackupPlan, root: Path, rules: list[IgnoreRules]
 ) -> dict[str, str]:
-    """All but outputs, and with `sources_only` data, beside the code; what is named or tracked stays."""
+    """The files without outputs and, with `sources_only`, without data; named or tracked files stay."""
     if plan.lib_mode:
         return chosen
     kept = _entries(plan, root)
@@ -91,13 +91,13 @@ def _sources(
     doubtful = [path for path in chosen.values() if path not in kept and is_doubtful(path)]
     tracked = tracked_by_git(doubtful, str(root))
     if tracked is None and not plan.sources_only:
-        return chosen  # rather too much than a file that the program needs
+        return chosen  # a superfluous file is better than a missing one
     left_out = set(doubtful) - set(tracked or ())
     return {name: path for name, path in chosen.items() if path not in left_out}
 
 
 def _tracked(walk: ProjectWalk, root: Path, report: BackupReport) -> list[str]:
-    """Of withheld files and folders, those that git has committed and no rule leaves out; others are told."""
+    """The withheld files that git has committed and no rule ignores; the others are reported."""
     if not walk.withheld:
         return []
     committed = committed_by_git(walk.withheld, str(root))
@@ -108,7 +108,7 @@ def _tracked(walk: ProjectWalk, root: Path, report: BackupReport) -> list[str]:
 
 
 def secrets_among(names: Iterable[str], root: Path, secrets: Iterable[Path]) -> dict[str, str]:
-    """Which files of a repository hold secrets, and why: the rules of `select_files` for a list of names.
+    """Files of a repository that hold secrets, with the reason, by the rules of `select_files`.
 
     Args:
         names: relative to `root`.
@@ -123,21 +123,21 @@ def secrets_among(names: Iterable[str], root: Path, secrets: Iterable[Path]) -> 
 
 
 def _named(paths: Iterable[str], secrets: Iterable[Path]) -> set[str]:
-    """Those of `paths` that are named as secrets, also by an rla_config.yaml among them (perhaps itself)."""
+    """The paths that are named as secrets, also by an rla_config.yaml among them, which may name itself."""
     named = [*secrets]
     for path in paths:
         if os.path.basename(path) == CONFIG_NAME:
             try:
                 named += load_config(path).secret_files
-            except ConfigError:  # it may hold a password: nobody knows
+            except ConfigError:  # it may contain a password
                 named.append(Path(path))
     return named_secrets(paths, named)
 
 
 def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
-    """All but what `rla` itself wrote, and event files; a file that the plan names stays."""
+    """The files without event files and those that `rla` wrote; a file that the plan names stays."""
     written = read_written(plan.data_roots)
-    names = {os.path.basename(path) for path in written}  # a look at a link for each file would be slow
+    names = {os.path.basename(path) for path in written}  # resolving each path would be slow
     named = _entries(plan, root)
 
     def result(path: str) -> bool:
@@ -160,12 +160,12 @@ def _without_secrets(chosen: dict[str, str], plan: BackupPlan, report: BackupRep
 
 
 def _entries(plan: BackupPlan, root: Path) -> set[str]:
-    """What the plan names itself."""
+    """The paths that the plan names."""
     return {str(entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
 
 
 def _name_below(path: str, base: str) -> str:
-    """Relative name; what lies outside of `base` keeps its own last folder, without the way up."""
+    """The name relative to `base`; `..` is removed from the name of a file outside of it."""
     if path.startswith(f"{base}{os.sep}"):
         return path[len(base) + 1 :]
     return "/".join(part for part in os.path.relpath(path, base).split(os.sep) if part != os.pardir)

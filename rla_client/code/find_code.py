@@ -1,10 +1,9 @@
 """Search for a run's code folder.
 
-The code lies in the git repository around the script, else in the script's own folder (`find_code`). Where
-that is not a project (the home folder or one above it, the root of the file system, a folder for temporary
-files), only the script is taken, with the modules of its folder that are imported when the run opens.
-Without a script (a notebook, `python -c`, an installed command) the working folder takes the part of the
-script's.
+The code is the git repository around the script, or else the script's folder (`find_code`). If that folder is
+not a project (the home folder or one above it, the root of the file system, a folder for temporary files),
+the code is the script and the modules of its folder that are imported when the run opens. Without a script (a
+notebook, `python -c`, an installed command), the working folder takes the place of the script's folder.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from rla_client.contract.agent.places import SHARED_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class FoundCode:
-    """The code of a program that was not configured.
+    """The code of a program without configuration.
 
     Attributes:
         root: the folder that names in the backup start from.
         script: the program; None without one.
-        whole: the folder is a project and taken as a whole.
+        whole: the folder is a project and is taken completely.
     """
 
     root: Path
@@ -34,14 +33,14 @@ class FoundCode:
     whole: bool
 
     def code_dirs(self) -> tuple[str, ...]:
-        """What to back up, for BackupPlan."""
+        """The value of `BackupPlan.code_dirs`."""
         if self.whole:
             return (".",)
         script = () if self.script is None else (str(self.script),)
         return (*script, *imported_below(self.root))
 
     def told(self) -> str:
-        """The one line that says what was taken."""
+        """A line for the user about what was taken."""
         if self.whole:
             what = f"the source files of {self.root}"
         elif self.script is not None:
@@ -52,7 +51,7 @@ class FoundCode:
 
 
 def find_code(start: Path | None = None) -> FoundCode:
-    """The code of this program; `start` takes the part of the working folder."""
+    """The code of this program; `start` takes the place of the working folder."""
     script = find_script()
     folder = (start or Path.cwd()) if script is None else script.parent
     for place in (folder, *folder.parents):
@@ -62,7 +61,7 @@ def find_code(start: Path | None = None) -> FoundCode:
 
 
 def find_script() -> Path | None:
-    """The file that was started; None for a notebook, `python -c` and installed commands."""
+    """The file that was started; None for a notebook, `python -c` or an installed command."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     for name in filter(None, (main, *sys.argv[:1])):
         path = Path(os.path.abspath(name))
@@ -82,7 +81,7 @@ def _installed(path: Path) -> bool:
 
 
 def is_broad(folder: Path) -> bool:
-    """Whether a folder holds more than one project: home, what is above it, a folder for temporary files."""
+    """Whether a folder holds more than one project: home, a folder above it, or one for temporary files."""
     real = Path(os.path.realpath(folder))
     homes = [Path(os.path.realpath(os.path.expanduser("~")))]
     with suppress(ImportError, KeyError):
@@ -94,7 +93,7 @@ def is_broad(folder: Path) -> bool:
 
 
 def imported_below(folder: Path) -> tuple[str, ...]:
-    """Files of the modules that were imported from `folder` as a place on Python's path, sorted."""
+    """Files of the modules that were imported from `folder` as an entry of sys.path, sorted."""
     found = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -1,10 +1,10 @@
 """Read-only queries of git.
 
-`ask_git` runs no hook or file monitor that a repository's settings name. Content filters (`filter.*.clean`,
-as Git LFS has them) do run where git compares a file: without them it would report clean files as changed.
+`ask_git` runs no hooks or file monitors of a repository. Content filters (`filter.*.clean`, used by Git LFS)
+do run when git compares a file: without them it would report clean files as changed.
 
-What git has committed, unchanged, is not a secret: it is in the repository for everybody to read. Of a link
-that is the name that it points to, not the content, so links do not count.
+A file that git has committed unchanged is not a secret, as everybody can read it in the repository. Links do
+not count: git commits the target's name, not its content.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import os
 import subprocess
 from collections.abc import Iterable
 
-MAX_ASKED = 500  # names in one question to git; more of them are no project
+MAX_ASKED = 500  # names in one git command
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 GIT_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
+GIT_LIMIT_S = 2.0  # time limit for a repository on a slow network; then no file counts as tracked
 
 
 def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
-    """Of these files, and of those below these folders, the ones that git has as they are; absolute paths.
+    """The files, among these and below these folders, that git has committed unchanged; absolute paths.
 
-    What is changed or only staged is not among them, nor are links.
+    Changed or only staged files and links are not among them.
     """
     asked = list(paths)[:MAX_ASKED]
     tracked = tracked_by_git(asked, root)
@@ -39,9 +39,9 @@ def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
 
 
 def tracked_by_git(paths: Iterable[str], root: str) -> list[str] | None:
-    """Of the first MAX_ASKED of these files, and of those below these folders, the ones in git's index.
+    """The files in git's index, among the first MAX_ASKED of these files and folders; absolute paths.
 
-    None where there is a repository, and git gives no answer.
+    None if there is a repository but git does not answer.
     """
     asked = list(paths)[:MAX_ASKED]
     if not asked or not _in_repository(root):
@@ -53,7 +53,7 @@ def tracked_by_git(paths: Iterable[str], root: str) -> list[str] | None:
 
 
 def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMIT_S) -> bytes | None:
-    """What a git command in `root` prints; None when it fails or takes longer than `limit_s`."""
+    """The output of a git command in `root`; None if it fails or takes longer than `limit_s`."""
     try:
         done = subprocess.run(
             [*GIT, *words],
@@ -71,7 +71,7 @@ def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMI
 
 
 def _is_below(path: str, places: set[str]) -> bool:
-    """Whether one of the places is this path, or a folder above it (a submodule)."""
+    """Whether one of the places is this path or a folder above it (a submodule)."""
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return any(real == place or real.startswith(f"{place.rstrip(os.sep)}{os.sep}") for place in places)
 

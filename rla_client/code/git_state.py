@@ -1,42 +1,16 @@
-"""Git state of a project.
+"""Current commit of a project's repository.
 
-Commit and branch are read from the repository's files, without a process. The diff is git's: at most
-GIT_LIMIT_S and DIFF_MAX_BYTES. Files that by their name hold secrets are left out of it, also where they
-were renamed or copied; `left_out` names them.
+Commit and branch are read from the repository's files, without a process.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rla_client.code.git import GIT, GIT_ENVIRONMENT
-from rla_client.code.secret_files import is_secret_path
-from rla_client.code.secret_values import ANY, HIDDEN, hide_in_url, is_secret_value, secrecy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-DIFF_MAX_BYTES = 1_000_000
-_LITERAL = re.compile(
-    r"""(?<![\w.-])(?P<name>[\w.-]{1,100})(?P<sign>["']?\s*[:=]\s*)"""
-    r"""(?:(?P<quoted>"[^"]+"|'[^']+')|(?P<bare>[^\s"'(){}\[\],]+)(?=\s*,?\s*$))"""
-)
-MAX_MASKED_LINE_CHARS = 1000  # longer ones are generated text; a search in them would be slow
-_SECTION = "diff --git "  # begins what git tells of one file; no line of content begins so
-_NAMED = ("--- a/", "+++ b/", '--- "a/', '+++ "b/', "rename from ", "rename to ", "copy from ", "copy to ")
+from typing import Any
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and branch of the repository around `folder`; None when there is none."""
+    """Commit and branch of the repository around `folder`; None without a repository."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if not marker.exists():
@@ -75,107 +49,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
-    """What differs from the last commit: {"state": "complete" | "cut" | …, "text": …, "left_out": [name]}.
-
-    git runs without the repository's hooks, external diffs, text filters and file monitor.
-
-    Args:
-        folder: inside the repository.
-        deadline: of `time.monotonic`.
-    """
-    command = [
-        *GIT, "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color",
-        "--no-relative", "--src-prefix=a/", "--dst-prefix=b/", "-M20%", "-C20%", "HEAD", "--", ":/",
-    ]  # fmt: skip
-    environment = os.environ | GIT_ENVIRONMENT | {"LC_ALL": "C"}
-    try:
-        child = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        return {"state": f"git could not be started: {error.strerror or error}"}
-    killer = threading.Timer(max(0.0, deadline - time.monotonic()), _kill, (child,))
-    killer.daemon = True
-    killer.start()
-    assert child.stdout is not None
-    with child.stdout:
-        text = child.stdout.read(DIFF_MAX_BYTES + 1)
-        whole = len(text) <= DIFF_MAX_BYTES
-    if not whole:
-        _kill(child)
-    status = child.wait()
-    killer.cancel()
-    state = "complete" if whole and status == 0 else "cut" if not whole else f"git ended with status {status}"
-    if status == -signal.SIGKILL and whole:
-        state = "given up: git took too long"
-    shown = text[:DIFF_MAX_BYTES].decode("utf-8", "replace")
-    kept, left_out = _without_secret_files(shown)
-    found: dict[str, Any] = {"state": state, "text": hide_in_diff(kept)}
-    return found | ({"left_out": left_out} if left_out else {})
-
-
-def _without_secret_files(diff: str) -> tuple[str, list[str]]:
-    """A diff without the files whose former or new name is secret, and these names."""
-    parts = [(names, part, any(map(is_secret_path, names))) for names, part in _sections(diff)]
-    left_out = sorted({name for names, _, secret in parts if secret for name in names})
-    return "".join(part for _, part, secret in parts if not secret), left_out
-
-
-def _sections(diff: str) -> Iterator[tuple[set[str], str]]:
-    """What a diff tells of each file: its names, the former and the new one, and the text."""
-    lines: list[str] = []
-    for line in [*diff.splitlines(keepends=True), _SECTION]:
-        if line.startswith(_SECTION) and lines:
-            yield _names(lines), "".join(lines)
-            lines = []
-        lines.append(line)
-
-
-def _names(section: list[str]) -> set[str]:
-    head = section[0].removeprefix(_SECTION).rstrip("\n")
-    half, other = head[: len(head) // 2], head[len(head) // 2 + 1 :]
-    found = {half} if half.replace("a/", "b/", 1) == other else set()  # else further lines tell both names
-    for line in section[1:]:
-        if line.startswith("@@"):
-            break
-        if line.startswith(_NAMED):
-            found.add(line.split(" ", 1 if line[0] in "-+" else 2)[-1].rstrip("\t\n"))
-    names = {_unquoted(name) for name in found}
-    return {name.partition("/")[2] if name.startswith(("a/", "b/")) else name for name in names}
-
-
-def _unquoted(name: str) -> str:
-    """A file's name without git's quotes, which only names with special characters have."""
-    if not name.startswith('"'):
-        return name
-    raw = name[1:-1].encode().decode("unicode_escape", "replace")
-    return raw.encode("latin-1", "replace").decode("utf-8", "replace")
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    if child.returncode is None:
-        with suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-
-
-def hide_in_diff(text: str) -> str:
-    """Hide literals behind names that sound like a secret, and passwords in URLs."""
-    return "\n".join(_hide_in_line(line) for line in text.split("\n"))
-
-
-def _hide_in_line(line: str) -> str:
-    if len(line) > MAX_MASKED_LINE_CHARS:
-        return line
-
-    def literal(match: re.Match[str]) -> str:
-        level, value = secrecy(match["name"]), (match["quoted"] or match["bare"]).strip("\"'")
-        name_of_another = match["bare"] and level != ANY and not re.search(r"\d", value)
-        if name_of_another or not is_secret_value(level, value):
-            return match[0]
-        return f"{match['name']}{match['sign']}{HIDDEN}"
-
-    return hide_in_url(_LITERAL.sub(literal, line))

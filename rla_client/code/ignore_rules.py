@@ -1,6 +1,6 @@
-"""Ignore rules of a project in git's syntax.
+"""Ignore rules of a project, in git's syntax.
 
-Each file of rules is anchored at its own folder.
+Rules of a file are relative to the folder of the file.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ def entry_path(root: Path, entry: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """gitignore rules and the folder that anchored ones start from."""
+    """gitignore rules, with the folder to which anchored rules are relative."""
 
     anchor: str
     spec: pathspec.GitIgnoreSpec
 
     def ignores(self, path: str, *, folder: bool) -> bool:
-        """True when a rule says that `path` (absolute) is left out."""
+        """Whether a rule ignores the absolute `path`."""
         if not path.startswith(self.anchor):
             return False
         relative = path[len(self.anchor) :]
         return self.spec.match_file(relative + "/" if folder else relative)
 
     def includes(self, path: str) -> bool:
-        """True when a `!rule` says that a file stays."""
+        """Whether a `!rule` includes a file."""
         return (
             path.startswith(self.anchor) and self.spec.check_file(path[len(self.anchor) :]).include is False
         )
 
 
 def read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[IgnoreRules]:
-    """Rule sets in use."""
+    """The rules of a plan; missing files of rules are noted in the report."""
     sources: list[tuple[Path, list[str]]] = []
     if plan.ignore_file is not None:
         path = entry_path(root, str(plan.ignore_file))
@@ -65,9 +65,9 @@ def read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Ignor
 
 
 def ignored_names(root: Path, ignore_file: Path, folder: Path, names: Iterable[str]) -> list[str]:
-    """Those of the `names` in `folder` that an ignore file leaves out of a backup of the code at `root`.
+    """Those of the `names` in `folder` that an ignore file excludes from a backup of the code at `root`.
 
-    A missing file leaves nothing out; a relative path of it starts from `root`.
+    A missing ignore file excludes nothing; its relative path starts from `root`.
     """
     path = entry_path(root, str(ignore_file))
     lines = _lines(path)

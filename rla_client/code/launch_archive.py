@@ -1,13 +1,13 @@
 """Archive of a launching repository.
 
-`capture` writes `launch_archive.tar`, whole, before it returns, and `launch_manifest.json` with the SHA-256
-of each file. A process of its own, which outlives this one, then turns the tar into `launch_archive.tar.xz`
-and removes it; small archives are compressed at once. So at any moment one of the two is there and
-readable; `restore` takes either.
+Before `capture` returns, it writes the complete `launch_archive.tar`, and `launch_manifest.json` with the
+SHA-256 of each file. A separate process, which may outlive this one, then compresses the tar to
+`launch_archive.tar.xz` and removes it; small archives are compressed at once. So at least one readable
+archive exists at all times; `restore` accepts both.
 
-What goes in: the repository's code, less files of 8 MiB and more, and less what the code backup takes for
-secrets. Without a repository: the launcher, modules beside it (in a home folder or one for temporary files:
-those that are imported), and packages beside it that it has imported.
+The archive contains the repository's code, without files of 8 MiB and more and without the files that a code
+backup withholds as secrets. Without a repository, it contains the launcher, the modules beside it (in a home
+folder or one for temporary files, only imported ones), and imported packages beside it.
 """
 
 from __future__ import annotations
@@ -56,14 +56,18 @@ os.fsync(folder)
 os.unlink(raw)
 """
 _log = logging.getLogger("rla_client")
-_compressing: list[subprocess.Popen[bytes]] = []  # kept, so that none is collected while it runs
+_compressing: list[subprocess.Popen[bytes]] = []  # referenced, so that none is collected while it runs
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What an archive holds: path → {sha256, size, mode} or {link}; left_out: path → why.
+    """Content of an archive.
 
-    `too_large` is bytes of those that were left out for their size.
+    Attributes:
+        files: path → {sha256, size, mode} or {link}.
+        left_out: path → reason.
+        too_large: path → bytes of a file that was left out for its size.
+        total_bytes: size of all archived files.
     """
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -73,13 +77,13 @@ class Manifest:
 
 
 class Compression:
-    """The background work on one archive."""
+    """The compression of one archive in the background."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
         self._process = process
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it is done within `timeout_s`; it continues in any case."""
+        """Wait for the end; returns whether it came within `timeout_s`."""
         if self._process is None:
             return True
         with suppress(subprocess.TimeoutExpired):
@@ -96,13 +100,13 @@ def capture(
     """Archive the launching code into `folder`.
 
     Args:
-        folder: where archive and manifest go.
-        repository: the repository; None: there is none.
-        launcher: the launcher; None: there is none.
-        secrets: files with passwords or keys, left out wherever they lie.
+        folder: for archive and manifest.
+        repository: the repository of the launcher, if any.
+        launcher: the launcher's file, if any.
+        secrets: files with passwords or keys, which are left out wherever they lie.
 
     Raises:
-        LaunchError: git did not say what belongs to the repository.
+        LaunchError: git did not list the files of the repository.
         OSError: the archive cannot be written.
     """
     manifest = Manifest()
@@ -110,8 +114,8 @@ def capture(
         root, names = repository.root, _repository_files(repository)
         if is_broad(root):
             _log.warning(
-                "%s is not a project: of what git does not track there, the launch archive holds only the "
-                "launcher and what it has imported", root,
+                "%s is not a project: of the files that git does not track there, the launch archive holds "
+                "only the launcher and its imports", root,
             )  # fmt: skip
     elif launcher is not None:
         root, names = launcher.parent, _files_beside(launcher)
@@ -173,8 +177,8 @@ def _files_beside(launcher: Path) -> list[str]:
     lost = lost_repository(here)
     if lost is not None:
         _log.warning(
-            "git tells nothing about the repository %s (see `git -C %s status`): the launch archive "
-            "holds only %s, what lies beside it, and no commit is recorded", lost, lost, launcher.name,
+            "git does not answer about the repository %s (see `git -C %s status`): the launch archive holds "
+            "only %s and the modules beside it, and no commit is recorded", lost, lost, launcher.name,
         )  # fmt: skip
     beside = map(Path, imported_below(here)) if is_broad(here) else here.glob("*.py")
     found = {path.name for path in beside if path.parent == here} | {launcher.name}
@@ -215,13 +219,13 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str, found: os.stat_result
 
 
 def restore(archive_dir: Path, target: Path) -> Manifest:
-    """Put the archived tree into `target` (new or empty) and check each file's hash.
+    """Extract the archived tree into `target` (new or empty) and check the hash of each file.
 
     Returns:
-        The manifest; `left_out` names what the archive never held.
+        The manifest; its `left_out` names the files that were not archived.
 
     Raises:
-        LaunchError: no archive, `target` is not empty, or a file does not have its hash.
+        LaunchError: there is no archive, `target` is not empty, or a file is damaged.
     """
     manifest = _read_manifest(archive_dir)
     if target.exists() and any(target.iterdir()):
@@ -272,7 +276,11 @@ def _put_back(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: dict[str, An
 
 
 def _place(target: Path, name: str) -> Path:
-    """Where an archived name goes. Any name that git takes is fine, as long as it stays below `target`."""
+    """The path of an archived name below `target`.
+
+    Raises:
+        LaunchError: the name would lead out of `target`.
+    """
     parts = name.split("/")
     if any(part in {"", ".", ".."} or "\0" in part for part in parts):
         raise LaunchError(f"the archive holds {name!r}, which is not a path below a folder")
@@ -280,7 +288,7 @@ def _place(target: Path, name: str) -> Path:
 
 
 def _put_links(manifest: Manifest, target: Path) -> None:
-    for name, entry in manifest.files.items():  # last, so that no file is written through one
+    for name, entry in manifest.files.items():  # after the files, so that none is written through a link
         if "link" in entry:
             final = _place(target, name)
             final.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 """Repository of a launcher.
 
-The code is what git tracks (submodules too) and what it does not ignore. Of the untracked files no code are
-those of data roots, of `data/local`, of experiments, virtual environments and caches, and what `rla plot`
-and `rla export` wrote: they neither go into archives nor make a commit `-dirty`. An untracked launcher that
-lies among data itself, as the code of a rerun does, is none of the repository's. Where the repository is a
-home folder untracked files are only code if this program runs them. A repository that git did not list is
-not archived in part: that is an error. Git is asked with a deadline and never fatal; what it did not tell
-is None.
+The code is what git tracks (including submodules) and untracked files that it does not ignore. Untracked
+files are not code if they lie in data roots, `data/local`, experiments, virtual environments or caches, or if
+`rla plot` or `rla export` wrote them: they are not archived and do not make a commit `-dirty`. An untracked
+launcher that lies among data, such as the code of a rerun, does not belong to the repository. In a home
+folder that is a repository, untracked files are code only if this program runs them. A repository that git
+did not list is never archived partly: that is an error. Git is called with a deadline; a failure is not
+fatal, and unknown values are None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rla_client.code.written_files import is_written, read_written
 from rla_client.config.project import DATA_FOLDER as DATABASE_FOLDER
 from rla_client.config.project import LAUNCHER_FOLDER
 
-GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
+GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not delay the training
 RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder
 
 
@@ -33,9 +33,9 @@ class Repository:
     Attributes:
         root: its top folder.
         githash: the commit; None before the first.
-        dirty: whether the code is not that of the commit, None when git did not tell.
-        tracked: names of the files that git knows, None when it did not tell.
-        untracked: names of further files that are code, likewise.
+        dirty: whether the code differs from the commit; None if unknown.
+        tracked: names of the files that git tracks; None if unknown.
+        untracked: names of untracked files that are code; None if unknown.
     """
 
     root: Path
@@ -46,7 +46,7 @@ class Repository:
 
 
 def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
-    """The git repository that the code in `folder` is of; what lies in the folders `outside` is not code."""
+    """The git repository of the code in `folder`; files in the folders `outside` are not code."""
     root = _git(folder, "rev-parse", "--show-toplevel")
     if not root:
         return None
@@ -80,7 +80,7 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
 
 
 def _running(base: Path, folder: Path) -> frozenset[str]:
-    """Names of the script and of what it imported from beside it and from `base`."""
+    """Names of the script and of the modules that it imported from its folder and from `base`."""
     script = find_script()
     own = () if script is None else (str(script),)
     paths = map(os.path.realpath, (*own, *imported_below(folder), *imported_below(base)))
@@ -88,7 +88,7 @@ def _running(base: Path, folder: Path) -> frozenset[str]:
 
 
 def lost_repository(folder: Path) -> Path | None:
-    """A folder at or above `folder` that is a repository by its look; for when git named none."""
+    """A folder at or above `folder` that looks like a repository although git found none."""
     for above in (folder, *folder.parents):
         if (above / ".git").exists():
             return None if _is_among_data(above, folder) else above
@@ -121,13 +121,13 @@ def _is_data(root: Path, folder: Path) -> bool:
 
 
 def _is_among_data(root: Path, folder: Path) -> bool:
-    """Whether a launcher's folder is or is in one of data. A virtual environment's commands are not data."""
+    """Whether a launcher lies among data; commands of a virtual environment do not."""
     above = (folder, *folder.parents) if folder != root and folder.is_relative_to(root) else ()
     return any(_is_data(root, one) for one in above if one != root and one.is_relative_to(root))
 
 
 def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
-    """Whether a folder, relative to `root`, is or is in one that holds no code (see above)."""
+    """Whether a folder, relative to `root`, is or lies in a folder without code (see above)."""
     if folder in {"", "."}:
         return False
     if folder not in known:

@@ -1,7 +1,7 @@
 """Restoration of hidden secrets.
 
-Whoever reads a hidden value back never takes the marker for the value: `restored` puts the program's own
-value in its place, or tells the name; `refilled` does so for a command line.
+The marker of a hidden value is never used as the value: `restored` replaces it by the program's own value, or
+reports its name; `refilled` does so for a command line.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rla_client.code.secret_values import HIDDEN, words_of
+from rla_client.code.hidden_text import HIDDEN
+from rla_client.code.secret_names import words_of
 from rla_client.stream.param_values import plain_hyper_param
 
 DESCRIBED = "$typename"  # key in the description of an object (launcher/variant.py): its class
 
 
 def is_hidden(stored: object) -> bool:
-    """Whether a stored value is or has the marker of a secret in it."""
+    """Whether a stored value contains the marker of a secret."""
     return isinstance(stored, str) and HIDDEN in stored
 
 
 def restored(stored: Any, own: Any, missing: list[str], name: str = "") -> Any:  # noqa: ANN401
-    """Stored data with the own value in the place of each hidden one; itself where nothing is hidden.
+    """Stored data with each hidden value replaced by the program's own; the same object if nothing is hidden.
 
     Args:
-        stored: as it was read.
-        own: of the program now, plain data or objects.
+        stored: the data as it was read.
+        own: the program's values now, plain data or objects.
         missing: gets the dotted names of hidden values that `own` lacks. They are left out of their dict,
             and None in a list.
-        name: of the whole.
+        name: dotted name of `stored`.
     """
     if is_hidden(stored):
         if own is None:
@@ -37,7 +38,7 @@ def restored(stored: Any, own: Any, missing: list[str], name: str = "") -> Any: 
             return None
         return own
     if isinstance(stored, Mapping) and DESCRIBED in stored:
-        return stored  # an object's attributes; nobody makes an object of them
+        return stored  # attributes of an object, which is not recreated
     if isinstance(stored, Mapping):
         known = own if isinstance(own, Mapping) else plain_hyper_param(own)
         mine = known if isinstance(known, Mapping) else {}
@@ -63,7 +64,7 @@ def _differs(some: Iterable[object], others: Iterable[object]) -> bool:
 
 
 def taken_over(stored: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Stored parameters for this program, and what to tell of those that it lacks ("": there are none)."""
+    """Stored parameters for this program, and a text about the secrets that it lacks ("": none)."""
     missing: list[str] = []
     found: dict[str, Any] = restored(stored, own, missing)
     if not missing:
@@ -76,15 +77,15 @@ def refilled(
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """A stored command line with its hidden values taken from the environment.
 
-    The variable is the option's name in capitals: WANDB_API_KEY for `--wandb-api-key`; RLA_ARGUMENT_<n>
-    where the n-th argument (from 1) has no name; with _2, _3, … behind it for further values of an option.
+    The variable is the option's name in capitals: WANDB_API_KEY for `--wandb-api-key`. It is RLA_ARGUMENT_<n>
+    if the n-th argument (from 1) has no name; _2, _3, … are appended for further values of an option.
 
     Returns:
-        The arguments, and (argument, variable) of each that the environment lacks.
+        The arguments, and (argument, variable) of each hidden value that the environment lacks.
     """
     result: list[str] = []
     missing: list[tuple[str, str]] = []
-    option, asked = "", Counter[str]()  # whose values come now; how many values of it have come
+    option, asked = "", Counter[str]()  # the current option; how many values each variable had
     for number, argument in enumerate(arguments, 1):
         head, equals, _ = argument.partition("=")
         if not is_hidden(argument):

@@ -1,8 +1,7 @@
 """Secret files, recognized by name.
 
-Whatever keeps code leaves them out. This is the only list of them: for the code backup of items, the
-archives of launchers, and the diff in environment.json. It follows what gitleaks, detect-secrets and
-GitHub's templates for .gitignore know.
+Code backups, archives of launchers, and the diff in environment.json leave these files out. The list follows
+gitleaks, detect-secrets and GitHub's templates for .gitignore.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ SECRET_FOLDERS = frozenset({
 })  # fmt: skip
 _DATA = r"\.(?:json|ya?ml|toml|ini|cfg|conf|config|txt|csv|env|xml|properties|db|sqlite3?|enc)"
 _SECRET_FILES = (
-    # variables
+    # environment variables
     r"\.env(?:\..+)?", r".+\.env", r"\.envrc(?:\..+)?", r"\.dev\.vars",
-    # keys and stores of keys
+    # keys and key stores
     r"(?:.*[._-])?id_(?:rsa|dsa|ecdsa|ed25519|xmss)(?:_sk)?(?:[._-].*)?",
     r".*\.(?:pem|key|p8|pk8|p12|pfx|pkcs12|ppk|jks|keystore|kdb|kdbx|keychain|keytab|agekey|ovpn)",
     r"secring\..+", r"krb5cc_.+",
-    # what a tool logs in with
+    # logins of tools
     r"\.netrc", r"_netrc", r"\.authinfo", r"\.pgpass", r"pgpass\.conf", r"\.my\.cnf", r"\.mylogin\.cnf",
     r"\.git-?credentials", r"\.pypirc", r"\.npmrc", r"\.yarnrc", r"\.htpasswd", r"\.htdigest", r"\.dockercfg",
     r"\.dockerconfigjson", r"\.s3cfg", r"\.boto", r"\.?passwd-s3fs", r"\.?rclone\.conf", r"\.databrickscfg",
@@ -33,11 +32,11 @@ _SECRET_FILES = (
     r"vault[_-]?pass(?:word)?(?:\.txt)?", r"\.?(?:msmtprc|esmtprc|fetchmailrc)", r"\.xauthority",
     r"kaggle\.json", r"kubeconfig", r".+\.kubeconfig", r"\.?sftp(?:-config)?\.json", r"\.ftpconfig",
     r"\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history",
-    # what a cloud gives
+    # credentials of clouds
     r".*service[_-]?account.*\.json", r"(?:.*[._-])?client[_-]?secrets?.*\.json",
     rf"(?:.*[._-])?credentials?(?:{_DATA})?", r"token\.(?:json|pickle)", r".+\.tfstate(?:\..+)?",
     r".*\.tfvars(?:\.json)?",
-    # and what people call them
+    # common names
     rf"(?:.*[._-])?secrets?(?:[._-](?:local|dev|test|prod|production|staging))?{_DATA}", r"\.secrets?",
     rf"(?:.*[._-])?(?:api[_-]?keys?|passwords?|passwd|(?:access|auth|api)[_-]?tokens?)(?:{_DATA})?",
     rf"(?:.*[._-])?(?:hf|huggingface|wandb|github|gh|gitlab|openai|anthropic)[_-]?(?:token|key)(?:{_DATA})?",
@@ -50,7 +49,7 @@ _OLDER = re.compile(r"(?:~|[._-](?:bak|old|orig|save|swp|swo|backup|copy|tmp))+$
 _SOURCES = (
     ".py", ".pyi", ".pyc", ".md", ".rst", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".png", ".jpg",
 )  # fmt: skip
-_WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
+_WITHIN = frozenset({("wandb", "settings")})  # (folder, name): secret only in this folder
 
 
 @lru_cache(maxsize=4096)
@@ -65,17 +64,17 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_path(path: str) -> bool:
-    """Whether a relative path names such a file, or one below such a folder."""
+    """Whether a relative path is a secret file, or lies below a secret folder."""
     parts = path.split("/")
     return any(map(is_secret_name, parts)) or tuple(parts[-2:]) in _WITHIN
 
 
 def is_secret(path: str, root: str) -> bool:
-    """Whether a file is one by its own name, or by what it links to.
+    """Whether a file is secret by its own name, or by the target of a link.
 
     Args:
         path: absolute.
-        root: absolute; folders above it do not count, for a project may lie below `.cache`.
+        root: absolute; folders above it do not count, as a project may lie below `.cache`.
     """
     parts = path.split(os.sep)
     if is_secret_name(parts[-1]) or tuple(parts[-2:]) in _WITHIN:
@@ -87,13 +86,13 @@ def is_secret(path: str, root: str) -> bool:
 
 
 def named_secrets(paths: Iterable[str], secrets: Iterable[str | os.PathLike[str]]) -> set[str]:
-    """Of these files, those that are one of `secrets`, by whatever name or link."""
+    """The paths that are one of the files `secrets`, by any name or link."""
     identities = {identity_of(path) for path in secrets} - {None}
     return {path for path in paths if identity_of(path) in identities} if identities else set()
 
 
 def identity_of(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Device and inode of a file, whatever its name; None where it is not there."""
+    """Device and inode of a file; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,9 +1,9 @@
 """The walk over a project's folders.
 
-Left out, whatever the rules say: data roots (those given, and folders that look like one), version control
-folders, virtual environments, caches, output folders of other loggers (`wandb`, `runs`, … without a Python
-file), and whatever is not a regular file. A file that this process's own
-output is redirected to is never code. Links to folders are not followed unless BACKUP_CONFIG names them.
+Regardless of the rules, the walk leaves out data roots (configured ones, and folders that look like one),
+version control folders, virtual environments, caches, output folders of other loggers (`wandb`, `runs`, …
+without a Python file), files to which this process's output is redirected, and everything that is not a
+regular file. Links to folders are not followed unless BACKUP_CONFIG names them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-MAX_SEEN = 200_000  # entries looked at, ignored ones too: a data set beside the code ends the walk
+MAX_SEEN = 200_000  # entries, including ignored ones; a data set beside the code ends the walk
 NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
@@ -32,7 +32,7 @@ OUTPUT_FOLDERS = frozenset(
     {"wandb", "runs", "mlruns", "outputs", "lightning_logs", "swanlog"}
 )  # of other loggers
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
-DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
+DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that only a data root has side by side
 DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE, ".rla"})  # the last: the trash
 
 
@@ -48,7 +48,7 @@ def _own_outputs() -> set[tuple[int, int]]:
 
 
 class ProjectWalk:
-    """Walks trees in a fixed order, with what is left out for good left out."""
+    """Walks trees in a fixed order, without the entries that are always left out."""
 
     def __init__(self, plan: BackupPlan, root: Path, rules: list[IgnoreRules], report: BackupReport) -> None:
         self.withheld: list[str] = []  # files and folders that may hold secrets
@@ -61,7 +61,7 @@ class ProjectWalk:
         self._own_outputs = _own_outputs()
 
     def below(self, top: Path) -> Iterator[str]:
-        """Files at or below `top`; a missing one is noted."""
+        """Files at or below `top`; if it does not exist, the report notes it."""
         try:
             found = os.stat(top)
         except OSError:
@@ -89,7 +89,7 @@ class ProjectWalk:
                 folder != top and (names >= DATA_ROOT_MARKS or _is_output(folder, names))
             ):
                 continue
-            # A project may be its own data root: then the folders of the kinds are not code.
+            # A project may be its own data root; then the folders of the data kinds are not code.
             never = NEVER_FOLDERS | DATABASE_FOLDERS if identity in self._data_roots else NEVER_FOLDERS
             here, below = os.path.basename(folder), list[tuple[str, tuple[int, int]]]()
             for entry in entries:
@@ -112,14 +112,14 @@ class ProjectWalk:
             pending.extend(reversed(below))
 
     def withhold(self, path: str) -> bool:
-        """Whether a file (or named folder) may hold secrets; then it is noted."""
+        """Whether a file or named folder may hold secrets; then it is added to `withheld`."""
         secret = is_secret(path, self._root)
         if secret:
             self.withheld.append(path)
         return secret
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]] | None:
-        """Sorted content; empty for an unreadable folder, None once the walk is too long."""
+        """The sorted entries; empty for an unreadable folder, None if the walk exceeds MAX_SEEN."""
         entries: list[os.DirEntry[str]] = []
         try:
             with os.scandir(folder) as found:
@@ -134,19 +134,19 @@ class ProjectWalk:
         return sorted(entries, key=lambda entry: entry.name)
 
     def ignored(self, path: str, *, folder: bool) -> bool:
-        """Whether a rule leaves `path` (absolute) out, or a folder that it is in."""
+        """Whether a rule ignores the absolute `path`, or a folder above it."""
         return any(rules.ignores(path, folder=folder) for rules in self._rules)
 
 
 def _is_output(folder: str, names: set[str]) -> bool:
-    """Whether a folder is where another logger writes, and not code that is called so."""
+    """Whether a folder is the output of another logger, and not code of the same name."""
     return os.path.basename(folder) in OUTPUT_FOLDERS and not any(name.endswith(".py") for name in names)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_file()
-    except OSError:  # a link in a circle, or to where this user may not look: as one that leads nowhere
+    except OSError:  # a circular link, or a target that this user may not read
         return False
 
 

@@ -1,13 +1,12 @@
 """Notes of files that `rla` wrote into a project.
 
-No name tells them from a picture that a program needs. So each is noted in
-`<data_root>/.rla/written.jsonl`, one line each::
+Their names do not differ from those of pictures that a program needs. So each file is noted as a line of
+`<data_root>/.rla/written.jsonl`::
 
     {"path": "/home/me/project/plot.png", "size": 18372, "mtime_ns": 1764000000000000000}
 
-and left out of backups as long as it is that very file: who puts another one in its place, or edits it, has
-it backed up. Notes are of this machine alone and never the truth; what is lost of them costs a file too
-many.
+and left out of code backups until it is edited or replaced. The notes hold for this machine only. A lost note
+means that a superfluous file is backed up.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     Written = dict[str, tuple[int, int]]
 NOTES_FILE = ".rla/written.jsonl"  # below a data root
 _APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-MAX_NOTES = 1000  # the newest; a project has some tens
-MAX_NOTES_BYTES = 1 << 20  # when there are more, files that changed or went are dropped
+MAX_NOTES = 1000  # the newest are kept; a project has some tens
+MAX_NOTES_BYTES = 1 << 20  # of the file, beyond which notes of changed or removed files are dropped
 
 
 def note_written(data_root: Path, path: Path) -> None:
-    """Remember a file that has just been written; a database that cannot be written remembers nothing."""
+    """Note a file that has just been written; nothing happens in a read-only database."""
     below, name = os.path.split(NOTES_FILE)
     with suppress(OSError), held_folder(data_root, below, create=True) as folder:
         found = os.stat(path)
@@ -53,7 +52,7 @@ def note_written(data_root: Path, path: Path) -> None:
 
 
 def read_written(data_roots: Iterable[Path]) -> Written:
-    """Real path → (bytes, mtime in ns) of the files noted in some databases; broken lines are passed over."""
+    """Real path → (bytes, mtime in ns) of the files noted in databases; damaged lines are skipped."""
     found: Written = {}
     for root in data_roots:
         try:
@@ -69,7 +68,7 @@ def read_written(data_roots: Iterable[Path]) -> Written:
 
 
 def is_written(path: str, noted: tuple[int, int]) -> bool:
-    """Whether a file is still the one that was noted."""
+    """Whether a file is unchanged since it was noted."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,9 +1,9 @@
 """Section `AGENT.alerts` of `rla_config.yaml`.
 
-A channel has a name of the user's and a kind, a rule names events and channels. The keys of each
-kind stand in `CHANNEL_KEYS`, those of each event in `RULE_KEYS`; a key that its kind does not have
-is a fault. Passwords never stand here: a channel names a file or an environment variable. All
-faults are collected, each with the node (hence the line) that is wrong.
+A channel has a name chosen by the user and a kind; a rule names events and channels. `CHANNEL_KEYS` has the
+keys of each kind, `RULE_KEYS` those of each event; any other key is a fault. The section contains no
+passwords: a channel names a file or an environment variable. All faults are collected, each with its node
+(and so its line).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METRICS = ("nan", "above", "below")
 MESSAGE = "message"  # `exp_manager.alert` in the script
 MACHINE = ("disk_low", "replication_parked")
 EVENTS = (*STATES, *METRICS, MESSAGE, *MACHINE)
-MAX_RULES = 100  # a person's list; each metric rule is asked for each row
+MAX_RULES = 100  # a hand-written list; each metric rule is evaluated for each row
 MAX_CHANNELS = 32
 MAX_ROWS = 1_000_000
 DEFAULT_FREE_BYTES = 5 << 30
@@ -37,25 +37,25 @@ _ADDRESS = re.compile(r"[^\s@<>,;:\"\\]+@[^\s@<>,;:\"\\]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where alerts go. Empty texts mean: not given. Paths are relative to the configuration's folder.
+    """A destination of alerts. An empty text means: not set. Paths are relative to the file's folder.
 
     Attributes:
-        name: the user's.
+        name: chosen by the user.
         kind: email, webhook, slack, discord, teams, telegram, ntfy, matrix or command.
         to: addresses (email).
         sender: address (email); empty: the first of `to`.
         server: host name (email).
-        port: of it; None: 587 for starttls, 465 for tls, 25 for none.
+        port: of the server; None: 587 for starttls, 465 for tls, 25 for none.
         security: starttls, tls or none (email).
         username: for a login (email).
         password_env: environment variable of the agent with the password (email).
         credentials_file: file of mode 0600 with the password (email).
-        url: where to post (all but email and command); not shown, it often holds a token.
+        url: where to post (all but email and command); not shown, as it often contains a token.
         url_env: environment variable of the agent with the address.
         url_file: file of mode 0600 with the address.
         ca_file: certificates that are trusted instead of the system's.
         command: program and arguments (command).
-        timeout_s: seconds that one message may take.
+        timeout_s: time limit for one message.
     """
 
     name: str
@@ -78,18 +78,18 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """When to tell, and by which channels.
+    """Events that send a message, and its channels.
 
     Attributes:
-        when: events, any of EVENTS; those of one rule are all states, or one of the others.
+        when: events of EVENTS: several states, or one other event.
         send: names of channels.
         table: glob; only runs of these tables.
         metric: glob of column names (nan, above, below).
         value: threshold (above, below).
-        rows: so many rows in a row must be beyond it.
-        once: once for each run, not each time it comes to that again.
-        free_bytes: least free space (disk_low).
-        interval_s: least seconds between two alerts of this rule and run.
+        rows: number of consecutive rows that must be beyond the threshold.
+        once: alert once for each run, not each time the condition becomes true again.
+        free_bytes: alert below so much free space (disk_low).
+        interval_s: least time between two alerts of this rule and run.
     """
 
     when: tuple[str, ...]
@@ -113,7 +113,7 @@ class Alerts:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """Program and arguments: a list, each as it is written, repeated ones too."""
+    """A program and its arguments: a list of texts, which may repeat."""
 
     def __call__(self, node: yaml.Node) -> tuple[str, ...]:
         items = node.value if shape(node) == "sequence" else []
@@ -154,7 +154,7 @@ ADVICE = {"password": "does not belong here: name a file in credentials_file, or
 
 
 def _every(kinds: Mapping[str, Mapping[str, Rule]]) -> dict[str, str]:
-    """The keys of any kind; each sets what it is called."""
+    """The keys of all kinds, each mapped to itself."""
     return {key: key for keys in kinds.values() for key in keys}
 
 
@@ -162,7 +162,7 @@ def read_alerts(node: yaml.Node) -> Alerts:
     """Read the section.
 
     Raises:
-        WrongValuesError: with all its faults.
+        WrongValuesError: it has faults; the error lists all of them.
     """
     reader = _AlertsReader()
     parts = reader.mapping(node, "", {"channels": "channels", "rules": "rules"}, ADVICE)
@@ -178,10 +178,10 @@ class _AlertsReader(SectionReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._named: set[str] = set()  # channels, the faulty ones too: a rule that names one is right
+        self._named: set[str] = set()  # channels, including faulty ones, which a rule may name
 
     def values(self, nodes: Mapping[str, yaml.Node], below: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
-        """What the rules read from the nodes that are there and not empty."""
+        """The values of the nodes that are not empty, read by their rules."""
         values: dict[str, Any] = {}
         for key, node in nodes.items():
             if key not in rules:
@@ -226,7 +226,7 @@ class _AlertsReader(SectionReader):
         return found
 
     def _complete(self, kind: str, values: Mapping[str, Any], node: yaml.Node, below: str) -> None:
-        """What a channel of this kind cannot do without."""
+        """Check the required keys of a channel."""
         if kind == "email":
             self._complete_email(values, node, below)
         elif kind == "command":
@@ -282,7 +282,7 @@ class _AlertsReader(SectionReader):
         return AlertRule(**values) if len(self.faults) == before else None
 
     def _events(self, node: yaml.Node | None, parent: yaml.Node, below: str) -> tuple[str, ...]:
-        """The events of a rule; none when they are faulty."""
+        """The events of a rule; empty if they are faulty."""
         where = f"{below}.when"
         if node is None or is_empty(node):
             if shape(parent) == "mapping":

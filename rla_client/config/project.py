@@ -8,12 +8,12 @@ from rla_client.contract.errors import DatabaseError
 
 CONFIG_NAME = "rla_config.yaml"
 DATA_FOLDER = "data"  # of the database, beside the configuration
-LAUNCHER_FOLDER = ("data", "local")  # of launchers without a database, in the working folder
+LAUNCHER_FOLDER = ("data", "local")  # below the working folder, for launchers without a database
 DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
 
 
 def find_config(*starts: Path) -> Path | None:
-    """The nearest rla_config.yaml in a folder or above it; of several folders, the first that has one."""
+    """The nearest rla_config.yaml in or above a folder; with several starts, that of the first one found."""
     for start in starts:
         for folder in (start, *start.parents):
             if (folder / CONFIG_NAME).is_file():
@@ -22,7 +22,7 @@ def find_config(*starts: Path) -> Path | None:
 
 
 def require_config(*starts: Path) -> Path:
-    """`find_config`, where there must be one.
+    """The file that `find_config` finds.
 
     Raises:
         DatabaseError: there is none.

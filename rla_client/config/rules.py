@@ -1,7 +1,7 @@
 """Rules for the values of a configuration.
 
-A rule reads the node of one value or says in the user's words what is wrong with it; `config/schema.py`
-says which key has which rule.
+A rule reads the node of one value, or raises an error whose text completes "<key> …"; `config/schema.py` maps
+keys to rules.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 
 class WrongValueError(Exception):
-    """What is wrong with one value, in the user's words."""
+    """A fault of one value; the text is for the user."""
 
 
 class Rule(Protocol):
     """Reads the node of one value, or raises `WrongValueError`."""
 
     def __call__(self, node: yaml.Node) -> object:
-        """The value, or WrongValueError."""
+        """The value.
+
+        Raises:
+            WrongValueError: the node has another form.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Text:
     """Any scalar, as it is written."""
 
     def __call__(self, node: yaml.Node) -> str:
-        """The text; a wrong one is not quoted: it may be a password."""
+        """The text. Errors do not quote it, as it may be a password."""
         if not is_scalar(node):
             raise WrongValueError("must be a text")
         if node.tag.endswith(":bool"):
@@ -56,7 +60,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number within bounds, both included; `whole` ones are int, others float."""
+    """A number from `low` to `high`, inclusive; int if `whole`, else float."""
 
     low: float
     high: float = math.inf
@@ -64,7 +68,7 @@ class Number:
     unit: str = ""
 
     def __call__(self, node: yaml.Node) -> int | float:
-        """The number; one given as text counts."""
+        """The number, which may be written as a text."""
         try:
             value: int | float = self._read(node)
         except (TypeError, ValueError):
@@ -112,12 +116,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A list of texts, or one text alone; of `words` only, where there are some."""
+    """A list of texts or a single text; if `words` is not empty, each must be one of these."""
 
     words: tuple[str, ...] = ()
 
     def __call__(self, node: yaml.Node) -> tuple[str, ...]:
-        """The texts in order, repeated ones once."""
+        """The texts in order, without duplicates."""
         element: Rule = Choice(self.words) if self.words else Text()
         items = node.value if shape(node) == "sequence" else [node]
         if shape(node) == "mapping" or any(not is_scalar(item) for item in items):
@@ -127,7 +131,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """`all`, `log`, or a list of data kinds; always read to a tuple of kinds."""
+    """`all`, one data kind, or a list of data kinds."""
 
     def __call__(self, node: yaml.Node) -> tuple[str, ...]:
         """The kinds."""
@@ -140,7 +144,7 @@ class Kinds:
 
 
 def near(node: yaml.Node, words: tuple[str, ...]) -> str:
-    """`; did you mean 'x'?` where one of `words` is close to the node's text."""
+    """`; did you mean 'x'?` if one of `words` is close to the node's text, else empty."""
     close = nearest(str(node.value), words, count=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

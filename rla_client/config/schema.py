@@ -1,14 +1,12 @@
 """Schema of `rla_config.yaml` as frozen dataclasses.
 
-The dataclasses are the schema: each field is one key, its default the key's default, its rule
-what a value must be. YAML keys of the top level are the field names in capitals, those inside a
-section the field names as they are. The names and meanings outside `AGENT` are those of
-polixir/RLAssistant; every key may be left out or empty and then has its default.
+Each field is a key of the file, with its default and the rule for its values. YAML keys of the top level are
+the field names in capitals, those inside a section the field names as they are. Names and meanings outside of
+`AGENT` are those of polixir/RLAssistant. A key that is missing or empty has its default.
 
-The text becomes YAML nodes (config/yaml_nodes.py), each read by the rule of its key, so each fault knows
-its line and dotted key. Faults are collected and raised together.
-`rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
-`project.py` finds a project's.
+The text becomes YAML nodes (config/yaml_nodes.py), which the rules of their keys read, so that each fault has
+a line and a dotted key. Faults are collected and raised together. `rla_config.yaml` in the distribution is
+the template; a test keeps it equal to these defaults. `project.py` finds the file of a project.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 _Value = TypeVar("_Value")
 LOGINS = ("sftp", "ftp")
-"""Protocols of REMOTE_SETTING whose master is a server that one logs in to."""
+"""Protocols of REMOTE_SETTING for a master that is a server with a login."""
 LOCAL = ("folder",)
-"""Those whose master is a path of this machine, `remote_data_root`."""
+"""Protocols for a master that is a path of this machine, `remote_data_root`."""
 BUCKETS = ("s3", "gcs", "azure")
-"""Those whose master is a bucket."""
+"""Protocols for a master that is a bucket."""
 PROTOCOLS = (*LOGINS, *LOCAL, *BUCKETS)
 BUCKET_VARIABLES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION",
@@ -50,7 +48,7 @@ BUCKET_VARIABLES = (
     "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
     "AZURE_FEDERATED_TOKEN_FILE",
 )  # fmt: skip
-"""Where a bucket's library looks for its credentials; an agent takes them over from whoever starts it."""
+"""Variables with credentials for a bucket; an agent inherits them from the process that starts it."""
 BUCKET_ADVICE = (
     "credentials of a bucket do not belong here: they come from the environment (AWS_ACCESS_KEY_ID …), "
     "a role, or a file with mode 0600 named in credentials_file"
@@ -69,27 +67,27 @@ ALERTS_ADVICE = (
 
 
 def _alerts(node: yaml.Node) -> Alerts:
-    """The rule of `AGENT.alerts`; its module is loaded where there are some."""
+    """The rule of `AGENT.alerts`; its module is loaded only if the section exists."""
     from rla_client.config.alerts import read_alerts  # noqa: PLC0415 - most configurations have none
 
     return read_alerts(node)
 
 
 def _key(default: _Value, rule: Rule, *, older: str = "", shown: bool = True) -> _Value:
-    """One key: its default, its rule, and the name it had in older configs."""
+    """A field for one key, with its default, its rule, and its name in older files."""
     return field(default=default, repr=shown, metadata={"rule": rule, "older": older})
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectType:
-    """`PROJECT_TYPE`: how the code of a run is found."""
+    """`PROJECT_TYPE`: the source of a run's code."""
 
     backup_code_by: str = _key("source", Choice(("source", "lib")))
 
 
 @dataclass(frozen=True, slots=True)
 class BackupConfig:
-    """`BACKUP_CONFIG`: paths are relative to the folder of the config (a dict's: to code_root)."""
+    """`BACKUP_CONFIG`. Paths are relative to the folder of the configuration; of a dict, to code_root."""
 
     backup_code_dir: tuple[str, ...] = _key((".",), Texts())
     lib_dir: str = _key("./build/lib/", Text())
@@ -98,7 +96,7 @@ class BackupConfig:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSetting:
-    """`REMOTE_SETTING`: the master node. An empty text means: not given."""
+    """`REMOTE_SETTING`: the master node. An empty text means: not set."""
 
     ftp_server: str = _key("", Text())
     username: str = _key("", Text())
@@ -120,7 +118,7 @@ class RemoteSetting:
 
     @property
     def named(self) -> bool:
-        """Whether there is a master to send to."""
+        """Whether a master is configured."""
         if self.file_transfer_protocol in BUCKETS:
             return bool(self.bucket)
         return bool(self.ftp_server) or self.file_transfer_protocol in LOCAL
@@ -128,7 +126,7 @@ class RemoteSetting:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """`AGENT`: what the original did not have. Times in seconds, sizes in bytes."""
+    """`AGENT`: settings that the original RLA does not have. Times are in seconds, sizes in bytes."""
 
     autostart: bool = _key(default=True, rule=Flag())
     commit_interval_s: float = _key(0.5, Number(0.01, 60, unit="seconds"))
@@ -156,13 +154,13 @@ class AgentConfig:
 
     @staticmethod
     def secrets(config: Path) -> dict[str, str]:
-        """What an agent takes over that is started with the file `config`, see `password_variables`."""
+        """The secrets for an agent that is started with the file `config`, see `password_variables`."""
         return password_variables([config])
 
 
 @dataclass(frozen=True, slots=True)
 class SamplesConfig:
-    """`SAMPLES`: what of the samples of language models is kept. Sizes are those of the records."""
+    """`SAMPLES`: limits for samples of language models. Sizes are those of the records."""
 
     step_max_rows: int = _key(1024, Number(0, 1 << 20, whole=True))
     step_max_bytes: int = _key(32 << 20, Number(0, whole=True, unit="bytes"))
@@ -190,7 +188,7 @@ class Config:
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
-        """Files that hold a secret of REMOTE_SETTING; none of them goes into a code backup."""
+        """Files with a secret of REMOTE_SETTING, which code backups must leave out."""
         remote = self.remote_setting
         found = [
             Path(os.path.expanduser(name)) for name in (remote.credentials_file, remote.identity_file) if name
@@ -204,14 +202,14 @@ def load_config(source: ConfigSource) -> Config:
     """Read a configuration.
 
     Args:
-        source: path of a YAML file, or a mapping of the same shape (it must hold no password).
+        source: path of a YAML file, or a mapping of the same form, which must not contain a password.
 
     Returns:
         The configuration; keys that are missing or empty have their defaults.
 
     Raises:
-        ConfigError: the file cannot be read or something in it is wrong; it lists every fault,
-            with its line where there is one, and the dotted key.
+        ConfigError: the file cannot be read or has faults; the error lists all faults with their dotted keys
+            and, for a file, their lines.
     """
     if isinstance(source, Mapping):
         return _Reader("the config dict").read(node_of_mapping(source), None)
@@ -220,14 +218,14 @@ def load_config(source: ConfigSource) -> Config:
 
 
 def template_text() -> str:
-    """The commented `rla_config.yaml` with every key at its default, as `rla init` writes it."""
+    """The commented `rla_config.yaml` with all keys at their defaults, which `rla init` writes."""
     package = Path(__file__).parents[1]
     packaged, checkout = package / "data" / "rla_config.yaml", package.parent / "rla_config.yaml"
     return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
 
 
 def _anchored(remote: RemoteSetting, folder: Path) -> RemoteSetting:
-    """With the files of REMOTE_SETTING relative to the config's folder, wherever the reader stands."""
+    """The settings with absolute paths of files, which are relative to the configuration's folder."""
 
     def found(text: str) -> str:
         return str(folder / os.path.expanduser(text)) if text else ""
@@ -241,7 +239,7 @@ def _anchored(remote: RemoteSetting, folder: Path) -> RemoteSetting:
 
 
 class _Reader(SectionReader):
-    """Walks the nodes along the schema."""
+    """Reads the nodes of a configuration by the schema."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -251,7 +249,7 @@ class _Reader(SectionReader):
         """Read the tree below `root`; `path` is None for a dict.
 
         Raises:
-            ConfigError: with all faults, in the order of their lines.
+            ConfigError: there are faults; the error lists them in the order of their lines.
         """
         values = {} if root is None else self._section(Config, root, "")
         remote = values.get("remote_setting")
@@ -269,7 +267,7 @@ class _Reader(SectionReader):
         return Config(**values, path=path)
 
     def _check_bucket(self, root: yaml.Node, remote: RemoteSetting) -> None:
-        """A prefix that keys can have, and no secrets in clear: an address may hold some, too."""
+        """Check that the prefix is valid for keys and that no key, including the address, has a secret."""
         if remote.file_transfer_protocol in BUCKETS and (remote.password or remote.password_env):
             key = "password" if remote.password else "password_env"
             self.faults.append((root, f".REMOTE_SETTING.{key}", BUCKET_ADVICE))
@@ -322,10 +320,12 @@ def _keys_of(schema: type[Any], *, capitals: bool) -> dict[str, tuple[str, Any]]
 
 
 def password_variables(configs: Iterable[Path]) -> dict[str, str]:
-    """The secrets that an agent takes over from whoever starts it: what `password_env` and `url_env` name.
+    """The secrets that an agent inherits from the process that starts it, as variables and values.
+
+    These are the variables named by `password_env` and `url_env`, and those of a bucket's credentials.
 
     Args:
-        configs: configuration files; unreadable ones name nothing.
+        configs: configuration files; unreadable ones are skipped.
     """
     names = set()
     for path in configs:

@@ -1,4 +1,4 @@
-"""The reading of one section of a configuration by the rules of its keys."""
+"""Reader of one section of a configuration, by the rules of its keys."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 Fault: TypeAlias = "tuple[yaml.Node, str, str]"
-"""Where it is, its key with a dot before each part, what is wrong."""
+"""The node, its key with a dot before each part, and the fault."""
 
 
 class WrongValuesError(Exception):
-    """What is wrong in several places below one key."""
+    """Several faults below one key."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(faults)
@@ -25,7 +25,7 @@ class WrongValuesError(Exception):
 
 
 class SectionReader:
-    """Reads keys and values and collects all that is wrong with them in `faults`."""
+    """Reads keys and values, and collects their faults in `faults`."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -37,13 +37,13 @@ class SectionReader:
         known: Mapping[str, str] | None,
         advice: Mapping[str, str] | None = None,
     ) -> dict[str, yaml.Node]:
-        """Value nodes by key; unknown and repeated keys are faults.
+        """The value nodes by key; unknown and repeated keys are faults.
 
         Args:
             node: of the section.
-            below: its key, a dot before each part.
-            known: key → what it sets; None: any key.
-            advice: unknown key → what to say of it.
+            below: key of the section, with a dot before each part.
+            known: key → the setting that it sets; None: any key is known.
+            advice: unknown key → text of its fault.
         """
         if shape(node) != "mapping":
             self.faults.append((node, below, f"must hold keys and values, not {quote(node)}"))
@@ -72,7 +72,7 @@ class SectionReader:
         return found
 
     def value(self, rule: Rule, node: yaml.Node, below: str) -> Any:  # noqa: ANN401 - the rule knows
-        """What a rule reads; None where the node is empty or faulty."""
+        """The value of a node, read by a rule; None if the node is empty or faulty."""
         if is_empty(node):
             return None
         try:
@@ -85,7 +85,7 @@ class SectionReader:
 
 
 def _entries(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Key and value nodes of a mapping; `<<` merges are resolved, own keys winning."""
+    """Key and value nodes of a mapping. `<<` merges are resolved; the mapping's own keys win."""
     import yaml  # noqa: PLC0415 - loaded already: there is a node
 
     if not any(key.tag.endswith(":merge") for key, _ in node.value):

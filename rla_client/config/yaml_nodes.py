@@ -1,7 +1,7 @@
 """The YAML nodes of a configuration.
 
-The text is only composed to nodes, never loaded as objects, so nothing in a config runs, and each node
-knows its line. A dict becomes the same nodes, without lines.
+The text is composed to nodes and never loaded as objects, so that a configuration cannot run code and each
+node has a line. A dict becomes the same nodes, without lines.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 
-MAX_CONFIG_BYTES = 1 << 20  # a hand-written file has a few kB; more is some other file
-MAX_QUOTED_CHARS = 60  # of a wrong value, in a message
+MAX_CONFIG_BYTES = 1 << 20  # a hand-written file has a few kB; a larger file is something else
+MAX_QUOTED_CHARS = 60  # of a value in a message
 
 
 def node_of_file(path: Path) -> yaml.Node | None:
@@ -52,10 +52,10 @@ def node_of_file(path: Path) -> yaml.Node | None:
 
 
 def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
-    """The same node tree, without lines, for a mapping (dict, OmegaConf, …).
+    """The root node of a mapping (dict, OmegaConf, …), without lines.
 
     Raises:
-        ConfigError: a value is of a type that no configuration holds.
+        ConfigError: a value is not plain data.
     """
     import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
 
@@ -84,11 +84,11 @@ def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
 
 def shape(node: yaml.Node) -> str:
     """scalar, sequence or mapping."""
-    return str(getattr(node, "id", ""))  # each of the three classes has it, the stubs do not say so
+    return str(getattr(node, "id", ""))  # missing in the type stubs
 
 
 def is_empty(node: yaml.Node) -> bool:
-    """Left empty, null or '': the original's template has `port: ''`; it means the default."""
+    """Whether a value is empty, null or '', which means the default (RLA's template has `port: ''`)."""
     return node.tag.endswith(":null") or (is_scalar(node) and node.value == "")
 
 
@@ -98,7 +98,7 @@ def is_scalar(node: yaml.Node) -> bool:
 
 
 def scalar_value(node: yaml.Node) -> object:
-    """The bool, int, float or str that a scalar stands for; None if it is none of these."""
+    """The bool, int, float or str of a scalar; None for other values."""
     import yaml  # noqa: PLC0415 - loaded already: there is a node
 
     if not is_scalar(node):
@@ -111,7 +111,7 @@ def scalar_value(node: yaml.Node) -> object:
 
 
 def quote(node: yaml.Node) -> str:
-    """The node's text for a message, cut if long."""
+    """A description of the node for a message: its text, cut if long, or its shape."""
     if not is_scalar(node):
         return "a list" if shape(node) == "sequence" else "keys and values"
     text = str(node.value)

@@ -10,7 +10,7 @@ import yaml  # noqa: F401
 import rla_client.checkpoint.saver
 import rla_client.code.backup
 import rla_client.code.environment
-import rla_client.code.secret_values
+import rla_client.code.run_secrets
 import rla_client.config.schema
 import rla_client.media.job_sender
 import rla_client.run.state.resume_state

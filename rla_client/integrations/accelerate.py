@@ -14,7 +14,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 
 from rla_client.adapter import CountedRows, Joined, ensure_run, in_its_run
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.media.recorders import ImgRecorder
+from rla_client.media.image_recorder import ImgRecorder
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["RLATracker"]

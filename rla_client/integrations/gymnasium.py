@@ -27,7 +27,7 @@ from rla_client import logger
 from rla_client.adapter import Joined, ensure_run, in_its_run
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import exp_manager
-from rla_client.media.recorders import VideoRecorder
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
 __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]

@@ -14,7 +14,7 @@ from torchrl.record.loggers import Logger
 from rla_client import logger
 from rla_client.adapter import Joined, add_scalar, in_its_run, leave_run, open_own_run
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.media.recorders import VideoRecorder
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.run.parameters.config_objects import to_parameters
 from rla_client.run.record.summary_writer import tbx_writer
 from rla_client.stream.clock import time_step_holder

@@ -24,7 +24,7 @@ from typing import Any
 
 from rla_client.code.repository import Repository
 from rla_client.code.restored_secrets import is_hidden, refilled
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small

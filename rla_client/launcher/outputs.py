@@ -31,7 +31,7 @@ from rla_client.run.plain_run import open_plain_run
 from rla_client.stream.clock import TimeStepHolder, clock
 
 if TYPE_CHECKING:
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.run_secrets import Secrets
     from rla_client.run.failure import EndStatus
     from rla_client.run.record.excluded_sinks import Row
     from rla_client.run.run import Run

@@ -26,7 +26,7 @@ from typing import Any, TypeVar, overload
 from rla_client.code import launch_archive
 from rla_client.code.repository import find_repository
 from rla_client.code.restored_secrets import restored
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.config.project import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError

@@ -1,10 +1,10 @@
 """Windowless canvas of pyplot figures.
 
-pyplot's functions draw on its current figure. Where there is none, `canvas` makes one with an agg canvas
-and hands it to pyplot, so that no backend is chosen and no window opens; the user's own choice of a backend
-stays open. What was drawn last stays pyplot's current figure, as with RLA, until the next drawing of ours.
-On a machine with a display only where pyplot draws into files or a notebook: other backends cannot show a
-figure that they did not make.
+pyplot's functions draw on its current figure. If there is none, `canvas` makes one with an agg canvas and
+hands it to pyplot, so that no backend is chosen and no window opens; the user can still choose a backend. As
+in RLA, the last drawing stays pyplot's current figure until the next call of `canvas`. On a machine with a
+display, it stays only if pyplot draws into files or a notebook: other backends cannot show a figure that they
+did not make.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 FILE_BACKENDS = frozenset(["agg", "pdf", "svg", "ps", "cairo", "template"])  # of matplotlib, without a window
-_left: list[FigureManagerBase] = []  # of the figure that our last drawing left current
+_left: list[FigureManagerBase] = []  # of the figure that the last drawing left open
 
 
 class _Manager(FigureManagerBase):
-    """Of a figure that `canvas` made; `later` runs before pyplot gives the figure to anybody."""
+    """Manager of a figure that `canvas` made; `later` runs before pyplot hands the figure out."""
 
     later: Callable[[], object] | None = None
 
@@ -48,7 +48,7 @@ class _Manager(FigureManagerBase):
 
 
 def when_seen(figure: Figure, finish: Callable[[], object]) -> bool:
-    """Run `finish` when somebody asks pyplot for `figure`; False where that cannot be told."""
+    """Run `finish` when pyplot hands `figure` out; returns False if that cannot be detected."""
     manager = Gcf.get_active()
     if not isinstance(manager, _Manager) or figure.canvas.manager is not manager:
         return False
@@ -58,17 +58,17 @@ def when_seen(figure: Figure, finish: Callable[[], object]) -> bool:
 
 @contextmanager
 def canvas(*, close_all: bool = False) -> Iterator[Callable[[], Any]]:
-    """Give pyplot a figure to draw on: the user's current one, cleared, else a fresh one.
+    """Give pyplot a figure to draw on: the user's current one, cleared, or else a new one.
 
-    Figures that come into being meanwhile are closed at the end, but for the current one.
+    Figures that are created in the block are closed at its end, except the current one.
 
     Args:
         close_all: close all figures at the end.
 
     Yields:
-        A function that returns (figure, axes) current at its call.
+        A function that returns the current (figure, axes).
     """
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - slow, and not for figures that the user brings
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - slow, and not needed for the user's own figures
 
     fresh = _drop_left()
     before = set(plt.get_fignums())
@@ -92,7 +92,7 @@ def canvas(*, close_all: bool = False) -> Iterator[Callable[[], Any]]:
 
 
 def leave(figure: Figure) -> None:
-    """Leave a figure of ours open as the current one, in place of the one that was left before."""
+    """Leave a figure of `canvas` open as the current one, in place of the one that was left before."""
     manager = figure.canvas.manager
     _drop_left()
     if manager in Gcf.get_all_fig_managers():
@@ -100,12 +100,12 @@ def leave(figure: Figure) -> None:
 
 
 def has_figures() -> bool:
-    """Whether pyplot has figures now, but for one that we left."""
+    """Whether pyplot has figures, apart from one that `canvas` left open."""
     return any(manager not in _left for manager in Gcf.get_all_fig_managers())
 
 
 def can_stay() -> bool:
-    """Whether a figure with an agg canvas may stay open; asks for no backend."""
+    """Whether a figure with an agg canvas may stay open; chooses no backend."""
     import matplotlib.pyplot  # noqa: F401, ICN001, PLC0415 - drops a backend whose windows cannot open here
 
     backend = dict.get(mpl.rcParams, "backend")
@@ -116,7 +116,7 @@ def can_stay() -> bool:
 
 
 def _drop_left() -> bool:
-    """Close the figure that was left; whether it was still the current one."""
+    """Close the figure that was left open; returns whether it was still the current one."""
     current, dropped = Gcf.get_active(), False
     while _left:
         manager = _left.pop()
@@ -130,4 +130,4 @@ def _drop_left() -> bool:
 
 def _agg_figure(number: int) -> None:
     figure = Figure()
-    Gcf._set_new_active_manager(_Manager(FigureCanvasAgg(figure), number))  # noqa: SLF001 - no public way
+    Gcf._set_new_active_manager(_Manager(FigureCanvasAgg(figure), number))  # noqa: SLF001 - there is no public function

@@ -1,9 +1,9 @@
 """Pickles of matplotlib figures.
 
-`dump_figure` costs the caller a few milliseconds; drawing would cost ten times that. A figure travels when it
-consists of the standard library and of LIBRARIES alone, installed in the interpreter itself: the render
+`dump_figure` costs the caller a few milliseconds, a tenth of the time for drawing. A figure can be sent if it
+consists of objects of the standard library and of LIBRARIES, installed in the interpreter itself: the render
 process has neither PYTHONPATH nor the script's folder. Anything else (a lambda, a class of the program,
-LaTeX) raises NotPortableError, and the caller draws the figure himself.
+LaTeX) raises NotPortableError, and the caller draws the figure itself.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from rla_client.contract.errors import RlaError
 
 PROTOCOL = 5
 MAX_FIGURE_BYTES = 256 << 20  # rla_agent.jobs.render_job takes no more
-# What a figure may be made of; the import of others might need what the render process has not.
+# Libraries whose objects a figure may contain; others may need what the render process does not have.
 LIBRARIES = frozenset(
     {"PIL", "cycler", "dateutil", "matplotlib", "mpl_toolkits", "numpy", "pandas", "pytz", "seaborn"}
 )
-DRAWING = ("matplotlib", "numpy", "PIL")  # what the render process imports for any figure
+DRAWING = ("matplotlib", "numpy", "PIL")  # which the render process imports for each figure
 LATEX_FORMATS = ("pgf",)
-# What Figure.savefig and its formats take, less `backend`, which names a module to import.
+# Options of Figure.savefig and its formats, without `backend`, which names a module to import.
 SAVEFIG_OPTIONS = frozenset({
     "bbox_extra_artists", "bbox_inches", "dpi", "edgecolor", "facecolor", "metadata", "orientation",
     "pad_inches", "papertype", "pil_kwargs", "transparent",
 })  # fmt: skip
-# Settings that are no styles: they open windows, choose programs or name folders.
+# Settings that are not styles: they open windows, choose programs or name folders.
 PROGRAM_SETTINGS = (
     "animation.", "backend", "datapath", "interactive", "keymap.", "pgf.", "savefig.directory",
     "svg.image_inline", "toolbar", "webagg.",
 )  # fmt: skip
-# An order to open a window; pandas' copy of the data for a next plot.
+# A request to open a window; pandas' copy of the data for further plots.
 NOT_SENT = ("_restore_to_pylab", "_plot_data")
 
 
 class NotPortableError(RlaError):
-    """This figure cannot be drawn by another process. The text says why."""
+    """A figure cannot be drawn by another process; the text says why."""
 
 
 def dump_figure(
@@ -60,15 +60,15 @@ def dump_figure(
 
     Args:
         figure: any matplotlib figure; its canvas and pyplot window are left out.
-        options: keyword arguments of `savefig`; artists among them stay those of the figure. Others than
-            SAVEFIG_OPTIONS are for the caller, so that a mistake is reported where it was made.
-        decoration: arguments of `render.decorate`, for the render process to do.
-        format_: what it will be drawn as.
+        options: keyword arguments of `savefig`; artists among them stay those of the figure. With options
+            other than SAVEFIG_OPTIONS the caller draws, so that a mistake is reported where it was made.
+        decoration: arguments for `render.decorate` in the render process.
+        format_: format of the file.
 
     Raises:
-        NotPortableError: it has to be drawn by the caller.
+        NotPortableError: the caller has to draw the figure.
     """
-    from matplotlib import font_manager  # noqa: PLC0415 - looks for all fonts
+    from matplotlib import font_manager  # noqa: PLC0415 - searches all fonts
 
     _check_request(options, format_)
     data = _pickle({
@@ -110,10 +110,10 @@ def _pickle(payload: dict[str, Any]) -> bytes:
 
 
 class _FigurePickler(pickle.Pickler):
-    """Refuses what the render process could not load or draw."""
+    """Refuses objects that the render process could not load or draw."""
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as in the base class
-        if isinstance(value, np.ufunc):  # older ones know no module of theirs
+        if isinstance(value, np.ufunc):  # in old releases, ufuncs have no module
             return getattr, (np, value.__name__)
         if value is np:
             return importlib.import_module, ("numpy",)
@@ -126,8 +126,8 @@ class _FigurePickler(pickle.Pickler):
         return NotImplemented
 
 
-def _without_windows(reduced: Any) -> Any:  # noqa: ANN401 - what any artist's `__reduce_ex__` gives
-    """An artist's reduce value, less what is not sent."""
+def _without_windows(reduced: Any) -> Any:  # noqa: ANN401 - the result of an artist's `__reduce_ex__`
+    """An artist's reduce value without NOT_SENT."""
     if isinstance(reduced, str) or len(reduced) < 3 or not isinstance(reduced[2], dict):  # noqa: PLR2004 - the state
         return reduced
     function, arguments, state, *items = reduced
@@ -148,7 +148,7 @@ def _check_name(value: Any) -> None:  # noqa: ANN401 - a class, function or meth
 
 @cache
 def interpreter_problem() -> str | None:
-    """Why this interpreter could not draw a figure once more; None when it could."""
+    """Why another process of this interpreter could not draw a figure; None if it could."""
     if not sys.executable or not os.path.isfile(sys.executable):
         return "this process has no Python interpreter of its own"
     if "PYTHONHOME" in os.environ:
@@ -158,7 +158,7 @@ def interpreter_problem() -> str | None:
 
 @cache
 def _library_problem(library: str) -> str | None:
-    """Why another process of this interpreter would not find a library; None where it does."""
+    """Why another process of this interpreter would not find a library; None if it would."""
     origin = getattr(sys.modules.get(library), "__file__", None)
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     if site.ENABLE_USER_SITE and "PYTHONUSERBASE" not in os.environ:

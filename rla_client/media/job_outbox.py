@@ -1,4 +1,4 @@
-"""The outbox, as recorders need it."""
+"""Interface of the outbox for recorders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class JobOutbox(Protocol):
-    """What is needed of the outbox."""
+    """The part of the outbox that recorders use."""
 
     @property
     def stream_folder(self) -> Path | None:
@@ -15,24 +15,24 @@ class JobOutbox(Protocol):
 
     @property
     def blobs_folder(self) -> Path | None:
-        """Folder for payloads; None while there is no spool, or no room in it."""
+        """Folder for payloads; None if there is no spool, or no room in it."""
 
     @property
     def blob_room(self) -> int:
-        """Bytes that one more payload may have."""
+        """Bytes that another payload may have."""
 
     @property
     def why_refused(self) -> str:
         """Why a job was not taken."""
 
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
-        """Append one JOB frame; False when nobody will do the job."""
+        """Append one JOB frame; returns False if nobody will do the job."""
 
     def file(self, kind: str, path: str, content: bytes) -> bool:
-        """Have the agent keep a small file of the item; False when it will not."""
+        """Send a small file of the item to the agent; returns False if it will not be written."""
 
     def lose(self, kind: str, name: str, reason: str) -> None:
-        """Count something that could not be kept."""
+        """Count something that was lost."""
 
     def agent_alive(self, *, memory: bool = False) -> bool:
-        """Whether an agent serves this machine; with `memory`, one that sees our /dev/shm."""
+        """Whether an agent serves this machine; with `memory`, one that sees this process's /dev/shm."""

@@ -1,8 +1,8 @@
 """Rendering of a recorded figure, image or video.
 
-`send_blob` writes the payload into a spool blob, then the JOB frame; `record_pixels` copies raw pixels into
-shared memory if a warm slot is free, else into a blob; `make_here` does the work in the caller. Nothing
-here raises because of disk, agent or spool: that is a warning, once for each reason.
+`send_blob` writes the payload into a blob of the spool, then the JOB frame. `record_pixels` copies raw pixels
+into shared memory if a warm slot is free, or else into a blob. `make_here` does the work in the caller.
+Failures of disk, agent or spool raise no errors; they are warnings, once for each reason.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-AGENT_START_S = 10.0  # an agent that was started with the run may still be on its way
+AGENT_START_S = 10.0  # an agent that was started with the run may still be starting
 
 
 def can_send(place: RecordingPlace) -> bool:
-    """Whether the agent can be given the job; says once why not."""
+    """Whether the job can be sent to the agent; warns once if not."""
     if place.outbox is None:
         return False
     problem = _own_interpreter_problem()
@@ -56,12 +56,12 @@ def can_send(place: RecordingPlace) -> bool:
 
 @cache
 def _own_interpreter_problem() -> PlaceError | None:
-    """Why the agent would not draw with this interpreter: somebody else can exchange it."""
+    """Why the agent would refuse to use this interpreter: another user could replace it."""
     return program_problem(sys.executable) if os.path.exists(sys.executable or "") else None
 
 
 def send_blob(place: RecordingPlace, kind: str, chunks: Iterable[Any], fields: dict[str, Any]) -> bool:
-    """Write a blob and its job frame; False, with a warning, when the spool takes none."""
+    """Write a blob and its job frame; returns False, with a warning, if the spool does not accept them."""
     outbox = place.outbox
     folder = None if outbox is None else outbox.blobs_folder
     if outbox is None or folder is None:
@@ -91,26 +91,26 @@ def send_blob(place: RecordingPlace, kind: str, chunks: Iterable[Any], fields: d
 
 
 def warn_refused(outbox: JobOutbox, kind: str) -> None:
-    """Say once why the stream takes no job: the spool is full, or the run has ended."""
+    """Warn once that the stream accepts no job, with the reason: the spool is full, or the run has ended."""
     why = outbox.why_refused
     warn_once(why, f"{why} and takes no {kind}: the training process makes it")
 
 
 def check_room(room: int) -> None:
-    """Refuse a payload after which `room` bytes would be left, where that is negative.
+    """Check the bytes that would be left in the spool after a payload.
 
     Raises:
-        OSError: it is.
+        OSError: `room` is negative.
     """
     if room < 0:
         raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")
 
 
 def write_all(descriptor: int, data: Buffer, at: int) -> int:
-    """Write a buffer whole from byte `at` on; returns where it ends.
+    """Write a complete buffer at offset `at`; returns the offset behind it.
 
     Raises:
-        OSError: as write(2) says.
+        OSError: the file cannot be written.
     """
     rest = memoryview(data).cast("B")
     while len(rest):
@@ -120,12 +120,12 @@ def write_all(descriptor: int, data: Buffer, at: int) -> int:
 
 
 def job_fields(place: RecordingPlace) -> dict[str, Any]:
-    """What every job says about its file."""
+    """The fields of a job that describe its file."""
     return {"name": place.name, "format": place.format, "cover": place.cover}
 
 
 def make_here(place: RecordingPlace, kind: str, draw: Callable[[BinaryIO], object]) -> None:
-    """Make the file in this process; a failing disk is a warning, other errors are the caller's."""
+    """Make the file in this process. A failure of the disk is a warning; other errors are raised."""
     target = recording_state().target
     try:
         if target is None or place.folder != target.results_dir:
@@ -140,7 +140,7 @@ def make_here(place: RecordingPlace, kind: str, draw: Callable[[BinaryIO], objec
 
 
 def record_pixels(place: RecordingPlace, kind: str, pixels: Pixels, fps: float, caption: str = "") -> None:
-    """Send raw pixels to the agent, or encode them here; the caption is of an image."""
+    """Send raw pixels to the agent, or encode them here; only images have a caption."""
     fields: dict[str, Any] = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
     if caption:
         fields["caption"] = caption[:MAX_CAPTION_CHARS]
@@ -163,5 +163,5 @@ def _send_pixels(place: RecordingPlace, kind: str, pixels: Pixels, fields: dict[
     sent = slots.send(kind, pixels, job_fields(place) | fields)
     if not sent:
         sent = send_blob(place, kind, pixels.chunks(), fields)
-    slots.prepare(pixels.total_bytes)  # last: it would compete with this copy
+    slots.prepare(pixels.total_bytes)  # last, as it would compete with the copy
     return sent

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
-PREPARED_WAIT_S = 0.1  # for a slot that is being made: cold memory would take as long
+MIN_SLOT_BYTES = 1 << 20  # for less, a blob in the spool costs less than a millisecond
+PREPARED_WAIT_S = 0.1  # for a slot in preparation; a copy to cold memory would take as long
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """Raw pixels of an image or video, C-ordered, without a copy until they are written.
+    """Raw pixels of an image or video, C-ordered; they are not copied until they are written.
 
     Attributes:
         shape: (T, H, W, C); one frame for an image.
-        dtype: name of a plain type of numpy.
+        dtype: name of a numeric type of numpy.
         parts: arrays of shape (t, H, W, C) whose t add up to T.
     """
 
@@ -39,13 +39,13 @@ class Pixels:
 
     def chunks(self) -> Iterator[Any]:
         """The C-ordered bytes, part by part."""
-        import numpy as np  # noqa: PLC0415 - who has pixels has it
+        import numpy as np  # noqa: PLC0415 - loaded by whoever has pixels
 
         return (np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for part in self.parts)
 
     def copy_into(self, memory: memoryview) -> None:
-        """Write the whole array into `memory` of `total_bytes`; no thread writes there afterwards."""
-        import numpy as np  # noqa: PLC0415 - who has pixels has it
+        """Write the array into `memory` of `total_bytes`; all threads have finished when this returns."""
+        import numpy as np  # noqa: PLC0415 - loaded by whoever has pixels
 
         flat = np.frombuffer(memory, np.uint8)
         if all(part.flags.c_contiguous for part in self.parts):
@@ -59,7 +59,7 @@ class Pixels:
 
 
 def _copies(parts: Iterable[Any], to: int) -> list[Copy]:
-    """(destination, source, bytes) of arrays that come to lie one after the other from address `to` on."""
+    """(destination, source, bytes) of arrays that are copied one after another to address `to`."""
     jobs = []
     for part in parts:
         jobs.append((to, part.__array_interface__["data"][0], part.nbytes))
@@ -68,7 +68,7 @@ def _copies(parts: Iterable[Any], to: int) -> list[Copy]:
 
 
 class PixelSender(SlotSender):
-    """Sends large arrays by shared memory: they leave the training loop at the speed of a warm copy.
+    """Sends large arrays through shared memory: the training loop pays for a copy into warm memory.
 
     Args:
         outbox: takes the jobs.
@@ -79,7 +79,7 @@ class PixelSender(SlotSender):
         self.outbox = outbox
 
     def send(self, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
-        """Copy pixels into a warm, free slot and send their job; False when that is not possible."""
+        """Copy pixels into a warm, free slot and send their job; returns False if that is not possible."""
 
         def fill(slot: Slot) -> Slot:
             with slot.memory(pixels.total_bytes) as memory:
@@ -90,7 +90,7 @@ class PixelSender(SlotSender):
             ref = slot.ref
             return self.outbox.job(kind, fields | {"slot": [ref.arena, ref.slot, ref.number]})
 
-        if self._inside == threading.get_ident():  # a signal handler that records while we do
+        if self._inside == threading.get_ident():  # in a signal handler during another call
             return False
         with self._lock:
             self._inside = threading.get_ident()
@@ -101,12 +101,12 @@ class PixelSender(SlotSender):
                 self._inside = None
 
     def prepare(self, nbytes: int) -> None:
-        """Have slots made, in the background, for arrays of `nbytes` and a little more."""
+        """Prepare slots in the background for arrays of `nbytes` or slightly more."""
         if nbytes >= MIN_SLOT_BYTES:
             self._prepare(nbytes)
 
     def prepare_one(self, sizes: Sequence[int]) -> None:
-        """Have one slot made of the first of `sizes` that there is room for, before any size is known."""
+        """Prepare one slot of the first of `sizes` that fits, before any array is known."""
         with self._lock:
             pool = self._current_pool()
             if pool is not None:

@@ -1,6 +1,6 @@
 """Raw pixels of images or videos.
 
-Taken: numpy arrays, torch tensors, PIL images, and whatever numpy makes an array of.
+Accepted are numpy arrays, torch tensors, PIL images, and everything that numpy converts to an array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def image_pixels(image: object) -> Pixels:
     """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
 
     Raises:
-        ArgumentError: it is not an image.
+        ArgumentError: the object is not an image.
     """
     array = _frame(_as_array(image))
     return Pixels((1, *array.shape), _type_name(array.dtype), (array[None],))
@@ -41,7 +41,7 @@ def video_pixels(frames: object) -> Pixels:
     """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
 
     Raises:
-        ArgumentError: it is not a video, or its frames differ in shape or type.
+        ArgumentError: the object is not a video, or its frames differ in shape or type.
     """
     if isinstance(frames, (list, tuple)):
         return _stacked(frames)
@@ -80,20 +80,20 @@ def _check_total(frames: int, frame_bytes: int) -> None:
 
 
 def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
-    if type(value) is np.ndarray:  # what most environments render: nothing to ask
+    if type(value) is np.ndarray:  # the usual case
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()
             try:
                 return value.numpy()
-            except TypeError:  # bfloat16: numpy has no such type
+            except TypeError:  # bfloat16, which numpy does not have
                 return value.float().numpy()
         except (NotImplementedError, RuntimeError, TypeError) as error:  # sparse, meta, quantised
             raise ArgumentError(f"this tensor cannot be read as an image: {error}") from error
     if hasattr(value, "getbands"):
         modes = {"1": "L", "LA": "RGBA", "PA": "RGBA", "P": "RGBA" if "transparency" in value.info else "RGB"}
-        own = {"L", "RGB", "RGBA", "F", "I"}  # whose numbers are taken as they are
+        own = {"L", "RGB", "RGBA", "F", "I"}  # modes that need no conversion
         wanted = modes.get(value.mode, value.mode if value.mode in own else "RGB")
         return np.asarray(value if value.mode == wanted else value.convert(wanted))
     array = np.asarray(value)
@@ -112,7 +112,7 @@ def _frame(array: NDArray[Any]) -> NDArray[Any]:
 
 @cache
 def _type_name(dtype: np.dtype[Any]) -> str:
-    return str(dtype.name)  # put together by Python code each time
+    return str(dtype.name)  # cached, as numpy computes the name in Python
 
 
 def _check(array: NDArray[Any]) -> None:

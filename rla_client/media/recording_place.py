@@ -1,6 +1,6 @@
-"""The file that a recording becomes.
+"""The file of a recording.
 
-`find_place` turns a user's name into a file of the run's results folder.
+`find_place` turns a user's name into a path below the run's results folder.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rla_client.stream.clock import time_step_holder
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlace:
-    """One file to be made.
+    """One file to make.
 
     Attributes:
-        folder: where `name` starts from.
+        folder: to which `name` is relative.
         name: relative path with extension.
-        format: what to encode.
-        cover: True replaces a file of this name.
-        outbox: the stream to send the job through; None when the caller makes the file.
-        unmade: True where no file is made at all.
+        format: of the content.
+        cover: replace an existing file.
+        outbox: stream for the job; None: the caller makes the file.
+        unmade: no file is made at all.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class RecordingPlace:
 
     @property
     def stays(self) -> bool:
-        """True when there is nothing to make: a file that is not to be replaced, or all is dropped."""
+        """Whether nothing is to be made: an existing file is not replaced, or no files are made."""
         return self.unmade or (not self.cover and self.path.exists())
 
 
@@ -56,18 +56,18 @@ def find_place(
     results_dir: str | os.PathLike[str] | None,
     format_: str | None = None,
 ) -> RecordingPlace:
-    """Work out where a file goes and how it is encoded.
+    """Determine the path and the format of a file.
 
     Args:
         name: below the results folder; parts before the last are folders.
         formats: extensions that can be encoded; the default is mp4 if it is among them, else png.
         cover: replace a file with an explicit extension.
         add_timestamp: put the time-step before the last part.
-        results_dir: another folder than the run's.
-        format_: encode this whatever the name's extension.
+        results_dir: a folder other than the run's results folder.
+        format_: the format, regardless of the name's extension.
 
     Raises:
-        ArgumentError: the name or format cannot be meant.
+        ArgumentError: the name or format is invalid.
         NotConfiguredError: no run is open and no results_dir is given.
     """
     parts = list(check_relative(name_text(name), what="name"))
@@ -87,7 +87,7 @@ def find_place(
 
 
 def _folder_of(results_dir: str | os.PathLike[str] | None) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:
-    """The folder that names start from, its stream, and parts to put before a name.
+    """The folder to which names are relative, its stream, and parts to put before a name.
 
     Raises:
         NotConfiguredError: no run is open and no results_dir is given.
@@ -110,7 +110,7 @@ def name_text(name: object) -> str:
     """A user's file name as text.
 
     Raises:
-        ArgumentError: it is neither text nor a path.
+        ArgumentError: the name is neither text nor a path.
     """
     if isinstance(name, (str, os.PathLike)):
         text = os.fspath(name)

@@ -1,7 +1,4 @@
-"""The run that recorders write to.
-
-`bind` says which run is open.
-"""
+"""The run that recorders write to, set by `bind`."""
 
 from __future__ import annotations
 
@@ -25,16 +22,16 @@ FIRST_VIDEO_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
 
 @dataclass(frozen=True, slots=True)
 class RecordingTarget:
-    """Where the recorders put things.
+    """The destination of the recorders.
 
     Attributes:
-        results_dir: the run's item folder of the kind `results`; None where it stores nothing.
-        outbox: the run's stream; None when the caller does everything.
-        warn: gets each warning's text.
-        temporary: gives a temporary folder for the names of files that are not made, because the run
-            stores nothing.
-        outside: such a run makes files that go into a folder of the caller's all the same.
-        below: folders before each name: of a process that joined, its role.
+        results_dir: the run's item folder of the kind `results`; None if the run stores nothing.
+        outbox: the run's stream; None: the caller makes all files.
+        warn: gets the text of each warning.
+        temporary: returns a temporary folder for the paths of files that are not made, as the run stores
+            nothing.
+        outside: a run that stores nothing still makes files in folders that the caller names.
+        below: folders before each name: for a process that joined the run, its role.
     """
 
     results_dir: Path | None
@@ -58,7 +55,7 @@ _expects_videos = False  # in this process
 
 
 def bind(target: RecordingTarget | None, where: run_scope.Scope | None = None) -> None:
-    """Say which run the recorders belong to; called when a run is opened and closed, in its scope."""
+    """Set the recorders' run; called in the run's scope when it is opened and when it is closed."""
     state = recording_state.of(where or run_scope.current())
     state.target = target
     state.bound_at = time.monotonic()
@@ -71,12 +68,12 @@ def bind(target: RecordingTarget | None, where: run_scope.Scope | None = None) -
 
 
 def is_bound() -> bool:
-    """Whether a run is open that recorders belong to."""
+    """Whether the recorders have an open run."""
     return recording_state().target is not None
 
 
 def lose(kind: str, name: str, reason: str) -> None:
-    """Warn that something will not be there, and count it among what the run lost."""
+    """Warn that a file is lost, and count it among the run's losses."""
     warn_once(f"lost {kind}: {reason}", f"{kind} {name} is lost: {reason}")
     target = recording_state().target
     if target is not None and target.outbox is not None:
@@ -84,7 +81,7 @@ def lose(kind: str, name: str, reason: str) -> None:
 
 
 def expect_videos() -> None:
-    """Say that this process will record videos: memory for the first one is made ready in the background."""
+    """Prepare memory for the first video in the background, now or when a run is opened."""
     global _expects_videos  # noqa: PLW0603 - of the process
     if not _expects_videos:
         _expects_videos = True
@@ -99,7 +96,7 @@ def _prepare_first(target: RecordingTarget) -> None:
 
 
 def makes_nothing(results_dir: object = None) -> bool:
-    """Whether the open run stores nothing, so that figures and media are neither drawn nor looked at."""
+    """Whether the open run stores nothing, so that figures and media are neither drawn nor checked."""
     target = recording_state().target
     return target is not None and target.temporary is not None and (results_dir is None or not target.outside)
 
@@ -121,13 +118,13 @@ def warn_once(reason: str, text: str) -> None:
 
 
 def pixel_sender(outbox: JobOutbox | None) -> PixelSender | None:
-    """What sends by shared memory in this process's stream; None where there is no such memory."""
+    """The sender through shared memory for this process's stream; None without shared memory."""
     if outbox is None or outbox.stream_folder is None or not os.path.isdir(ARENA_FOLDER):
         return None
     state = recording_state()
     if state.slots is None or state.slots.outbox is not outbox:
         if outbox.agent_alive() and not outbox.agent_alive(memory=True):
-            return None  # the agent is outside of this container
+            return None  # the agent runs outside of this container
         if state.slots is not None:
             state.slots.close()
         from rla_client.media.pixel_sender import PixelSender  # noqa: PLC0415 - only where there are pixels

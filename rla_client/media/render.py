@@ -1,10 +1,10 @@
 """Render process of one picture, video or table.
 
-Started by the agent (`rla_agent/jobs/render_job.py`) as a script, with the interpreter of the
-training process: `<python> -E <this file> <request>`, the blob as standard input and the new
-file as standard output, both plain files opened by the agent. So this process is given no path
-to write to, no socket and no credentials, and it exits after one blob. Whatever it prints goes
-to standard error, whose end the agent keeps as the reason of a failure.
+The agent (`rla_agent/jobs/render_job.py`) starts it as a script, with the interpreter of the training
+process: `<python> -E <this file> <request>`. Standard input is the blob and standard output the new file,
+both plain files that the agent opened. So this process gets no path to write to, no socket and no
+credentials, and it exits after one blob. Its messages go to standard error; the agent keeps their end as the
+reason of a failure.
 
 Request (JSON)::
 
@@ -12,11 +12,11 @@ Request (JSON)::
      "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0, "caption": "…"}   (the second line: of pixels)
 
 A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}, made by figure_pickle.py in a
-process of this user. It is loaded here and nowhere else in this system, by plain `pickle`: the agent starts
-this process for the figures of its user's own spool only, and for a copied one where the user says that it is
-to be trusted. Raw arrays are C-ordered bytes from `offset`.
+process of this user. It is loaded only here, by plain `pickle`: the agent starts this process only for
+figures of its own user's spool, or of a copied spool that the user trusts. Raw arrays are C-ordered bytes
+from `offset` on.
 
-The file is self-contained (no import of rla_client), so that it runs in any interpreter.
+This module does not import rla_client, so that it runs in any interpreter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UPPER_LEFT = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Do the one request; the exit status is 0 when standard output holds the whole file."""
+    """Process the request; the exit status is 0 if standard output is the complete file."""
     out = _take_output()
     _limit()
     request = json.loads(arguments[0])
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _take_output() -> int:
-    """Keep the output for ourselves: what libraries print must not end up in it."""
+    """Duplicate standard output and redirect it to standard error, as libraries may print."""
     out = os.dup(1)
     os.dup2(2, 1)
     return out
@@ -84,7 +84,7 @@ def _limit() -> None:
         (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
     ):
-        with contextlib.suppress(OSError, ValueError):  # a lower hard limit is there already
+        with contextlib.suppress(OSError, ValueError):  # a lower hard limit exists already
             resource.setrlimit(what, (bound, bound))
 
 
@@ -97,13 +97,13 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
 
     warnings.simplefilter("ignore")
-    payload = pickle.load(blob)  # noqa: S301 - of this user's own spool
+    payload = pickle.load(blob)  # noqa: S301 - from this user's own spool
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
     for path in payload["fonts"]:
         if path not in known and os.path.isfile(path):
             font_manager.fontManager.addfont(path)
     for key, value in payload["rc"].items():
-        with contextlib.suppress(KeyError, ValueError):  # another release of matplotlib
+        with contextlib.suppress(KeyError, ValueError):  # of another release of matplotlib
             mpl.rcParams[key] = value
     figure = payload["figure"]
     FigureCanvasAgg(figure)
@@ -115,7 +115,11 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
 
 
 def _check_size(figure: Any, options: dict[str, Any]) -> None:  # noqa: ANN401 - of matplotlib
-    """Refuse a figure that its farthest artist makes too large; drawing it would take minutes."""
+    """Refuse a figure that a distant artist makes too large: drawing it would take minutes.
+
+    Raises:
+        ValueError: the figure is too large.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - not for images and videos
 
     if options.get("bbox_inches", mpl.rcParams["savefig.bbox"]) != "tight":
@@ -137,14 +141,14 @@ def decorate(
     legend_outside: bool,
     pretty: bool,
 ) -> None:
-    """Give a drawing what `pretty_plot_wrapper` promises; it costs as much as the drawing itself.
+    """Apply the decorations of `pretty_plot_wrapper`, which cost as much as the drawing itself.
 
     Args:
-        options: of savefig; those that make room for the legend are added.
-        axes: what was drawn on.
-        texts: x label, y label and title; empty ones are left alone.
-        legend_outside: to the right of the axes. There is a legend when something has a label.
-        pretty: set sizes and a grid.
+        options: of savefig; options that make room for the legend are added.
+        axes: the axes with the drawing.
+        texts: x label, y label and title; an empty one leaves the axes' text as it is.
+        legend_outside: put the legend to the right of the axes. There is a legend if something has a label.
+        pretty: set font sizes and a grid.
     """
     legend = axes.get_legend()
     if axes.get_legend_handles_labels()[0]:
@@ -193,7 +197,7 @@ def encode_table(blob: BinaryIO, target: BinaryIO) -> None:
         blob.read(), unicode_errors="surrogatepass", strict_map_key=False, use_list=False
     )
     text = io.TextIOWrapper(target, "utf-8", "backslashreplace", newline="")
-    # where lines end with both characters, cells with either are quoted: contract/text/csv_lines.py
+    # with this line end, csv quotes cells that contain either of its characters: contract/text/csv_lines.py
     writer = csv.writer(_NewlineEnds(text), lineterminator=_LINE_END)
     writer.writerow(names)
     writer.writerows([_cell_text(cell) for cell in row] for row in rows)
@@ -216,15 +220,15 @@ def _cell_text(cell: Any) -> Any:  # noqa: ANN401 - plain data
     if isinstance(cell, list | tuple | dict):
         try:
             cell = json.dumps(cell, ensure_ascii=False, default=str)
-        except TypeError:  # a key that JSON has no form for
+        except TypeError:  # a key that JSON does not support
             cell = str(cell)
     return cell.replace("\0", "\\x00") if isinstance(cell, str) else cell
 
 
 def frames(blob: BinaryIO, request: dict[str, Any]) -> Iterator[Any]:
-    """Yield the frames of a raw array as uint8, shape (H, W, C) each.
+    """Yield the frames of a raw array as uint8, each of shape (H, W, C).
 
-    Floats are 0…1 when no value of the whole array is larger, else 0…255; NaN is black.
+    Floats are in 0…1 if no value of the whole array is larger, else in 0…255; NaN is black.
     """
     import numpy as np  # noqa: PLC0415 - not for figures
 
@@ -279,7 +283,7 @@ def _encode_gif(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> No
         format="gif",
         save_all=True,
         append_images=pictures,
-        duration=max(round(1000 / request["fps"]), 20),  # viewers slow down what is faster than 20 ms
+        duration=max(round(1000 / request["fps"]), 20),  # viewers slow down frames below 20 ms
         loop=0,
     )
 
@@ -298,7 +302,7 @@ def _encode_mp4(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> No
     ]  # fmt: skip
     coder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(out,))
     assert coder.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it ended early: its exit status says so
+    with contextlib.suppress(BrokenPipeError):  # it ended early, which its exit status tells
         for frame in frames(blob, request):
             coder.stdin.write(frame.tobytes())
         coder.stdin.close()
@@ -307,7 +311,7 @@ def _encode_mp4(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> No
 
 
 def ffmpeg_path() -> str:
-    """Path of ffmpeg: that of the package imageio-ffmpeg, else of the machine.
+    """Path of ffmpeg, from the package imageio-ffmpeg or else from PATH.
 
     Raises:
         FileNotFoundError: there is none.

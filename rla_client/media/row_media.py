@@ -1,17 +1,16 @@
 """Media among the values of a row.
 
 `rla_client.log({"fig": figure})` and `record_tabular` ask here before they turn a value into plain data, so
-that it never becomes the text that Python shows for it. Taken are the classes of `media/values` (`Image`,
-`Table`, …), DataFrames as tables, figures of matplotlib (their axes, seaborn's grids, pyplot itself), PIL
-images, figures of plotly, arrays that can only be an image, and lists with these, of which anything else is
-told as lost. The recorders do the work:
-`results/<index>/<time-step>-<key>.png`. A figure of plotly is saved as an interactive page,
-`<time-step>-<key>.html`; a picture of it would take a browser and a second of the loop.
+that a picture does not become the text of its repr. Media are the classes of `media/logged_media` (`Image`,
+`Table`, …), DataFrames (as tables), figures of matplotlib (also axes, seaborn's grids, pyplot itself), PIL
+images, figures of plotly, arrays that can only be an image, and lists of these; other items of such a list
+are reported as lost. The recorders write `results/<index>/<time-step>-<key>.png`. A plotly figure is saved as
+an interactive page, `<time-step>-<key>.html`: a picture of it would take a browser and a second of the loop.
 
-An array is an image where its numbers are uint8 and it has three dimensions, the last or the first of which
-is 1, 3 or 4. Others stay numbers: a matrix of floats may mean anything.
+An array is an image if its type is uint8 and it has three dimensions, of which the last or the first is 1, 3
+or 4. Other arrays stay numbers: a matrix of floats may mean anything.
 
-None of these libraries is imported here: who has a picture of theirs has them.
+This module imports none of these libraries: whoever has such a value has loaded its library.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.errors import RlaError
 from rla_client.contract.process.loaded_modules import loaded
 from rla_client.contract.safe_names import component_problem
-from rla_client.media.values.logged_value import LoggedValue, is_frame
+from rla_client.media.logged_media.logged_value import LoggedValue, is_frame
 from rla_client.stream.values import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -32,17 +31,17 @@ if TYPE_CHECKING:
 
 CHANNELS = (1, 3, 4)
 _IMAGE_DIMENSIONS = 3
-_LOOKED_AT = 64  # of a list, which may have a million numbers
-_SHOWN_BYTES = 180  # of a name's last part: time-step and ending come to it
-_never: set[type] = set()  # kinds of values that were met and are no pictures
+_CHECKED_ITEMS = 64  # of a list, which may have a million numbers
+_NAME_BYTES = 180  # of the last part of a name, to which time-step and extension are added
+_never: set[type] = set()  # types that are known not to be media
 
 
 def is_media(value: object, path: tuple[int, ...] = ()) -> bool:  # noqa: PLR0911 - one line a kind
-    """Whether a value becomes a file, or is a list that has such among its first ones; raises nothing.
+    """Whether a value becomes a file, or is a list with such a value among its first items. Never raises.
 
     Args:
-        value: what was logged.
-        path: ids of the lists that it lies in; what lies too deep, or in itself, is none.
+        value: that was logged.
+        path: ids of the lists around it, which bound the depth and detect cycles.
     """
     kind = type(value)
     if kind in _never:
@@ -51,7 +50,7 @@ def is_media(value: object, path: tuple[int, ...] = ()) -> bool:  # noqa: PLR091
         items: Any = value
         if len(path) >= MAX_DEPTH or id(value) in path:
             return False
-        return any(is_media(item, (*path, id(value))) for item in items[:_LOOKED_AT])
+        return any(is_media(item, (*path, id(value))) for item in items[:_CHECKED_ITEMS])
     if isinstance(value, LoggedValue):
         return True
     try:
@@ -70,7 +69,7 @@ def is_media(value: object, path: tuple[int, ...] = ()) -> bool:  # noqa: PLR091
 
 
 def media_file(value: object) -> tuple[str, str] | None:
-    """The kind and the ending of the one file that a value becomes; None of what becomes none or several."""
+    """Kind and extension of the file that a value becomes; None if it becomes no file or several."""
     if isinstance(value, list | tuple) or not is_media(value):
         return None
     if isinstance(value, LoggedValue):
@@ -88,14 +87,14 @@ def save_media(
     folder: str | None,
     show: Callable[[str, LoggedValue], object] | None = None,
 ) -> None:
-    """Have it saved under its key; whatever is wrong with it is told and counted as lost.
+    """Save a value under its key; a failure is a warning and counts as a loss.
 
     Args:
-        key: `group/name`, as of a number.
-        value: for which `is_media` holds.
+        key: `group/name`, as for a number.
+        value: for which `is_media` is true.
         step: its time-step; None: the clock's.
-        folder: where it goes while no run is open that has a results folder.
-        show: gets name and value of what TensorBoard shows, too.
+        folder: destination if no run with a results folder is open.
+        show: gets name and value of media that TensorBoard can show.
     """
     from rla_client.media import recording_target  # noqa: PLC0415 - only where there are media
 
@@ -110,7 +109,7 @@ def save_media(
                 show(name, one)
         except (RlaError, OSError) as error:
             recording_target.lose(_kind(one), name, str(error))
-        except Exception as error:  # noqa: BLE001 - of the picture's own library; logging never ends training
+        except Exception as error:  # noqa: BLE001 - errors of other libraries; logging never ends training
             recording_target.lose(_kind(one), name, f"{type(error).__name__}: {error}")
 
 
@@ -119,14 +118,14 @@ def _kind(value: object) -> str:
 
 
 def safe_name(name: object) -> str:
-    """A relative path without parts that cannot be a file's name."""
+    """A relative path without parts that are invalid in a file name."""
     parts = [_cut(part) for part in str(name).replace("\\", "/").split("/")]
     return "/".join(part for part in parts if part and not component_problem(part)) or "unnamed"
 
 
 def _cut(part: str) -> str:
     raw = part.encode("utf-8", "backslashreplace")
-    return part if len(raw) <= _SHOWN_BYTES else raw[:_SHOWN_BYTES].decode("utf-8", "ignore")
+    return part if len(raw) <= _NAME_BYTES else raw[:_NAME_BYTES].decode("utf-8", "ignore")
 
 
 def _named(name: str, value: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
@@ -143,9 +142,10 @@ def _with_step(name: str, step: float) -> str:
 
 
 def _save(name: str, value: Any, results: str | None, *, clock: bool) -> None:  # noqa: ANN401
-    from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - only where there are media
+    from rla_client.media.figure_recorder import MatplotlibRecorder  # noqa: PLC0415 - only where there are media
+    from rla_client.media.image_recorder import ImgRecorder  # noqa: PLC0415
+    from rla_client.media.logged_media.table import Table  # noqa: PLC0415
     from rla_client.media.result_file import keep_bytes  # noqa: PLC0415
-    from rla_client.media.values.table import Table  # noqa: PLC0415
 
     where: dict[str, Any] = {"cover": True, "add_timestamp": clock, "results_dir": results}
     if isinstance(value, LoggedValue):
@@ -182,7 +182,7 @@ def _is_plotly(value: object) -> bool:
 
 @cache
 def _plotly_script() -> str:
-    """The tag that loads plotly's script, with its sum; for "cdn" plotly reads and hashes 5 MB each time."""
+    """The tag that loads plotly's script, with its hash; plotly would read and hash 5 MB for each figure."""
     import hashlib  # noqa: PLC0415 - not at import of the package
 
     from plotly.offline import get_plotlyjs, get_plotlyjs_version  # noqa: PLC0415 - who has a figure has it
@@ -194,7 +194,7 @@ def _plotly_script() -> str:
 
 
 def _figure_of(value: Any) -> Any:  # noqa: ANN401 - a matplotlib figure
-    """The figure of matplotlib that a value is or belongs to; None where there is none."""
+    """The matplotlib figure that a value is or belongs to, if any."""
     module = loaded("matplotlib.figure")
     if module is None:
         return None

@@ -1,7 +1,7 @@
 """Figures of plain data in one call, as in RLA.
 
-They save `<name>.png`, or `<name>.pdf` with `pretty`, without a time-step in the name; a name with an
-extension keeps it.
+The file is `<name>.png`, or `<name>.pdf` with `pretty`, without a time-step; an extension in the name is
+kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.job.media_job import FORMATS, JOB_FIGURE
-from rla_client.media.recorders import MatplotlibRecorder
+from rla_client.media.figure_recorder import MatplotlibRecorder
 from rla_client.media.recording_target import makes_nothing
 
 if TYPE_CHECKING:

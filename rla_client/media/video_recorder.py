@@ -1,6 +1,7 @@
 """Recorder of videos.
 
-The agent's render process encodes them.
+The agent's render process encodes them. The import of this module says that the process will record videos:
+memory for the first one is made ready in the background.
 """
 
 from __future__ import annotations
@@ -29,33 +30,34 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+recording_target.expect_videos()
 _BLOB_FLAGS = os.O_RDWR | os.O_CLOEXEC
-LEAST_BEHIND = 128 << 10  # bytes of a frame; a smaller one is written as fast as it is handed over
-MOST_BEHIND = (8 << 20) - 1  # of a larger one, too much would be held, and threads would share its copy
+LEAST_BEHIND = 128 << 10  # bytes of a frame; writing a smaller one is as fast as handing it over
+MOST_BEHIND = (8 << 20) - 1  # buffers for larger frames would take too much memory
 
 
 class VideoRecorder:
     """Saves videos as mp4 (default) or gif.
 
-    All at once: `VideoRecorder.save("rollout", frames, fps=30)`. Frame by frame, with nothing
-    kept in memory::
+    A complete video: `VideoRecorder.save("rollout", frames, fps=30)`. Frame by frame, without keeping them in
+    memory::
 
         with VideoRecorder("rollout", fps=30) as video:
             video.add(env.render())
 
-    The time-step in the name is that of the creation. A recorder belongs to the process that made it: in a
-    forked child it does nothing. Where no ffmpeg is found (package
-    imageio-ffmpeg or on the PATH) a gif is written instead of an mp4, with one warning.
+    The time-step in the name is that of the recorder's creation. In a forked child, a recorder does nothing.
+    Without ffmpeg (from the package imageio-ffmpeg or PATH), a gif is written instead of an mp4, with one
+    warning.
 
     Args:
         name: below the results folder, mp4 without a known extension.
         fps: frames per second, up to 1000.
         cover: replace a file with an explicit extension.
         add_timestamp: put the time-step before the name.
-        results_dir: another folder; outside of the run's, the caller encodes.
+        results_dir: another folder; outside of the run's results, the caller encodes.
 
     Raises:
-        ArgumentError: the name or fps cannot be meant.
+        ArgumentError: the name or fps is invalid.
         NotConfiguredError: no run is open and no results_dir is given.
     """
 
@@ -72,20 +74,20 @@ class VideoRecorder:
         self._shape: tuple[int, int, int] | None = None
         self._dtype = ""
         self._frame_bytes = 0
-        self._places = itertools.count()  # each frame has one of its own, whatever comes in between
-        self._done: list[int] = []  # the places whose frames are there
-        self._room = 0  # bytes that the spool takes of the rest, as last heard
-        self._files: list[tuple[OwnFile, str | None]] = []  # with the path of a blob; the first one is used
+        self._places = itertools.count()  # each frame gets a place of its own, even in a signal handler
+        self._done: list[int] = []  # places of frames that are written
+        self._room = 0  # bytes left in the spool, as of the last check
+        self._files: list[tuple[OwnFile, str | None]] = []  # with the path of a blob; the first one is in use
         self._behind = WriteBehind()
         self._broken = self._place.stays
         self._lost = self._full = False
         self._closed = False
-        self._adding: list[None] = []  # one for each `add` under way: a signal handler may add and close, too
+        self._adding: list[None] = []  # an entry for each `add` in progress, as signal handlers may add too
         self._process = os.getpid()
 
     @property
     def path(self) -> str:
-        """Where the file will be."""
+        """The path of the file that will be made."""
         return str(self._place.path)
 
     @classmethod
@@ -98,22 +100,22 @@ class VideoRecorder:
         add_timestamp: bool = True,
         results_dir: str | os.PathLike[str] | None = None,
     ) -> str:
-        """Save a video that is there as a whole.
+        """Save a complete video.
 
         Args:
             name: below the results folder, mp4 without a known extension.
-            frames: shape (T, H, W, C), (T, C, H, W) or (T, H, W), or a sequence of images; values
-                as for `ImgRecorder.save`, floats judged over all frames.
+            frames: shape (T, H, W, C), (T, C, H, W) or (T, H, W), or a sequence of images; values as for
+                `ImgRecorder.save`, where the range of floats is that of all frames.
             fps: frames per second.
             cover: replace a file with an explicit extension.
             add_timestamp: put the time-step before the name.
-            results_dir: another folder; outside of the run's, the caller encodes.
+            results_dir: another folder; outside of the run's results, the caller encodes.
 
         Returns:
             The path of the file.
 
         Raises:
-            ArgumentError: the name, fps or frames cannot be meant.
+            ArgumentError: the name, fps or frames are invalid.
             NotConfiguredError: no run is open and no results_dir is given.
         """
         place = _video_place(name, cover, add_timestamp, results_dir)
@@ -127,7 +129,7 @@ class VideoRecorder:
 
     @classmethod
     def prepare(cls, shape: tuple[int, ...], item_bytes: int = 1) -> None:
-        """Say in advance how large videos will be, so that the first `save` is as fast as later ones.
+        """Prepare memory for videos of this size, so that the first `save` is as fast as later ones.
 
         Args:
             shape: (T, H, W, C).
@@ -142,11 +144,11 @@ class VideoRecorder:
             slots.prepare(size)
 
     def add(self, frame: object) -> None:
-        """Append one frame, as `ImgRecorder.save` takes images.
+        """Append one frame, an image as for `ImgRecorder.save`.
 
         Raises:
-            ArgumentError: it is not an image, differs in shape or type from the first, or the
-                recorder is closed.
+            ArgumentError: the frame is not an image, its shape or type differs from those of the first frame,
+                or the recorder is closed.
         """
         if self._closed:
             raise ArgumentError("this video is closed")
@@ -156,7 +158,7 @@ class VideoRecorder:
         if self._shape is None:
             self._frame_bytes = pixels.total_bytes
             self._dtype = pixels.dtype
-            self._shape = pixels.shape[1:]  # last: it says that all is set
+            self._shape = pixels.shape[1:]  # last, as it marks the others as set
         elif (self._shape, self._dtype) != (pixels.shape[1:], pixels.dtype):
             raise ArgumentError(
                 f"frame {len(self._done)} is {pixels.shape[1:]} {pixels.dtype}, "
@@ -174,7 +176,7 @@ class VideoRecorder:
             self._drop_if_over()
 
     def _has_room(self) -> bool:
-        """Whether one more frame is within what a video may have; says once where it is not."""
+        """Whether one more frame is within the limits of a video; warns once if not."""
         count = len(self._done) + 1
         if count <= MAX_FRAMES and count * self._frame_bytes <= MAX_RAW_BYTES:
             return True
@@ -212,7 +214,7 @@ class VideoRecorder:
         """Finish the video.
 
         Returns:
-            The path; empty where there will be no file: no frame was added, or the video was lost.
+            The path; empty if no file will be made, as no frame was added or the video was lost.
         """
         if not self._closed:
             self._closed = True
@@ -226,7 +228,7 @@ class VideoRecorder:
         return "" if self._lost else self.path
 
     def _open(self) -> tuple[OwnFile, str | None]:
-        """Open a blob in the spool, which has a path, or a temp file without, if the caller will encode."""
+        """Open a blob of the spool, with its path, or an unnamed temporary file if the caller will encode."""
         place = self._place
         folder = (
             place.outbox.blobs_folder if place.outbox is not None and job_sender.can_send(place) else None
@@ -238,10 +240,10 @@ class VideoRecorder:
         return OwnFile(open_high(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL)), str(path)
 
     def _own(self) -> tuple[int, str | None]:
-        """The descriptor of what the frames are written to; a blob that somebody closed is opened again.
+        """The descriptor of the file with the frames; if other code closed it, the blob is opened again.
 
         Raises:
-            OSError: it is gone.
+            OSError: the file is gone.
         """
         file, blob = self._files[0]
         try:
@@ -268,7 +270,7 @@ class VideoRecorder:
         outbox = self._place.outbox
         if blob is not None and outbox is not None:
             job = job_sender.job_fields(self._place) | fields | {"blob": os.path.basename(blob)}
-            self._files[0] = self._files[0][0], None  # the agent's from here on
+            self._files[0] = self._files[0][0], None  # the agent owns the blob now
             if outbox.job(JOB_VIDEO, job):
                 return
             self._files[0] = self._files[0][0], blob
@@ -278,7 +280,7 @@ class VideoRecorder:
         self._lost = not self._place.path.exists()
 
     def _closed_up(self, number: int, places: Sequence[int]) -> tuple[int, str | None]:
-        """As `_own`, of a new file with these frames alone: an exception left places without one."""
+        """As `_own`, for a new file without gaps; an exception during `add` left places without a frame."""
         self._files.insert(0, self._open())
         made, blob = self._own()
         size = self._frame_bytes
@@ -291,7 +293,7 @@ class VideoRecorder:
         recording_target.lose(JOB_VIDEO, self._place.name, error.strerror or str(error))
 
     def _drop_if_over(self) -> None:
-        """Let go of everything once there is nothing to add, and no frame is being added."""
+        """Release all files if the recorder is closed or broken and no `add` is in progress."""
         if (self._closed or self._broken) and not self._adding:
             self._drop()
 

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-BUFFERS = 3  # of frames on their way
+BUFFERS = 3  # frames that are not written yet, at most
 
 
 class WriteBehind:
-    """Puts frames into a film's file from a thread: a copy into warm memory takes a tenth of a write's time.
+    """Writes the frames of a video in a thread; a copy into warm memory takes a tenth of a write's time.
 
-    Each write names its place in the file, so nobody ever waits for the thread: who needs a frame to be in
-    the file writes the same bytes to the same place, and what finds no free buffer is written by the caller,
-    as all is where there are no more threads or descriptors, or only one core. What the thread could not
-    write stays pending until `finish` tries again.
+    Each write has an explicit offset, so that no caller waits for the thread: a caller that needs a frame in
+    the file writes the same bytes to the same offset. The caller writes a frame itself if no buffer is free,
+    or if there is no further thread or descriptor. A frame that the thread could not write stays pending
+    until `finish` writes it.
     """
 
     def __init__(self) -> None:
-        self._pending: dict[int, NDArray[np.uint8]] = {}  # by place in the file
+        self._pending: dict[int, NDArray[np.uint8]] = {}  # by offset
         self._free: list[NDArray[np.uint8]] = []
-        self._given: SimpleQueue[tuple[int, NDArray[np.uint8]] | None] = SimpleQueue()
-        self._threads: list[None] = []  # it is one, but for signal handlers
-        self._over = False  # no buffer is used again
+        self._queue: SimpleQueue[tuple[int, NDArray[np.uint8]] | None] = SimpleQueue()
+        self._threads: list[None] = []  # one entry; signal handlers may add further ones
+        self._over = False  # buffers are not reused
 
     def start(self, number: int) -> None:
-        """Start the thread, unless there is one, for the file that `number` leads to."""
+        """Start the thread for the file with descriptor `number`, unless it runs already."""
         if self._threads:
             return
         with suppress(OSError, RuntimeError):
@@ -51,7 +51,7 @@ class WriteBehind:
                 file.close()
 
     def take(self, pixels: Pixels, at: int) -> bool:
-        """Copy a frame that belongs at byte `at`; False where the caller is to write it."""
+        """Copy a frame for offset `at`; returns False if the caller has to write it."""
         if self._over or not self._threads or len(self._pending) >= BUFFERS:
             return False
         try:
@@ -63,28 +63,28 @@ class WriteBehind:
                 return False
         pixels.copy_into(buffer.data)
         self._pending[at] = buffer
-        self._given.put((at, buffer))
+        self._queue.put((at, buffer))
         return True
 
     def finish(self, number: int) -> None:
-        """Have all frames in the file, which `number` leads to as well. No more are taken.
+        """Write all pending frames to the file with descriptor `number`. Later frames are refused.
 
         Raises:
-            OSError: as write(2) says.
+            OSError: the file cannot be written.
         """
         self._over = True
         for at, buffer in self._pending.copy().items():
             job_sender.write_all(number, buffer.data, at)
 
     def end(self) -> None:
-        """Let the thread end. Does no harm twice."""
+        """End the thread; may be called twice."""
         for _ in self._threads:
-            self._given.put(None)
+            self._queue.put(None)
 
     def _run(self, file: OwnFile) -> None:
         with file:
-            while (given := self._given.get()) is not None:
-                at, buffer = given
+            while (entry := self._queue.get()) is not None:
+                at, buffer = entry
                 with suppress(OSError):
                     job_sender.write_all(file.number, buffer.data, at)
                     del self._pending[at]

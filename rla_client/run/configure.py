@@ -31,7 +31,7 @@ from rla_client.stream.values import text_of
 
 if TYPE_CHECKING:
     from rla_client.code.find_code import FoundCode
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.run_secrets import Secrets
     from rla_client.config.schema import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -283,7 +283,7 @@ class RunSetup:
 
     def secrets(self) -> Secrets:
         """Values to hide in everything that is written about this run; see AGENT.hide_secrets."""
-        from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
+        from rla_client.code.run_secrets import Secrets  # noqa: PLC0415 - not at import of the package
 
         hides = self.config is None or self.config.agent.hide_secrets
         return Secrets.of(self.hyper_param, hides=hides)

@@ -32,7 +32,7 @@ from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
     from rla_client.config.schema import AgentConfig
-    from rla_client.media.values.logged_value import LoggedValue
+    from rla_client.media.logged_media.logged_value import LoggedValue
 
 
 FOLDERS_TOLD = ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir")

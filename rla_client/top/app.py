@@ -27,7 +27,7 @@ from rla_client.database.run_parts import parts_of
 from rla_client.database.text.safe_text import clean
 from rla_client.database.text.text_tables import cut
 from rla_client.top.braille import draw
-from rla_client.top.source import RunsOnScreen
+from rla_client.top.runs_on_screen import RunsOnScreen
 
 EVERY_S = 2.0
 MAX_CURVES = 8

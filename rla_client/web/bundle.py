@@ -1,8 +1,8 @@
 """Bundle of the page's modules as one script.
 
-Each module is a function that gives what it exports, and what it imports is taken from those before it. This
-knows the few forms that the page's modules use (a test builds all of them), and is not a general tool.
-`import("./x.js")` is answered later, when all are there, so modules may wait for each other that way.
+Each module becomes a function that returns its exports; its imports are taken from the modules before it.
+Only the forms of import and export that the page's modules use are supported. A dynamic `import("./x.js")` is
+resolved when all modules have run, so modules may depend on each other that way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 from rla_client.web import STATIC
 
-REPLACED = {"api.js": "offline.js"}  # of a file
+REPLACED = {"api.js": "offline.js"}  # a report has no server
 _IMPORT = re.compile(r'^import (?P<names>\w+|\{[^}]*\}) from "\./(?P<name>[\w./-]+)";$', re.MULTILINE)
 _LATER = re.compile(r'\bimport\("\./(?P<name>[\w./-]+)"\)')
 _EXPORT = re.compile(r"^export (?P<kind>(?:async )?function|class|const|let) (?P<name>\w+)", re.MULTILINE)
@@ -19,10 +19,10 @@ _DEFAULT = re.compile(r"^export \{ (?P<name>\w+) as default \};?\s*\Z", re.MULTI
 
 
 def bundle(first: str = "main.js") -> str:
-    """The text of a classic script that does what the module `first` does; modules stand in it once each.
+    """A classic script equivalent to the module `first`; it contains each module once.
 
     Raises:
-        ValueError: a module uses a form that this does not know, or modules import each other in a circle.
+        ValueError: a module uses an unsupported form, or modules import each other in a circle.
     """
     order: dict[str, str] = {}
     _add(first, order, ())
@@ -57,9 +57,9 @@ def _wrapped(name: str, text: str) -> str:
         source = REPLACED.get(found["name"], found["name"])
         return f'Promise.resolve().then(() => modules["{source}"])'
 
-    given = [f"default: {found['name']}" for found in _DEFAULT.finditer(text)]  # uPlot; it has nothing else
-    given = given or [found["name"] for found in _EXPORT.finditer(text)]
+    exports = [f"default: {found['name']}" for found in _DEFAULT.finditer(text)]  # uPlot exports nothing else
+    exports = exports or [found["name"] for found in _EXPORT.finditer(text)]
     body = _DEFAULT.sub("", _EXPORT.sub(r"\g<kind> \g<name>", _LATER.sub(later, _IMPORT.sub(taken, text))))
     if left := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
-        raise ValueError(f"{name}: {left.group()} is a form that the bundle does not know")
-    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(given)} }};\n}})();\n'
+        raise ValueError(f"{name}: the bundle does not support {left.group()}")
+    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(exports)} }};\n}})();\n'

@@ -18,23 +18,25 @@ from rla_client.database.noted_checkpoints import NotedCheckpoint, noted_checkpo
 from rla_client.database.results_by_name import stepped
 from rla_client.database.text.numbers import plain
 from rla_client.database.tree.items import NO_CHECKPOINTS
-from rla_client.web.item_files import MAX_LISTED, asked_run, item_of, list_files
+from rla_client.web.item_files import MAX_LISTED, item_of, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
 
 
 def _noted(one: NotedCheckpoint) -> str:
-    """What is known of a checkpoint that others wrote."""
+    """The location text of a checkpoint that another program wrote."""
     if not one.by_call:
         return "noted: as the Trainer wrote it"
-    told = {None: "not looked at from here", True: "complete", False: "not complete"}[one.complete]
-    return ", ".join([f"noted: {told}", *(f"{name} {plain(value)}" for name, value in one.metrics.items())])
+    state = {None: "not looked at from here", True: "complete", False: "not complete"}[one.complete]
+    return ", ".join([f"noted: {state}", *(f"{name} {plain(value)}" for name, value in one.metrics.items())])
 
 
 def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Files in the order of their saves: path, bytes, time, time-step, and where: `here`, or a master.
+    """The checkpoints in the order of their saves, as rows [path, bytes, time, time-step, location].
 
-    A sharded checkpoint is one of them, with `here:` or `not whole:` and its shards as where. Before them
-    what only a note tells of, without time, and without bytes where it was not looked at.
+    The location is `here` or a master. A sharded checkpoint is one row; its location is `here:` or
+    `not whole:` with its shards. Checkpoints that are known only by a note come first: without a time, and
+    without bytes where they were not inspected.
     """
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
@@ -48,8 +50,8 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     with suppress(OSError), held_folder(root, item) as folder:
         own = [path for path in rows if "/" not in path]
         orders.update((path, save_time(folder, path, -1).order) for path in own)
-        _take_sharded(folder, rows, orders)
-        os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
+        _merge_shards(folder, rows, orders)
+        os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # raises OSError if it is a link
         for note in pruned_files(folder):
             rows[note.name] = [note.name, note.size, note.mtime_ns / 1e9, stepped(note.name)[0], note.target]
             orders[note.name] = note.order
@@ -68,8 +70,8 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _take_sharded(folder: Path, rows: dict[str, list[Any]], orders: dict[str, int | None]) -> None:
-    """Put one row for each sharded checkpoint in the place of those of its files."""
+def _merge_shards(folder: Path, rows: dict[str, list[Any]], orders: dict[str, int | None]) -> None:
+    """Replace the rows of each sharded checkpoint's files by one row."""
     for one in sharded_status(folder):
         name = folder_name(one.name, one.step)
         key = name if one.whole else f"{name} in the making"

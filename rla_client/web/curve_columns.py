@@ -19,22 +19,20 @@ from rla_client.web.run_registry import PageRun, Site
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 ELAPSED = "elapsed"  # seconds since a run's first row
-ROW = "row"  # its number
+ROW = "row"  # number of the row, from 0
 
 
 def read_entries(
     site: Site, entries: Sequence[PageRun], names: Sequence[str], ranks: Ranks | None = None
 ) -> list[dict[str, Array]]:
-    """Columns of some runs, in their order; none where a table is broken, which the list of runs says.
+    """The columns of each run, in the order of the runs; empty for a damaged table.
 
     Args:
-        site: whose runs.
+        site: the page's databases.
         entries: the runs.
-        names: columns.
+        names: of the columns.
         ranks: see `read_tables`.
     """
     found: dict[int, dict[str, Array]] = {}
@@ -51,9 +49,10 @@ def read_entries(
 
 
 def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
-    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
+    """The x of each row; None where the table has no such column.
 
-    A program that never says which step it is at has 0 in every row.
+    Row numbers take the place of missing time-steps. A program that never sets its time-step has 0 in every
+    row, which counts as missing.
     """
     if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
         return np.arange(rows, dtype=np.float64)
@@ -67,13 +66,13 @@ def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
 
 
 def table_path(site: Site, entry: PageRun) -> str:
-    """Where the rows of a run are."""
+    """Path of a run's table."""
     root = site.databases[entry.place].data_root
     return f"{root}/{LOG}/{entry.record.table}/{entry.record.index}/{PROGRESS_FILE}"
 
 
 def table_stat(site: Site, entry: PageRun) -> tuple[int, int] | None:
-    """What tells whether a run's tables got rows: sums of inodes and bytes; None where there is none."""
+    """(sum of inodes, sum of bytes) of a run's tables, which grows with each row; None without a table."""
     path = table_path(site, entry)
     inode = size = -1
     for role in ("", *roles_of(os.path.dirname(path))):

@@ -1,6 +1,6 @@
 """Download of a file by a browser.
 
-What a browser gets of a run is a picture, a film, a sound, plain text, or something to save.
+A browser shows pictures, films, sounds and plain text; it saves other files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rla_client.web.item_files import asked_file
 from rla_client.web.run_registry import Site
 
 SEND_BYTES = 256 << 10
-FOREIGN = {  # headers of what a run wrote: shown as a picture, played, saved, never run
+FOREIGN = {  # headers of a run's files, which a browser must never execute
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-SHOWN = {  # by a browser in our page, without running it
+SHOWN = {  # media types that a browser shows in the page without executing anything
     ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
     ".webp": "image/webp", ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm",
     ".wav": "audio/wav", ".mp3": "audio/mpeg",
@@ -31,7 +31,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def send(site: Site, asked: dict[str, Any]) -> Response:
-    """A file for the browser, a range of it where it asks for one; see the module's text for its type."""
+    """Send a file to the browser, or the range of it that the request names."""
     with asked_file(site, asked) as opened:
         file = os.fdopen(os.dup(opened.fileno()), "rb")
     state = os.fstat(file.fileno())
@@ -47,7 +47,7 @@ def send(site: Site, asked: dict[str, Any]) -> Response:
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if media_type is None:
         media_type = "application/pdf" if suffix == ".pdf" else "application/octet-stream"
-    changed = asked.get("if-range") not in {None, tag}  # what a browser has is of another content
+    changed = asked.get("if-range") not in {None, tag}  # the browser's part is of an older content
     wanted = None if changed else _asked_range(asked.get("range"))
     span = (0, state.st_size) if wanted is None else _range(wanted, state.st_size)
     if span is None:
@@ -61,7 +61,7 @@ def send(site: Site, asked: dict[str, Any]) -> Response:
 
 
 def _asked_range(header: object) -> tuple[int | None, int | None] | None:
-    """First and last byte, either may be left out; None where the range is not understood, so all is sent."""
+    """First and last byte, either may be None; None for an unsupported range, so that all is sent."""
     match = _RANGE.fullmatch(str(header or "").strip())
     if match is None or not (match[1] or match[2]):
         return None
@@ -70,7 +70,7 @@ def _asked_range(header: object) -> tuple[int | None, int | None] | None:
 
 
 def _range(wanted: tuple[int | None, int | None], size: int) -> tuple[int, int] | None:
-    """(begin, end) of what is to be sent; None: beyond the end."""
+    """(begin, end) of the bytes to send; None for a range beyond the end."""
     first, last = wanted
     if first is None:
         start, end = max(0, size - (last or 0)), size

@@ -1,9 +1,9 @@
 """Column cache of growing tables.
 
-A settled table comes from the column cache on disk. One that was written to in the last two seconds is not
-cached there and would be parsed as a whole each time; here its columns stay in memory, with the byte behind
-the last row, and each look reads on from there. It is read anew where it is another file (a column was
-added), got shorter, or has other bytes before that place (a resume cut it and went on).
+A settled table comes from the column cache on disk. A table that was written to in the last two seconds is
+not cached there and would be parsed completely each time. Its columns stay in memory here, with the offset
+behind the last row, and each call reads on from that offset. The table is read anew if it is another file (a
+column was added), became shorter, or has other bytes before the offset (a resume truncated it).
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from rla_client.database.curves.progress_csv import TablePart, read_part
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
-MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
+MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the least recently used are dropped first
 FIRST_ROOM = 1024  # rows
 
 
 class GrowingCache(CurveCache):
-    """A column cache that follows tables which grow. May be used from several threads."""
+    """A column cache that follows growing tables. It may be used from several threads."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -74,28 +72,28 @@ def _follow(table: _Growing, path: str, names: Sequence[str]) -> dict[str, Array
 
 @dataclass(slots=True)
 class _Growing:
-    """One table."""
+    """The columns of one growing table."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    columns: dict[str, Array] = field(default_factory=dict)  # with room for more at the end
-    rows: int = 0  # how many are there
-    part: TablePart | None = None  # the last one that was read, without its columns
-    absent: set[str] = field(default_factory=set)  # names that the table has not
+    columns: dict[str, Array] = field(default_factory=dict)  # with spare room at the end
+    rows: int = 0  # rows that are filled
+    part: TablePart | None = None  # the last part that was read, without its columns
+    absent: set[str] = field(default_factory=set)  # columns that the table does not have
 
     @property
     def bytes(self) -> int:
-        """Of memory."""
+        """Memory of the columns."""
         return sum(column.nbytes for column in self.columns.values())
 
     def begin(self, part: TablePart, names: Sequence[str]) -> None:
-        """Take a whole table."""
+        """Replace all columns by those of a complete table."""
         self.columns = {}
         self.rows = 0
         self.absent = {name for name in names if name not in part.columns}
         self.add(part)
 
     def add(self, part: TablePart) -> None:
-        """Take further rows."""
+        """Append rows."""
         more = max((len(column) for column in part.columns.values()), default=0)
         for name, column in part.columns.items():
             old = self.columns.get(name, np.empty(0))
@@ -108,5 +106,5 @@ class _Growing:
         self.part = replace(part, columns={})
 
     def give(self, names: Sequence[str]) -> dict[str, Array]:
-        """The columns that there are; not to be changed, and not changed later."""
+        """Those of the named columns that the table has, as views that must not be modified."""
         return {name: self.columns[name][: self.rows] for name in names if name in self.columns}

@@ -1,17 +1,18 @@
 """Access guard of the server.
 
-Whoever has the token may read all that the server's user may read of the databases, so:
+Whoever has the token can read everything in the databases that the server's user can read. Therefore:
 
-- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie
-  that is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the
-  ports of a host apart, and other people's servers may listen there. `/api/` takes it from the header
-  `Authorization: Bearer` or, for pictures and downloads, from the query.
-- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else
-  that resolves to us (DNS rebinding) is refused.
-- **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
-- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
-  browser runs it (`file_download.FOREIGN`). Pages that a run stored are written into `sandbox.html`, which
-  `SANDBOXED` gives an origin of its own and nothing that it may load.
+- **Token.** 256 random bits, new at each start. `/` and `/static/` accept it in the query or as a cookie that
+  is derived from it (so that a reload works). The cookie opens nothing else: cookies do not distinguish the
+  ports of a host, and other users' servers may listen there. `/api/` accepts the token in the header
+  `Authorization: Bearer` or, for pictures and downloads, in the query.
+- **Host** must be an address, `localhost`, this machine's name, or an allowed name. Another name that
+  resolves to this server (DNS rebinding) is refused.
+- **Origin**, where a browser sends one, must be this server's. A POST needs a JSON body and the token in its
+  header.
+- **Content-Security-Policy** allows only this server's own files. Files of a run are sent so that no browser
+  executes them (`file_download.FOREIGN`). Pages that a run stored are shown in `sandbox.html`, which
+  `SANDBOXED` gives an origin of its own and no right to load anything.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]*\]|[^:\[\]/?#@\s]+)(:(?P<port>\d{1,5
 
 
 class Guard:
-    """ASGI middleware that refuses what the module's text says; `hosts` are further names of this machine."""
+    """ASGI middleware that refuses requests by the rules above; `hosts` are further names of this machine."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -72,7 +73,7 @@ class Guard:
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with a refusal."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -101,7 +102,7 @@ class Guard:
             await self._app(scope, _bounded(receive), with_headers)
 
     def _look(self, request: Request) -> tuple[Response | None, bool]:
-        """A refusal, if the request deserves one; and whether the cookie is to be given."""
+        """The refusal of a request (None: it is accepted), and whether to set the cookie."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         refusal = None
         if not self._known(host):
@@ -133,7 +134,7 @@ class Guard:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
 
     def _has_cookie(self, request: Request) -> bool:
-        """By splitting: SimpleCookie takes minutes over a header of escapes."""
+        """Whether a request has the cookie. SimpleCookie would take minutes for a header full of escapes."""
         own = self._name(request)
         for header in request.headers.getlist("cookie"):
             for one in header.split(";"):
@@ -144,7 +145,7 @@ class Guard:
 
     @staticmethod
     def _name(request: Request) -> str:
-        """Of the cookie, so that two pages on one host do not take it from each other."""
+        """Name of the cookie; it has the port, so that two servers on one host keep theirs apart."""
         found = _HOST.fullmatch(request.headers.get("host", ""))
         return f"{COOKIE}-{(found and found['port']) or 80}"
 
@@ -161,7 +162,7 @@ class Guard:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """`receive` that ends a request whose body is larger than anybody needs."""
+    """`receive` that ends a request with a body above `MAX_BODY_BYTES`."""
     seen = 0
 
     async def take() -> Message:

@@ -1,7 +1,7 @@
 """Heat maps of a run's histograms over time-steps.
 
-Those of one name (`<time-step>-NAME.histogram.json`) stand beside each other over common bins. A bin's count
-is spread evenly over its width, so that histograms with other edges fit.
+Histograms of one name (`<time-step>-NAME.histogram.json`) share common bins. The count of a bin is spread
+evenly over its width, so that histograms with different edges can be compared.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import numpy as np
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped
-from rla_client.web.item_files import asked_run, item_file, list_files
+from rla_client.web.item_files import item_file, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 SUFFIX = ".histogram.json"
 MAX_NAMES = 24
-MAX_STEPS = 120  # of one name, spread over all of them
+MAX_STEPS = 120  # of one name, evenly spread
 MAX_FILE_BYTES = 64 << 10
 MAX_EDGES = 1025
 BINS = 48
@@ -36,8 +35,8 @@ def histograms(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """The histograms of a run.
 
     Returns:
-        `names` (how many there are) and `found`: {name, low, high (of all bins), steps, shares: of each step
-        the share of its values in each of `BINS` bins}.
+        `names` (the number of names) and `found`: {name, low, high (of all bins), steps, shares (for each
+        step, the share of its values in each of `BINS` bins)}.
     """
     entry = asked_run(site, asked)
     paths = [one.path for one in list_files(site, entry, OTHER_RESULTS).files if one.path.endswith(SUFFIX)]
@@ -66,11 +65,11 @@ def _over_time(site: Site, entry: PageRun, name: str, group: Group) -> dict[str,
 
 
 def _read(site: Site, entry: PageRun, path: str) -> tuple[Array, Array] | None:
-    """Counts and ascending edges; None where the file holds something else."""
+    """Counts and ascending edges; None where the file is no histogram."""
     with suppress(OSError, DatabaseError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         with item_file(site, entry, OTHER_RESULTS, path) as file:
-            told = json.loads(file.read(MAX_FILE_BYTES))
-        counts, edges = (np.array(told[name], dtype=np.float64) for name in ("counts", "edges"))
+            content = json.loads(file.read(MAX_FILE_BYTES))
+        counts, edges = (np.array(content[name], dtype=np.float64) for name in ("counts", "edges"))
         with np.errstate(over="ignore"):
             if _fits(counts, edges):
                 return np.maximum(counts, 0), edges
@@ -85,11 +84,11 @@ def _fits(counts: Array, edges: Array) -> bool:
 
 
 def _rebinned(counts: Array, edges: Array, bins: Array) -> Array:
-    """The share of the values in each of some bins."""
+    """The share of the values in each of the common bins."""
     total = counts.sum()
     if not total > 0:
         return np.zeros(len(bins) - 1)
-    if not edges[-1] > edges[0]:  # all values are one
+    if not edges[-1] > edges[0]:  # all values are equal
         return np.asarray(np.histogram(edges[:1], bins)[0], dtype=np.float64)
     upto = np.concatenate([[0.0], np.cumsum(counts / total)])
     return np.diff(np.interp(bins, edges, upto))

@@ -1,7 +1,8 @@
 """Untrusted files of a run.
 
-Every file is reached from its data root without following links (`contract.files`) and opened without waiting
-for a pipe or a device. Hidden names are never shown. Each answer has a bound, and says when it was reached.
+Every file is reached from its data root without following links (`contract.filesystem`) and opened without
+waiting for a pipe or a device. Hidden names are never shown. Each answer has a bound and tells when the bound
+was reached.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder
 from rla_client.contract.layout import FOLDER_KINDS, item_path
 from rla_client.contract.safe_names import check_relative, component_problem
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
-MAX_SEEN = 200_000  # entries of folders that one answer looks at, about 1 s
+MAX_SEEN = 200_000  # folder entries read for one answer, about 1 s
 MAX_LISTED = 5000  # files named in an answer
-MAX_DEPTH = 20  # folders inside one another
+MAX_DEPTH = 20  # nested folders
 
 
 class PlainFile(NamedTuple):
@@ -40,17 +42,16 @@ class Listing:
     """Files below an item, by path."""
 
     files: list[PlainFile] = field(default_factory=list)
-    cut: bool = False  # there are more
-    passed: int = 0  # links, pipes and names that no address can hold, which are left out
-
-
-def asked_run(site: Site, asked: dict[str, Any]) -> PageRun:
-    """The run that a question names; NoSuchRunError where there is none."""
-    return site.find(str(asked.get("run", "")))
+    cut: bool = False  # there are more files
+    passed: int = 0  # entries left out: links, pipes, names that cannot be part of an address
 
 
 def item_of(entry: PageRun, kind: str) -> str:
-    """Path of a run's item below the data root; ArgumentError where there is no such kind."""
+    """Path of a run's item below the data root.
+
+    Raises:
+        ArgumentError: there is no such kind.
+    """
     if kind not in FOLDER_KINDS:
         raise ArgumentError(f"there is no kind {kind[:50]!r}")
     return item_path(kind, entry.record.table, entry.record.index)
@@ -61,7 +62,8 @@ def item_folder(site: Site, entry: PageRun, kind: str, below: tuple[str, ...] = 
     """A folder of a run's item, held open.
 
     Raises:
-        DatabaseError: a link or a file lies on the way. FileNotFoundError: it is not there.
+        DatabaseError: a link or a file lies on the way.
+        FileNotFoundError: it does not exist.
     """
     path = "/".join([item_of(entry, kind), *below])
     try:
@@ -76,8 +78,9 @@ def item_file(site: Site, entry: PageRun, kind: str, path: str) -> Iterator[Bina
     """A file of a run's item, open for reading.
 
     Raises:
-        ArgumentError: the path is none, or hidden.
-        DatabaseError: it is not a plain file, or lies behind a link. FileNotFoundError: it is not there.
+        ArgumentError: the path is not relative, or a part of it is hidden.
+        DatabaseError: it is not a plain file, or lies behind a link.
+        FileNotFoundError: it does not exist.
     """
     *above, name = check_relative(path)
     if any(part.startswith(".") for part in (*above, name)):
@@ -94,12 +97,12 @@ def item_file(site: Site, entry: PageRun, kind: str, path: str) -> Iterator[Bina
 
 
 def asked_file(site: Site, asked: dict[str, Any]) -> AbstractContextManager[BinaryIO]:
-    """The file that a question names, open for reading."""
+    """The file that a request names, open for reading; see `item_file`."""
     return item_file(site, asked_run(site, asked), str(asked.get("kind")), str(asked.get("path")))
 
 
 def list_files(site: Site, entry: PageRun, kind: str) -> Listing:
-    """The visible plain files below an item, by path; none where it is not there."""
+    """The visible plain files below an item, sorted by path; none where the item does not exist."""
     found = Listing()
     root, item = site.database(entry).data_root, item_of(entry, kind)
     folders = [""]
@@ -108,7 +111,7 @@ def list_files(site: Site, entry: PageRun, kind: str) -> Listing:
         try:
             descriptor = open_folder(root, f"{item}/{below}")
         except OSError:
-            continue  # it went meanwhile, or nobody may look at it
+            continue  # removed meanwhile, or not readable
         try:
             _list(descriptor, below, folders, found)
         finally:

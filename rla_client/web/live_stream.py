@@ -1,14 +1,14 @@
 """Server-sent events of an open page.
 
-The page says which runs and metrics it shows and how many rows of each it has (*cursors*). Each `TICK_S` the
-tables of those that may grow are stat'ed, and of one that did, the rows behind the cursor go out; so a stream
-costs what is new, not what is there. Events:
+The page sends the runs and metrics that it shows and the number of rows that it has of each (*cursors*). Each
+`TICK_S` the server stats the tables that may grow and sends the rows behind the cursors. So the cost of a
+stream depends on the new rows, not on the size of the tables. Events:
 
     rows     {"number", "from", "x": […], "y": {metric: […]}}: new rows; null where nothing was recorded
-    anew     {"number"}: rows that it has were taken back, have another x, or are of a chain or of several
-             ranks; it asks again
-    version  {"version"}: the list of runs changed; it asks for those since the version that it has
-    alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
+    anew     {"number"}: rows of the page were withdrawn, have another x, or belong to a chain or to several
+             ranks: the page asks for the curve again
+    version  {"version"}: the list of runs changed: the page asks for the runs since its version
+    alive    {}: no other event for `ALIVE_S`, so that a dead connection is noticed
 """
 
 from __future__ import annotations
@@ -31,46 +31,44 @@ from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.database.curves.rank_tables import merges_ranks
 from rla_client.database.curves.stream_tables import run_columns, split_role
 from rla_client.web.curve_columns import table_path, table_stat, x_values
-from rla_client.web.curves import asked_ranks
+from rla_client.web.request_arguments import asked_ranks
 from rla_client.web.run_registry import PageRun, Site, live
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-if TYPE_CHECKING:
     Array = NDArray[np.float64]
 TICK_S = 0.4
 ALIVE_S = 15.0
-MAX_WATCHED = 200  # runs; a panel of more is asked for anew when their list changes
-MAX_ROWS = 5000  # in one event; further behind, a new curve is cheaper
+MAX_WATCHED = 200  # runs; the page reloads a panel of more runs when the list changes
+MAX_ROWS = 5000  # in one event; for more rows a new curve is cheaper
 
 
 def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
     """Events for one page, until it goes away.
 
     Args:
-        site: whose runs.
-        asked: `version` of its list; `x`; `ranks`; `cursors`: metric → run number → rows that it has; `once`:
-            only what is new by now, for a page that must not hold one of its browser's few connections.
+        site: the page's databases.
+        asked: `version` of the page's list; `x`; `ranks`; `cursors`: metric → run number → rows of the page;
+            `once`: send what is new and end, for a page that must not hold one of its browser's connections.
 
     Raises:
-        ArgumentError: something of that is not as it should be.
+        ArgumentError: an argument is invalid.
     """
     watcher = Watcher(site, asked)
 
     async def events() -> AsyncIterator[bytes]:
-        said = time.monotonic()
+        sent_at = time.monotonic()
         yield _event("alive", {})
         while True:
             found = await run_sync(watcher.look)
             now = time.monotonic()
             if found:
                 yield b"".join(_event(event, data) for event, data in found)
-                said = now
-            elif now - said > ALIVE_S:
+                sent_at = now
+            elif now - sent_at > ALIVE_S:
                 yield _event("alive", {})
-                said = now
+                sent_at = now
             if asked.get("once"):
                 return
             await anyio.sleep(TICK_S)
@@ -83,14 +81,14 @@ def _event(name: str, data: Mapping[str, Any]) -> bytes:
 
 
 class Watcher:
-    """What one page has, and what is new to it; see the module's text."""
+    """The state of one page, from which its events follow."""
 
     def __init__(self, site: Site, asked: dict[str, Any]) -> None:
         self._site = site
         version = asked.get("version", 0)
         self._version = version if isinstance(version, int) else 0
         self._x = str(asked.get("x") or TIME_STEP)
-        self._merged = merges_ranks(asked_ranks(asked))  # then no row is one of a table
+        self._merged = merges_ranks(asked_ranks(asked))  # a merged row has no number in a table
         self._cursors = _checked(asked.get("cursors", {}))
         self._watched = list(dict.fromkeys(number for known in self._cursors.values() for number in known))
         self._stats: dict[int, tuple[int, int]] = {}
@@ -129,7 +127,7 @@ class Watcher:
     def _rows_of_writer(self, entry: PageRun, metrics: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         number = entry.number
         table = self._table(entry, metrics)
-        news: dict[int, dict[str, Any]] = {}  # by cursor: panels are as far as each other, as a rule
+        news: dict[int, dict[str, Any]] = {}  # by cursor, which most panels share
         for metric in metrics:
             ys = table.get(metric)
             xs = None if ys is None else x_values(table, self._x, len(ys))
@@ -149,7 +147,7 @@ class Watcher:
             yield "rows", data
 
     def _renumbered(self, table: Mapping[str, Array], before: int) -> bool:
-        """Whether rows that the page has at their numbers have a time-step now: the first that is not 0."""
+        """Whether the page shows rows at their row numbers that have time-steps by now."""
         steps = table.get(TIME_STEP)
         if self._x != TIME_STEP or steps is None or before < 2:  # noqa: PLR2004 - row 0 has time-step 0
             return False
@@ -175,10 +173,14 @@ def _plain(values: Array) -> list[float | str | None]:
 
 
 def _checked(cursors: object) -> dict[str, dict[int, int]]:
-    """Metric → run number → rows; ArgumentError: it is something else."""
+    """The cursors: metric → run number → rows.
+
+    Raises:
+        ArgumentError: they have another form.
+    """
     try:
         if not isinstance(cursors, dict):
-            raise TypeError  # noqa: TRY301 - told below
+            raise TypeError  # noqa: TRY301 - reported below
         return {
             str(metric): {int(number): int(rows) for number, rows in known.items()}
             for metric, known in cursors.items()

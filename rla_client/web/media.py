@@ -1,6 +1,6 @@
 """Media of a run by name, over time-steps.
 
-Files of one name in one folder are one thing over time: the page shows them under a slider.
+The page shows the files of one name in one folder under a slider.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.results_by_name import Group, grouped, in_order
 from rla_client.web.file_download import SHOWN
-from rla_client.web.item_files import MAX_LISTED, asked_run, list_files
-from rla_client.web.result_tables import ENDINGS as TABLE_ENDINGS
+from rla_client.web.item_files import MAX_LISTED, list_files
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
+from rla_client.web.table_files import ENDINGS as TABLE_ENDINGS
 
 _OWN = {
     ".html": "page",
@@ -21,11 +22,11 @@ _OWN = {
     ".ply": "points",
 }  # shown by the page's scripts
 MAX_GROUPS = 500
-MAX_STEPS = 2000  # of one name; more are thinned out: a slider has no more places
+MAX_STEPS = 2000  # of one name, as many as a slider has places
 
 
 def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """What the page shows of a run's results, by name with the time-steps of each; and its other files."""
+    """The media among a run's results, by name with their time-steps; its tables; its other files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
     by_path = {one.path: one for one in found.files if not _kind(one.path)}
@@ -49,13 +50,13 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(path: str) -> str:
-    """image, video, audio, page, points; empty for others."""
+    """image, video, audio, page or points; empty for other files."""
     ending = os.path.splitext(path)[1].lower()
     return _OWN.get(ending) or SHOWN.get(ending, "").partition("/")[0]
 
 
 def _thinned(group: Group) -> Group:
-    """At most `MAX_STEPS` of them, the last among them."""
+    """At most `MAX_STEPS` files of a group, including the last."""
     if len(group) <= MAX_STEPS:
         return group
     return [group[place * (len(group) - 1) // (MAX_STEPS - 1)] for place in range(MAX_STEPS)]

@@ -11,16 +11,16 @@ from rla_client.web.report import make_report
 from rla_client.web.run_registry import Site
 
 PANEL_PX = 340
-MAX_PX = 1100  # of the frame; further panels are reached by scrolling
+MAX_PX = 1100  # of the frame, which scrolls beyond it
 
 
 def panels(
     data_root: Path, runs: Sequence[tuple[str, str]], metrics: Sequence[str], settings: Mapping[str, str]
 ) -> Panels:
-    """Panels of some runs, given as (table, index).
+    """Panels of runs, which are given as (table, index).
 
     Raises:
-        ArgumentError: there is no run, or a setting is not as it should be.
+        ArgumentError: there is no such run, or a setting is invalid.
     """
     paths = [f"0/{table}/{index}" for table, index in runs]
     view = {name: [value] for name, value in settings.items() if value} | {"list": ["none"], "run": paths}
@@ -33,10 +33,10 @@ def panels(
 class Panels:
     """Panels that a notebook shows.
 
-    Their frame is a sandbox: its scripts reach neither the notebook nor what the browser keeps for it.
+    Their frame is a sandbox: its scripts reach neither the notebook nor the browser's storage for it.
     """
 
-    html: str  # the page, whole
+    html: str  # the complete page
     height_px: int  # of the frame
 
     def _repr_html_(self) -> str:

@@ -16,16 +16,19 @@ from rla_client.database.records.notes import change_note
 from rla_client.database.tree.items import run_items
 from rla_client.database.tree.sizes import item_bytes
 from rla_client.database.views import write_view
-from rla_client.web.item_files import asked_run
 from rla_client.web.page_json import sent
-from rla_client.web.request_arguments import is_texts
+from rla_client.web.request_arguments import asked_run, is_texts
 from rla_client.web.run_registry import Site
 
 MAX_NOTE = 100_000  # characters
 
 
 def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Change tags, note and display name of a run; gives them as they are then."""
+    """Change tags, note and display name of a run; returns the new values.
+
+    Raises:
+        ArgumentError: a value has the wrong type, or the note is too long.
+    """
     entry = asked_run(site, asked)
     root, text = site.database(entry).data_root, asked.get("note")
     if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
@@ -47,7 +50,7 @@ def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Move a run that is not live to the trash when it is `sure`; else say what would go."""
+    """Move a run that is not live to the trash; without `sure`, only describe what would be moved."""
     entry = asked_run(site, asked)
     root, record = site.database(entry).data_root, entry.record
     items = run_items(root, record.table, record.index)
@@ -63,7 +66,7 @@ def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Bring back what `trash` moved there."""
+    """Restore an entry of the trash."""
     place = asked.get("place")
     if not isinstance(place, int) or not 0 <= place < len(site.databases):
         raise ArgumentError("there is no such database here")
@@ -75,14 +78,14 @@ def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def view(site: Site, asked: dict[str, Any]) -> dict[str, str]:
-    """Store a view under a `name` in the first database, or remove it where `query` is null; gives all."""
+    """Store a view in the first database, or remove it if its `query` is null; returns all views."""
     root = site.databases[0].data_root
     with _changing(root):
         return write_view(root, asked.get("name"), asked.get("query"))
 
 
 def _changing(root: Path) -> AbstractContextManager[None]:
-    """Hold a database for a change; one that another command holds is not waited for."""
+    """Lock a database for a change; raises DatabaseError at once if another command holds the lock."""
 
     def refuse() -> None:
         raise DatabaseError("another command is changing this database; try again when it has ended")

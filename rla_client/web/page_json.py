@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
+SAFE_INTEGER = 1 << 53  # larger integers are not exact in a browser
 
 
 def sent(value: object) -> Any:  # noqa: ANN401 - whatever a run has recorded
-    """A value as JSON can carry it, and a browser read it."""
+    """A value as JSON that a browser reads exactly: NaN, infinities and large integers become texts."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bool) or value is None or isinstance(value, str):

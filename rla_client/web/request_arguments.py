@@ -1,16 +1,52 @@
-"""The checked arguments of a page's questions."""
+"""Checked arguments of a page's requests."""
 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.database.curves.rank_tables import Ranks, parse_ranks
+from rla_client.web.run_registry import PageRun, Site
 
-MAX_NUMBER = 1e300  # that is asked for
+MAX_NUMBER = 1e300  # absolute value of a number in a request
+
+
+def asked_run(site: Site, asked: dict[str, Any]) -> PageRun:
+    """The run that a request names.
+
+    Raises:
+        NoSuchRunError: there is none.
+    """
+    return site.find(str(asked.get("run", "")))
+
+
+def asked_ranks(asked: dict[str, Any]) -> Ranks | None:
+    """The ranks that a request names, see `parse_ranks`.
+
+    Raises:
+        ArgumentError: they are not understood.
+    """
+    return parse_ranks(str(asked.get("ranks") or "") or None)
+
+
+def whole_number(asked: dict[str, Any], name: str, default: int = 0) -> int:
+    """A whole number of a request, 0 or larger.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
+    value = asked.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ArgumentError(f"{name} must be a whole number")
+    return value
 
 
 def number(asked: dict[str, Any], name: str, default: float) -> float:
-    """A finite number that is asked for."""
+    """A finite number of a request.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
     value = asked.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
         raise ArgumentError(f"{name} must be a number")
@@ -18,10 +54,10 @@ def number(asked: dict[str, Any], name: str, default: float) -> float:
 
 
 def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
-    """The ends that are asked for, or those of the whole.
+    """The range of a request, or the whole if it is None.
 
     Raises:
-        ArgumentError: it is not [low, high].
+        ArgumentError: the range is not [low, high].
     """
     if asked is None:
         return whole
@@ -36,12 +72,16 @@ def asked_range(asked: object, whole: tuple[float, float]) -> tuple[float, float
 
 
 def asked_names(names: object, what: str) -> list[str]:
-    """A list of names that is asked for; ArgumentError where it is none."""
+    """A list of names of a request.
+
+    Raises:
+        ArgumentError: the value is something else.
+    """
     if not is_texts(names):
         raise ArgumentError(f"{what} must be a list of names")
     return names
 
 
 def is_texts(value: object) -> TypeGuard[list[str]]:
-    """Whether something that was asked is a list of texts."""
+    """Whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(one, str) for one in value)

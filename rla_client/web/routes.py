@@ -1,8 +1,8 @@
 """Routes of the page.
 
-Each answer is a function of (site, request's body or query) in the module whose job it is. An error that the
-user can fix is answered with 400 and the error's words, `{"error": …}`. Answers run in threads, but for the
-stream of what is new.
+Each answer is a function of (site, body or query of the request) in another module. An error that the user
+can fix is answered with status 400 and its text, `{"error": …}`. Answers run in threads, except the stream of
+events.
 """
 
 from __future__ import annotations
@@ -23,31 +23,43 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.errors import RlaError
 from rla_client.database.views import read_views
 from rla_client.web import (
     STATIC,
     checkpoints,
+    column_values,
     curves,
     file_download,
+    file_search,
     file_text,
     histograms,
+    hyper_parameter_panels,
     importance,
     item_files,
     media,
+    offered_names,
     page_edits,
-    panel_export,
+    panel_csv,
+    plot_command,
     result_tables,
-    run_detail,
+    run_comparison,
+    run_environment,
     run_list,
-    samples,
+    run_overview,
+    sample_list,
+    sample_search,
+    sample_story,
+    sample_texts,
     sparklines,
     system_metrics,
     values_at_step,
 )
-from rla_client.web.agent_status import Machine
+from rla_client.web.agent_status import AgentStatus
+from rla_client.web.fleet_status import FleetStatus
 from rla_client.web.guard import SANDBOXED, Guard
 from rla_client.web.live_stream import stream
+from rla_client.web.request_arguments import asked_ranks, whole_number
 from rla_client.web.run_registry import Site
 
 if TYPE_CHECKING:
@@ -55,8 +67,8 @@ if TYPE_CHECKING:
 
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
-HEAVY = frozenset({"curves", "csv", "parallel", "scatter", "values"})  # one at a time, for their memory
+WAITING = frozenset({"status", "fleet", "trash"})  # answers that wait for a process have threads of their own
+HEAVY = frozenset({"curves", "csv", "parallel", "scatter", "values"})  # run one at a time, to bound memory
 LONG = frozenset(
     {
         "sparklines",
@@ -68,67 +80,67 @@ LONG = frozenset(
         "samples_search",
         "sample_story",
     }
-)  # seconds, where there is much
-THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
+)  # may take seconds in large databases
+THREADS = 4  # answers at once; more would compete for the GIL and need more memory
 _NO_PLOTLY = (
     "a figure of plotly: `pip install plotly` where `rla web` runs shows it here; saved, it opens in a "
     "browser that reaches cdn.plot.ly"
 )
-Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+Answer = Callable[[Site, dict[str, Any]], Any]  # gets the body of a POST; returns JSON data or a Response
 OF_A_RUN: dict[str, Answer] = {
-    "run": run_detail.overview,
-    "environment": run_detail.environment,
-    "others": run_detail.others,
-    "difference": run_detail.difference,
+    "run": run_overview.overview,
+    "environment": run_environment.environment,
+    "others": run_comparison.others,
+    "difference": run_comparison.difference,
     "note": page_edits.note,
     "trash": page_edits.trash,
     "restore": page_edits.restore,
     "files": item_files.listing,
     "text": file_text.text,
-    "search": file_text.search,
+    "search": file_search.search,
     "media": media.media,
     "histograms": histograms.histograms,
     "table": result_tables.table,
     "checkpoints": checkpoints.checkpoints,
     "system": system_metrics.system,
     "values": values_at_step.values_at_step,
-    "samples": samples.listing,
-    "sample": samples.whole,
-    "samples_search": samples.search,
-    "sample_story": samples.story,
+    "samples": sample_list.listing,
+    "sample": sample_texts.whole,
+    "samples_search": sample_search.search,
+    "sample_story": sample_story.story,
 }
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """The page over some databases, as an ASGI application; `token` lets in, `hosts` as in `Guard`."""
+    """The page of some databases as an ASGI application; `token` and `hosts` are those of `Guard`."""
     quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
-    machine = Machine()
+    agent = AgentStatus()
     posts: dict[str, Answer] = {
-        "runs": lambda site, body: run_list.rows(site, _whole(body, "since")),
-        "columns": lambda site, body: run_list.column_values(
+        "runs": lambda site, body: run_list.rows(site, whole_number(body, "since")),
+        "columns": lambda site, body: column_values.column_values(
             site, body.get("names"), body.get("numbers"), body.get("group")
         ),
         "fitting": lambda site, body: run_list.fitting(site, body.get("where")),
-        "differing": lambda site, body: run_list.differing(site, body.get("numbers")),
-        "names": lambda site, _: run_list.names(site),
+        "differing": lambda site, body: offered_names.differing(site, body.get("numbers")),
+        "names": lambda site, _: offered_names.names(site),
         "curves": curves.curves,
-        "csv": panel_export.as_csv,
-        "command": panel_export.command,
+        "csv": panel_csv.as_csv,
+        "command": plot_command.command,
         "live": stream,
-        "metrics": lambda site, body: run_list.metric_names(
-            site.chosen(body.get("numbers")), curves.asked_ranks(body)
+        "metrics": lambda site, body: offered_names.metric_names(
+            site.chosen(body.get("numbers")), asked_ranks(body)
         ),
         "sparklines": sparklines.sparklines,
         "importance": importance.importance,
-        "parallel": importance.parallel,
-        "scatter": importance.scatter,
+        "parallel": hyper_parameter_panels.parallel,
+        "scatter": hyper_parameter_panels.scatter,
         "views": lambda site, _: read_views(site.databases[0].data_root),
         "view": page_edits.view,
         **OF_A_RUN,
-        "status": lambda site, _: machine.status(site),
-        "fleet": machine.fleet,
+        "status": lambda site, _: agent.answer(site),
+        "fleet": FleetStatus().answer,
     }
     own_files = _own_files()
     routes = [
@@ -145,7 +157,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
 
 
 def _own_files() -> Callable[[Request], Awaitable[Response]]:
-    """The page's own files, from memory: they are asked for while the threads read databases."""
+    """The page's own files, served from memory: they are requested while the threads read databases."""
     names = [path for path in STATIC.rglob("*") if path.is_file()]
     bodies = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in names}
     tags = {name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in bodies.items()}
@@ -154,7 +166,10 @@ def _own_files() -> Callable[[Request], Awaitable[Response]]:
         name = request.path_params.get("name", "index.html")
         if name not in bodies:
             return PlainTextResponse("not found\n", 404)
-        headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        headers = {
+            "ETag": tags[name],
+            "Cache-Control": "no-cache",
+        }  # a browser may keep them, but must revalidate
         headers |= SANDBOXED if name == "sandbox.html" else {}
         if request.headers.get("if-none-match") == tags[name]:
             return Response(status_code=304, headers=headers)
@@ -164,8 +179,8 @@ def _own_files() -> Callable[[Request], Awaitable[Response]]:
 
 
 def _plotly(_: Request) -> Response:
-    """The script of the plotly package: figures that runs stored name it on a network."""
-    found = find_spec("plotly")  # which imports nothing of it
+    """The script of the plotly package, in place of the network address that stored figures refer to."""
+    found = find_spec("plotly")  # imports nothing
     for folder in (found and found.submodule_search_locations) or ():
         script = Path(folder, "package_data", "plotly.min.js")
         if script.is_file():
@@ -182,12 +197,12 @@ def _answering(
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is not JSON"}, 400)
-        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
-            return JSONResponse({"error": "the body is not whole"}, 413)
+        except ClientDisconnect:  # or a body above the limit of `Guard`
+            return JSONResponse({"error": "the body is incomplete or too large"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is not a JSON object"}, 400)
         async with limiter:
-            if await request.is_disconnected():  # as while a page zooms faster than it is answered
+            if await request.is_disconnected():  # a page that zooms quickly cancels requests
                 return Response(status_code=499)
             return await run_sync(_guarded, answer, site, body)
 
@@ -204,11 +219,11 @@ def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaita
 
 
 def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
-    """An answer as a response; an error as one that says what to do."""
+    """The response with an answer, or with the text of its error."""
     try:
         found = answer(site, asked)
-    except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
-        text, status = _told(error)
+    except Exception as error:  # noqa: BLE001 - reported; the server goes on
+        text, status = _error_text(error)
         return JSONResponse({"error": text}, status)
     if isinstance(found, Response):
         return found
@@ -218,8 +233,8 @@ def _guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
     )
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """What an error says to the user, and its status."""
+def _error_text(error: Exception) -> tuple[str, int]:
+    """The text of an error for the user, and the HTTP status."""
     if isinstance(error, RlaError):
         return str(error), 400
     if isinstance(error, OverflowError | RecursionError):
@@ -229,11 +244,4 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
     traceback.print_exception(error, file=sys.stderr)
-    return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
-
-
-def _whole(body: dict[str, Any], name: str) -> int:
-    value = body.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ArgumentError(f"{name} must be a whole number")
-    return value
+    return f"internal error of rla web: {type(error).__name__}: {error}", 500

@@ -1,11 +1,11 @@
 """Numbered registry of a page's runs.
 
-A run gets a number when it is first seen and keeps it while the server runs; the page speaks of runs by
-number. Each change of what the list shows of a run gives it the next *version*, so that a page asks for what
-changed since the version that it knows.
+A run gets a number when it is first seen and keeps it while the server runs; the page refers to runs by
+number. A run whose row in the list changes gets the next *version*, so that a page asks only for the changes
+since the version that it knows.
 
-A look costs what the catalogue costs (0.1 s for 10,000 runs, nothing of it while nobody looks), so looks are
-as far apart as keeps them below `SHARE` of a core, the first aside, which may have had to read all.
+A look costs a read of the catalogue (0.1 s for 10,000 runs). Looks happen only on request, and so rarely that
+they take less than `SHARE` of a core. The first look is not counted, as it may read everything.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rla_client.database.records.record import Record
 from rla_client.database.run import Run
 from rla_client.web.growing_cache import GrowingCache
 
-LOOK_S = 2.0  # at least between two looks
+LOOK_S = 2.0  # least time between two looks
 SHARE = 0.005  # of a core
-LONGEST_S = 30.0  # between two looks, whatever one has cost
-LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown"})  # may get rows
+LONGEST_S = 30.0  # longest time between two looks, whatever they cost
+LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown"})  # states in which rows may come
 
 
 @dataclass(slots=True)
@@ -35,31 +35,31 @@ class PageRun:
     """One run of the page."""
 
     number: int
-    place: int  # of its database among those of the page
+    place: int  # of its database among the page's
     record: Record  # as last seen
-    state: str  # as shown then
+    state: str  # as last shown
     version: int  # of the last change
-    gone: bool = False  # it is in its database no more
+    gone: bool = False  # it is no longer in its database
 
 
 class Site:
-    """See the module's text. Its methods may be called from any thread.
+    """The databases of a page and their numbered runs. Its methods may be called from any thread.
 
     Args:
         roots: data roots, at least one.
 
     Raises:
-        DatabaseError: one is not a folder.
+        DatabaseError: a root is not a folder.
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.databases = [Database(root) for root in dict.fromkeys(roots)]
-        self.boot = secrets.token_hex(8)  # numbers mean nothing to another server
+        self.boot = secrets.token_hex(8)  # the run numbers are valid for this server only
         self.version = 0
         self.problems: dict[int, str] = {}
-        self.read_ahead = threading.Event()  # nobody reads what the first panel will ask for
+        self.read_ahead = threading.Event()  # set unless a thread reads the first panel's data in advance
         self.read_ahead.set()
-        self.caches = [GrowingCache(database.state_folder) for database in self.databases]  # of columns
+        self.caches = [GrowingCache(database.state_folder) for database in self.databases]  # by place
         self._entries: list[PageRun] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
@@ -67,10 +67,10 @@ class Site:
         self._cost = 0.0
 
     def look(self, *, wait: bool = False) -> int:
-        """Bring the list up to the databases where that is due; the version that it has then.
+        """Update the list from the databases if a look is due; returns its version.
 
         Args:
-            wait: where another thread looks, wait for it.
+            wait: wait for a look of another thread.
         """
         if not self._lock.acquire(blocking=wait or not self._entries):
             return self.version
@@ -87,7 +87,7 @@ class Site:
             self._lock.release()
 
     def look_now(self) -> int:
-        """As `look`, due or not: something was changed here."""
+        """As `look`, but even if no look is due, since this server changed something."""
         with self._lock:
             self._looked = -1e9
         return self.look(wait=True)
@@ -126,15 +126,15 @@ class Site:
             self.version = version
 
     def entries(self, since: int = 0) -> list[PageRun]:
-        """Those whose version is later, by number; with 0 all that are there."""
+        """The runs with a later version, including removed ones; with 0, all that exist. By number."""
         found = self._entries[:]
         return [one for one in found if one.version > since and (since or not one.gone)]
 
     def chosen(self, numbers: object) -> list[PageRun]:
-        """Those of some numbers, without what is gone.
+        """The runs with these numbers, without removed ones.
 
         Raises:
-            ArgumentError: it is not a list of numbers.
+            ArgumentError: `numbers` is not a list of integers.
         """
         if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
             raise ArgumentError("a list of run numbers is needed")
@@ -142,10 +142,10 @@ class Site:
         return [known[one] for one in dict.fromkeys(numbers) if 0 <= one < len(known) and not known[one].gone]
 
     def find(self, path: str) -> PageRun:
-        """The run of `<place>/<table>/<index>`, as links name it; of a chain also an earlier item.
+        """The run at `<place>/<table>/<index>`, the path in links; also an earlier item of a chain.
 
         Raises:
-            NoSuchRunError: there is none.
+            NoSuchRunError: there is no such run.
         """
         self.look(wait=True)
         place, _, name = path.partition("/")
@@ -160,19 +160,19 @@ class Site:
         raise NoSuchRunError(f"there is no run {path[:200]!r} here")
 
     def database(self, entry: PageRun) -> Database:
-        """Where a run lies."""
+        """The database of a run."""
         return self.databases[entry.place]
 
     def run(self, entry: PageRun) -> Run:
-        """A run as the readers know it."""
+        """A run as a `Run` of its database."""
         return Run(self.databases[entry.place].data_root, entry.record)
 
 
 def path_of(entry: PageRun) -> str:
-    """As links name a run; see `Site.find`."""
+    """The path of a run in links; see `Site.find`."""
     return f"{entry.place}/{entry.record.table}/{entry.record.index}"
 
 
 def live(entries: Iterable[PageRun]) -> list[PageRun]:
-    """Those that may still get rows."""
+    """The runs that may still get rows."""
     return [entry for entry in entries if entry.state in LIVE]

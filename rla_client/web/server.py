@@ -31,10 +31,10 @@ FIRST_PORT = 8787
 TRIED_PORTS = 50
 READ_AHEAD = 200  # runs
 LOOPBACK = "127.0.0.1"
-CLOSE_S = 1  # for answers under way when it ends
+CLOSE_S = 1  # for unfinished answers when the server stops
 
 
-def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
+def serve(  # noqa: PLR0913 - the options of `rla web`, all but one by name
     roots: Sequence[Path],
     *,
     host: str,
@@ -48,15 +48,15 @@ def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
 
     Args:
         roots: data roots.
-        host: to listen at.
-        port: None: the first free one from 8787; 0: any.
-        allowed: further names that it may be called by.
-        browser: open one where there is a screen.
-        link: what of the page is opened, such as `#/run/…`; empty: the list of runs.
-        say: takes lines for the user.
+        host: address to listen at.
+        port: None: the first free port from 8787; 0: any free port.
+        allowed: further host names that requests may use.
+        browser: open a browser if there is a screen.
+        link: the part of the page to open, such as `#/run/…`; empty: the list of runs.
+        say: gets lines for the user.
 
     Raises:
-        DatabaseError: a root is not a folder, or the address cannot be had.
+        DatabaseError: a root is not a folder, or the server cannot listen at the address.
     """
     _quiet()
     site = Site(roots)
@@ -72,13 +72,13 @@ def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
         access_log=False,
         server_header=False,
         lifespan="off",
-        http="h11",  # refuses two Host headers, and the like; httptools is taken where it happens to be there
+        http="h11",  # refuses malformed requests such as two Host headers; uvicorn would prefer httptools
         ws="none",
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = uvicorn.Server(config)
     logging.getLogger("uvicorn.error").addFilter(
-        lambda record: not (server.should_exit or _cut_off(record))  # no errors: Ctrl-C, a file that shrank
+        lambda record: not (server.should_exit or _cut_off(record))  # Ctrl-C, a file that shrank
     )
     site.read_ahead.clear()
     threading.Thread(target=_read_ahead, args=(site,), daemon=True).start()
@@ -87,9 +87,9 @@ def serve(  # noqa: PLR0913 - what `rla web` may say, all but one by name
 
 
 def _read_ahead(site: Site) -> None:
-    """Read what the page shows first while the browser starts: the list, the newest runs' likely curves."""
+    """Read what the page shows first, the list and likely curves, while the browser starts."""
     try:
-        with suppress(DatabaseError, OSError):  # the page tells
+        with suppress(DatabaseError, OSError):  # the page reports them
             site.look(wait=True)
             newest = sorted(site.entries(), key=lambda entry: entry.record.opened)[-READ_AHEAD:]
             likely = Counter(entry.record.likely for entry in newest if entry.record.likely).most_common(1)
@@ -99,10 +99,10 @@ def _read_ahead(site: Site) -> None:
 
 
 def _quiet() -> None:
-    """Leave the terminal to what the user has to know; take as many connections as the system lets us have.
+    """Suppress irrelevant messages, and raise the limit of connections as far as the system allows.
 
-    Clients that break off, and arithmetic with NaN, are nothing to know. Without the token it takes longer
-    to use up more connections.
+    Clients that disconnect and arithmetic with NaN are irrelevant to the user. With a higher limit, clients
+    without the token need longer to exhaust the connections.
     """
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore", RuntimeWarning)
@@ -137,7 +137,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
 
 def _named(host: str) -> str:
-    """A host as it stands in an address."""
+    """A host as part of a URL."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - asked for by the user
         host = socket.gethostname()
     return f"[{host}]" if ":" in host else host
@@ -158,16 +158,16 @@ def _where(address: str, host: str, port: int) -> list[str]:
 
 
 def _cut_off(record: logging.LogRecord) -> bool:
-    """Whether a line is about an answer that ended early, because its file did."""
+    """Whether a log record is about an answer that ended early because its file was truncated."""
     return bool(record.exc_info) and isinstance((record.exc_info or (None, None))[1], h11.LocalProtocolError)
 
 
 @contextmanager
 def _opened(address: str, *, wanted: bool) -> Iterator[None]:
-    """Open a graphical browser; a text browser would take this terminal.
+    """Open a graphical browser; a text browser would take over this terminal.
 
-    It is given a file that only this user can read: other users see the arguments of its process, and with
-    them the token.
+    The browser gets a file that only this user can read, since its arguments, which would contain the token,
+    are visible to other users.
     """
     if not wanted or not has_screen():
         yield

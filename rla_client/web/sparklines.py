@@ -10,15 +10,15 @@ from rla_client.web.curve_columns import read_entries
 from rla_client.web.page_json import sent
 from rla_client.web.run_registry import PageRun, Site
 
-MAX_RUNS = 200  # of one answer; a list shows fewer at once
+MAX_RUNS = 200  # of one answer; a list shows fewer at a time
 POINTS = 36  # of a curve
 
 
 def sparklines(site: Site, asked: dict[str, Any]) -> dict[str, list[float]]:
-    """Run number → the likely metric's finite values, evenly many of them; without runs that have none.
+    """Run number → finite values of its likely metric, evenly thinned; runs without values are left out.
 
     Args:
-        site: whose runs.
+        site: the page's databases.
         asked: `numbers` of at most `MAX_RUNS` runs; further ones are left out.
     """
     by_metric: dict[str, list[PageRun]] = {}

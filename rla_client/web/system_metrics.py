@@ -9,19 +9,20 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.layout import LOG
-from rla_client.web.item_files import asked_run, item_file
+from rla_client.web.item_files import item_file
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import Site
 
 SYSTEM_FILE = "system.csv"
 SAMPLES = 1200  # of a long system.csv, evenly over the file
-WHOLE_BYTES = 256 << 10  # a shorter one is read whole
+WHOLE_BYTES = 256 << 10  # a shorter file is read completely
 MAX_ROW_BYTES = 2048
 
 
 def system(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-    """Samples of what a run's processes used: column → numbers; of a long file evenly many.
+    """The resources that a run's processes used: column → numbers; of a long file, evenly spread rows.
 
-    Empty where nothing was sampled (`sample_interval_s`).
+    `columns` is empty where nothing was sampled (`sample_interval_s`).
     """
     try:
         with item_file(site, asked_run(site, asked), LOG, SYSTEM_FILE) as file:
@@ -35,7 +36,7 @@ def system(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sampled(file: BinaryIO) -> tuple[list[str], list[str]]:
-    """The header's names, and whole lines."""
+    """The names of the header, and complete lines."""
     size = os.fstat(file.fileno()).st_size
     line = file.readline(MAX_ROW_BYTES).decode("utf-8", "replace")
     begin = file.tell()
@@ -46,7 +47,7 @@ def _sampled(file: BinaryIO) -> tuple[list[str], list[str]]:
         for place in range(SAMPLES):
             file.seek(begin + (size - begin - MAX_ROW_BYTES) * place // (SAMPLES - 1))
             whole = file.read(MAX_ROW_BYTES).split(b"\n")
-            if len(whole) > 2:  # noqa: PLR2004 - the end of one line, a whole one, the beginning of a third
+            if len(whole) > 2:  # noqa: PLR2004 - end of one line, a complete one, start of a third
                 lines.append(whole[-2 if place == SAMPLES - 1 else 1].decode("utf-8", "replace"))
         lines = list(dict.fromkeys(lines))
     return line.strip().split(","), lines

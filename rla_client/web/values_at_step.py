@@ -12,19 +12,19 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import TIME_STEP
 from rla_client.database.curves.progress_csv import recorded_nan
 from rla_client.web.curve_columns import read_entries, x_values
-from rla_client.web.item_files import asked_run
 from rla_client.web.page_json import sent
+from rla_client.web.request_arguments import asked_run
 from rla_client.web.run_registry import PageRun, Site
 
 MAX_METRICS = 2000
-AT_ONCE = 50  # columns in memory
+AT_ONCE = 50  # columns in memory at a time
 
 
 def values_at_step(site: Site, asked: dict[str, Any]) -> list[list[Any]]:
-    """`[name, value, its time-step]` of each metric that has a value at the asked `step` or before it.
+    """`[name, value, its time-step]` of each metric with a value at or before the `step` of the request.
 
     Raises:
-        ArgumentError: `step` is no number.
+        ArgumentError: `step` is not a number.
     """
     entry, step = asked_run(site, asked), asked.get("step")
     if not isinstance(step, int | float) or isinstance(step, bool) or not math.isfinite(step):

@@ -189,7 +189,7 @@ def wandb(who: str) -> str:
     module: Any
     if who == "ours":
         import rla_client.integrations.wandb as module
-        from rla_client.integrations.wandb.open_run import Run
+        from rla_client.integrations.wandb.run_object import Run
 
         clock.watch(Run, names=("log", "finish"))
     else:

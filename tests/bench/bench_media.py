@@ -25,8 +25,10 @@ from rla_client.contract.agent.places import Places
 from rla_client.contract.job.arena_layout import SlotRef
 from rla_client.contract.spool.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import job_sender, recording_target
-from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder
+from rla_client.media.figure_recorder import MatplotlibRecorder
+from rla_client.media.image_recorder import ImgRecorder
 from rla_client.media.recording_target import RecordingTarget, bind
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.run.opening_frame import make_opening
 from rla_client.stream.outbox import Outbox
 

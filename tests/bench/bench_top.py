@@ -31,7 +31,7 @@ PROGRAM = """
 import sys, time
 from rla_client.database.database import Database
 from rla_client.top.app import TopApp
-from rla_client.top.source import MAX_SHOWN, RunsOnScreen
+from rla_client.top.runs_on_screen import MAX_SHOWN, RunsOnScreen
 database = Database(sys.argv[1])
 open(sys.argv[2], "w").write(repr(time.time()))
 TopApp(RunsOnScreen(database.data_root, lambda where: database.records(where=where, limit=MAX_SHOWN))).run()

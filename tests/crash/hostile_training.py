@@ -62,7 +62,8 @@ def use_names(root: str, names: list[str], told: dict[str, dict[str, Any]]) -> N
     import numpy as np
 
     from rla_client import exp_manager, logger
-    from rla_client.media.recorders import ImgRecorder, VideoRecorder
+    from rla_client.media.image_recorder import ImgRecorder
+    from rla_client.media.video_recorder import VideoRecorder
 
     picture, frames = np.zeros((4, 4, 3), np.uint8), np.zeros((2, 4, 4, 3), np.uint8)
     exp_manager.configure("names", CONFIG, root, code_root=".")

@@ -30,7 +30,7 @@ from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
 from rla_client.checkpoint import saver
 from rla_client.stream import arena
 from rla_client.run.resume import fork_files
-from rla_client.media.recorders import ImgRecorder
+from rla_client.media.image_recorder import ImgRecorder
 root, code, date = sys.argv[1:4]
 numbers = range(*map(int, sys.argv[4:]))
 fork_files.PLACED_S = 0.2

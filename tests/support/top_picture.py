@@ -40,7 +40,7 @@ async def take(root: Path, target: Path) -> None:
     """Mark the runs, and save the screen."""
     from rla_client.database.database import Database
     from rla_client.top.app import TopApp
-    from rla_client.top.source import RunsOnScreen
+    from rla_client.top.runs_on_screen import RunsOnScreen
 
     database = Database(root)
     app = TopApp(RunsOnScreen(root, lambda where: database.records(where=where)))

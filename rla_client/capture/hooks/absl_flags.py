@@ -1,4 +1,4 @@
-"""Hook of absl, for the flags of the program's own files."""
+"""Hook of absl's parser, for flags that the program's own files define."""
 
 from __future__ import annotations
 

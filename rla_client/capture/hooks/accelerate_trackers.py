@@ -1,4 +1,4 @@
-"""Hooks of an Accelerator."""
+"""Hooks of Accelerate's trackers."""
 
 from __future__ import annotations
 

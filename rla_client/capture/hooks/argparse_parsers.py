@@ -20,7 +20,7 @@ _PASSED = (f"{os.sep}argparse.py", f"{_HOOKS}argparse_parsers.py", f"{_HOOKS}wra
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch `parse_known_args`, which all others call."""
+    """Watch `parse_known_args`, which the other parsing methods call."""
     replace(module.ArgumentParser, "parse_known_args", followed(part, _see))
 
 
@@ -32,7 +32,7 @@ def _see(result: Any, parser: Any, args: Any = None, *more: Any, **named: Any) -
     words = sys.argv[1:] if args is None else args
     options: dict[str, str] = {}
     positional = []
-    for action in parser._actions:  # noqa: SLF001 - there is no other list
+    for action in parser._actions:  # noqa: SLF001 - there is no public list
         options |= dict.fromkeys(action.option_strings, action.dest)
         if not action.option_strings and getattr(namespace, action.dest, None) is not None:
             positional.append(action.dest)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_NUMBER = r"[+-]?(0|[1-9]\d{0,17})(\.\d*)?([eE][+-]?\d{1,3})?"  # `007` and `1_000` are texts
+_NUMBER = r"[+-]?(0|[1-9]\d{0,17})(\.\d*)?([eE][+-]?\d{1,3})?"  # `007` and `1_000` stay texts
 _HOOKS = f"capture{os.sep}hooks{os.sep}"
 _PASSED = (f"{_HOOKS}docopt_parsers.py", f"{_HOOKS}wrapping.py")
 
@@ -39,7 +39,7 @@ def _see(result: Any, doc: Any = None, argv: Any = None, *more: Any, **named: An
 
 
 def _number(value: Any) -> Any:
-    """The number that a text spells in the usual way: docopt gives all values as text."""
+    """The number that a text spells, or the value itself; docopt returns all values as text."""
     import re
 
     if not isinstance(value, str) or not re.fullmatch(_NUMBER, value):

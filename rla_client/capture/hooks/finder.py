@@ -1,7 +1,7 @@
 """Finder that calls a hook when a library has been imported.
 
-It finds nothing itself: the other finders are asked, and the `exec_module` of the loader that they give is
-replaced on that one object until the module was executed. So what importlib answers stays the same.
+It finds no modules itself. It asks the other finders and replaces `exec_module` of the loader that they
+return, on that object only, until the module was executed. So importlib's answers stay the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
+HOOKS = {  # module of a library → (part, our module; its function `hook` gets the library's module)
     "argparse": ("args", "argparse_parsers"),
     "tyro._cli": ("args", "tyro_configs"),
     "simple_parsing.parsing": ("args", "simple_parsing_parsers"),
@@ -55,19 +55,21 @@ HOOKS = {  # module of a library → (part, module here whose `hook` gets it)
 
 
 class CaptureFinder:
-    """Stands first in `sys.meta_path`.
+    """The finder, which is the first of `sys.meta_path`.
 
     Args:
-        hooks: of HOOKS, those that are wanted.
-        parts: those that are on.
+        hooks: the chosen entries of HOOKS.
+        parts: the chosen parts.
     """
 
     def __init__(self, hooks: dict[str, tuple[str, str]], parts: frozenset[str]) -> None:
         self._hooks, self._parts = hooks, parts
-        self._asking: set[tuple[int, str]] = set()  # thread and module, against finders that ask us in turn
+        self._asking: set[tuple[int, str]] = (
+            set()
+        )  # (thread, module) in progress, as other finders may ask this one
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """What the other finders say; their loader calls the hook afterwards."""
+        """The spec of the other finders; its loader calls the hook after the import."""
         replaces = name == "wandb" and "wandb" in self._parts
         if name not in self._hooks and not replaces:
             return None
@@ -104,7 +106,7 @@ class CaptureFinder:
             return
 
     def apply(self, name: str, module: ModuleType) -> None:
-        """Call the hook of a module that has been imported."""
+        """Call the hook of an imported module."""
         from . import state, wrapping
 
         part_name, hook_name = self._hooks[name]
@@ -131,13 +133,13 @@ def _ask_others(ours: CaptureFinder, name: str, path: Sequence[str] | None, targ
 
 
 def install(text: str) -> None:
-    """Watch the imports of the libraries of these parts; hook those that are there already.
+    """Watch the imports of the chosen parts' libraries; hook those that are imported already.
 
     Args:
-        text: see `parse_parts`.
+        text: names of parts, see `parse_parts`.
 
     Raises:
-        ValueError: it names something else.
+        ValueError: a name is not that of a part.
     """
     parts = parse_parts(text)
     hooks = {name: (part, hook) for name, (part, hook) in HOOKS.items() if part in parts}

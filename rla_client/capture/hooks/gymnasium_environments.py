@@ -16,7 +16,7 @@ MAX_MADE = 20
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch where environments are made."""
+    """Watch the functions that make environments."""
     replace(module, "make", observed(part, _see))
     replace(module, "make_vec", observed(part, _see))
 

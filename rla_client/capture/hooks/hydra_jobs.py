@@ -1,6 +1,6 @@
 """Hook of Hydra's jobs, for their configuration.
 
-Each job of a multirun is a run.
+Each job of a multirun becomes a run.
 """
 
 from __future__ import annotations

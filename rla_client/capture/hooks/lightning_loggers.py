@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch what connects a trainer with its loggers."""
+    """Watch the connector between a trainer and its loggers."""
     state.adapted.update({"lightning", "pytorch_lightning", "lightning_fabric"})
 
     def see(_: object, connector: Any, metrics: Any, step: Any = None) -> None:
@@ -30,4 +30,4 @@ def hook(module: ModuleType, part: CapturePart) -> None:
             step = metrics.get("step", trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001 - as Lightning counts
         recorder.row(part, {name: value for name, value in metrics.items() if name != "step"}, step)
 
-    replace(module._LoggerConnector, "log_metrics", observed(part, see))  # noqa: SLF001 - there is no public one
+    replace(module._LoggerConnector, "log_metrics", observed(part, see))  # noqa: SLF001 - there is no public hook

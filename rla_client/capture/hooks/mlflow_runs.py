@@ -18,7 +18,7 @@ _PASSED = (f"capture{os.sep}hooks{os.sep}mlflow_runs.py", f"capture{os.sep}hooks
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch the functions that a script calls."""
+    """Watch the functions that scripts call."""
 
     def metric(_: object, key: str, value: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:
         del args, kwargs

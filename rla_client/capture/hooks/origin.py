@@ -1,6 +1,6 @@
 """Origin of a call.
 
-The program's own are all that lie neither in the standard library nor among installed packages, and those of
+The program's own files are those outside of the standard library and of installed packages, and the files of
 the installed package that was started (`python -m package`).
 """
 
@@ -19,7 +19,7 @@ _known: dict[str, bool] = {}
 
 
 def is_own(file: str) -> bool:
-    """Whether a file, as code objects name it, is one of the program's own."""
+    """Whether a file, named as in code objects, is one of the program's own."""
     found = _known.get(file)
     if found is None:
         found = _known[file] = _is_own(file)
@@ -27,7 +27,7 @@ def is_own(file: str) -> bool:
 
 
 def _is_own(file: str) -> bool:
-    if file.startswith("<"):  # typed in, or `python -c`; not importlib's own
+    if file.startswith("<"):  # interactive input or `python -c`, but not importlib
         return not file.startswith("<frozen")
     path = os.path.abspath(file)
     package = _package_below_installed(path)
@@ -46,7 +46,7 @@ def _package_below_installed(path: str) -> str | None:
 
 
 def caller(depth: int, *skipped: str) -> FrameType | None:
-    """The frame that called, so many up and not in a file whose path ends with one of `skipped`."""
+    """The calling frame, `depth` levels up, skipping files whose paths end with one of `skipped`."""
     frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001 - CPython's
     while frame is not None and frame.f_code.co_filename.endswith(skipped):
         frame = frame.f_back
@@ -54,6 +54,6 @@ def caller(depth: int, *skipped: str) -> FrameType | None:
 
 
 def called_by_program(depth: int, *skipped: str) -> bool:
-    """Whether that frame is in one of the program's own files."""
+    """Whether the calling frame, see `caller`, is in one of the program's own files."""
     frame = caller(depth + 1, *skipped)
     return frame is not None and is_own(frame.f_code.co_filename)

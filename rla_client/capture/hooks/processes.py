@@ -1,7 +1,7 @@
 """Processes that may open a run.
 
-A process that was started as a program may. One that was made to work for another (multiprocessing, a fork,
-Ray, joblib) joins the run of that one, or what it logs is dropped.
+A process that was started as a program may open a run. A worker process of another one (multiprocessing, a
+fork, Ray, joblib) joins the run of that process, or its values are dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_worker() -> bool:
 
 
 def at_exit(call: Callable[[], object]) -> None:
-    """Have something called at the end of this process; a child of multiprocessing knows no atexit."""
+    """Call a function at the end of this process; children of multiprocessing ignore atexit."""
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
         util.Finalize(None, call, exitpriority=-10)

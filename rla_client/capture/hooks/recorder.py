@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rla_client.capture.session import CaptureSession
 
 _session: CaptureSession | None = None
-_begun = False  # whether there is one was decided in this process
-_dropped = 0
-_lock = allocate_lock()  # never held while something is imported
+_begun = False  # this process has decided whether it has a session
+_dropped = 0  # values of a worker without a session
+_lock = allocate_lock()  # never held during an import
 
 
 def session() -> CaptureSession | None:
-    """The session that records; None where this process takes no part."""
+    """The session of this process, created on first use; None if this process does not record."""
     global _dropped  # noqa: PLW0603 - of the process
     if not _begun:
         _begin()
@@ -35,7 +35,7 @@ def session() -> CaptureSession | None:
 
 
 def _begin() -> None:
-    """Make the session; of two threads that do, the first one's counts."""
+    """Create the session; if two threads do so, the first one's session is used."""
     global _session, _begun, _dropped
     made, worker = None, processes.is_worker()
     if not worker or os.environ.get("RLA_RUN"):
@@ -53,14 +53,14 @@ def _begin() -> None:
 def _after_fork_in_child() -> None:
     global _session, _begun, _lock  # noqa: PLW0603 - of the process
     _session, _begun = None, False
-    _lock = allocate_lock()  # nobody would let go of the parent's
+    _lock = allocate_lock()  # the parent's may be held for ever
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def opened() -> CaptureSession | None:
-    """The session of this process, if a metric has made it."""
+    """The session of this process, if it exists already."""
     return _session
 
 
@@ -78,11 +78,11 @@ def row(part: CapturePart, values: Any, step: Any) -> None:
         found.row(part, values, step)
 
 
-names: dict[str, str] = {}  # project: what another logger calls the program's
+names: dict[str, str] = {}  # "project": the name of the project in another logger
 
 
 def event(part: CapturePart, message: Any) -> None:
-    """Record an event of TensorBoard; before the first metric it is held."""
+    """Record an event of TensorBoard; events before the first metric are held back."""
     found = opened()
     if found is not None:
         found.event(part, message)

@@ -1,6 +1,6 @@
 """Hook of rsl_rl's runner, for its configuration.
 
-Its metrics come through its SummaryWriter.
+The runner's metrics come through its SummaryWriter.
 """
 
 from __future__ import annotations

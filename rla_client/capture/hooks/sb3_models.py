@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_models: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # logger → reference to its model
+_models: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # logger → weak ref of its model
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch the loggers, and which model has which."""
+    """Watch the loggers, and note the model of each."""
     if module.__name__.endswith("logger"):
         state.adapted.add("stable_baselines3")
 
@@ -45,7 +45,7 @@ def _learns(_: object, model: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _to_dump(logger: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Values, and what outputs leave out of them: the original empties both."""
+    """Copies of the values and of their exclusions, both of which `dump` clears."""
     del args, kwargs
     values = dict(logger.name_to_value)
     return (values, dict(logger.name_to_excluded)) if values else None

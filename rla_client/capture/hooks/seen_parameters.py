@@ -1,7 +1,7 @@
 """Hyper-parameters observed in a program.
 
-Those of a higher rank win: configuration files, the object of a parser, wandb's config, add_hparams. An
-object is kept by reference and read again, as scripts go on to change it.
+Ranks, in ascending order: configuration files, the object of a parser, wandb's config, add_hparams; a higher
+rank wins. An object is kept by reference and read again, as scripts may change it later.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ FILES, PARSER, CONFIG, HPARAMS = 0, 1, 2, 3
 
 
 class ParameterSource:
-    """One place of parameters.
+    """An object that holds parameters.
 
     Attributes:
-        rank: of those above.
+        rank: FILES, PARSER, CONFIG or HPARAMS.
         origin: name of the library.
         values: a mapping, or an object with attributes.
         given: names that the command line sets.
@@ -32,24 +32,24 @@ class ParameterSource:
 
 
 class MarkdownParameters:
-    """Parameters that stand in a Markdown table."""
+    """Parameters in a Markdown table."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 sources: list[ParameterSource] = []
-MAX_SOURCES = 100  # a program that parses in a loop
+MAX_SOURCES = 100  # bound for a program that parses in a loop
 
 
 def add(rank: int, origin: str, values: Any, given: tuple[str, ...] = ()) -> None:
-    """Keep a place of parameters; the same object again takes its former place."""
+    """Add a source; it replaces an earlier source with the same object."""
     sources[:] = [one for one in sources if one.values is not values][1 - MAX_SOURCES :]
     sources.append(ParameterSource(rank, origin, values, given))
 
 
 def put(rank: int, origin: str, values: Any) -> None:
-    """Keep a place of parameters in the stead of the library's former one."""
+    """Add a source in place of the library's earlier ones."""
     if any(one.values is values for one in sources):
         return
     sources[:] = [one for one in sources if one.origin != origin]
@@ -61,7 +61,7 @@ def names_given(words: list[str], options: Mapping[str, str]) -> tuple[str, ...]
 
     Args:
         words: of the command line.
-        options: option, e.g. `--learning-rate`, to name.
+        options: option (such as `--learning-rate`) → name.
     """
     found = [options[head] for word in words if (head := word.partition("=")[0]) in options]
     return tuple(dict.fromkeys(found))

@@ -12,23 +12,23 @@ TYPE_CHECKING = False  # `typing` takes longer than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-MAX_ERRORS = 3  # after which a part is off
+MAX_ERRORS = 3  # errors that switch a part off
 
 
 class _Thread(_local):
-    inside = False  # a captured call is at work: what it calls is not captured again
-    event: Any = None  # the last event that such a call wrote
+    inside = False  # in a captured call, whose own calls are not captured again
+    event: Any = None  # the last event that the captured call wrote
 
 
 class CapturePart:
     """One part of the capture.
 
     Attributes:
-        name: of PARTS.
-        on: it takes part.
-        errors: texts of its own errors.
-        counts: what it has taken, by kind: values, parameters, images, …
-        skipped: what it has left out: kind → (number, bytes).
+        name: one of PARTS.
+        on: whether it captures.
+        errors: texts of its internal errors.
+        counts: what it captured, by kind: values, parameters, images, …
+        skipped: what it left out: kind → (number, bytes).
     """
 
     def __init__(self, name: str) -> None:
@@ -39,10 +39,10 @@ class CapturePart:
         self.skipped: dict[str, tuple[int, int]] = {}
 
     def failed(self, error: BaseException) -> None:
-        """Note an error of ours; the third switches the part off.
+        """Note an internal error; the third one switches the part off.
 
         Raises:
-            BaseException: the error, where a signal handler of the program has raised it.
+            BaseException: the error itself, if a signal handler of the program raised it.
         """
         if _is_of_handler(error):
             raise error
@@ -51,17 +51,17 @@ class CapturePart:
             self.on = False
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Count what was taken."""
+        """Count what was captured."""
         self.counts[kind] = self.counts.get(kind, 0) + number
 
     def skip(self, kind: str, size: int) -> None:
-        """Count what was left out, of so many bytes."""
+        """Count something of `size` bytes that was left out."""
         number, total = self.skipped.get(kind, (0, 0))
         self.skipped[kind] = number + 1, total + size
 
 
 def _is_of_handler(error: BaseException) -> bool:
-    """Whether a signal handler raised an exception, which came while we were at work."""
+    """Whether a signal handler of the program raised the exception during a captured call."""
     module = sys.modules.get("signal")
     if module is None:
         return False
@@ -79,13 +79,13 @@ def _is_of_handler(error: BaseException) -> bool:
 thread = _Thread()
 parts: dict[str, CapturePart] = {}
 chosen: frozenset[str] = parse_parts(os.environ.get(CAPTURE_VARIABLE, ""))
-adapted: set[str] = set()  # packages whose own adapter is at work: what they write elsewhere is not taken
+adapted: set[str] = set()  # packages with a hook of their own; what they write to other loggers is ignored
 loaded_pid = os.getpid()
-loaded_cwd = os.getcwd()  # the program may go elsewhere
+loaded_cwd = os.getcwd()  # the program may change it
 
 
 def part(name: str) -> CapturePart:
-    """The part of a name."""
+    """The part with a name, created on first use."""
     found = parts.get(name)
     if found is None:
         found = parts[name] = CapturePart(name)

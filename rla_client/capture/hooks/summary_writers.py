@@ -1,6 +1,6 @@
 """Hooks of SummaryWriters, torch's or tensorboardX's.
 
-Scalars are taken at `add_scalar`, as doubles; whatever else at the file writer, as the event that is written.
+Scalars are captured at `add_scalar`, as doubles; everything else at the file writer, as the written event.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-MAX_EVENT_BYTES = 1 << 20  # larger ones are counted alone
+MAX_EVENT_BYTES = 1 << 20  # larger events are only counted
 _NUMBERS = frozenset({float, int})
 
 
 class Writers:
-    """The program's open writers, and what stands before their tags."""
+    """The program's open writers, with the prefixes of their tags."""
 
     def __init__(self) -> None:
         self.open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -33,7 +33,7 @@ class Writers:
         self._last_prefix = ""
 
     def add(self, writer: Any, folder: str) -> None:
-        """A writer was made."""
+        """Note a new writer."""
         real = os.path.abspath(folder)
         session = recorder.opened()
         if not self.open and self.first and real != self.first:
@@ -48,16 +48,16 @@ class Writers:
         self.folders[writer] = real
 
     def close(self, writer: Any) -> None:
-        """A writer was closed."""
+        """Note that a writer was closed."""
         self.open.discard(writer)
         session = recorder.opened()
         if session is not None:
             session.flush()
-            if not self.open:  # later the program may have changed them for the next run
+            if not self.open:  # the program may change them for the next run
                 session.read_parameters()
 
     def prefix(self, writer: Any) -> str:
-        """What stands before the tags of a writer: where its folder lies below that of the first."""
+        """The prefix of a writer's tags: the path of its folder relative to that of the first writer."""
         if self._last is not None and self._last() is writer:
             return self._last_prefix
         folder = self.folders.get(writer, self.first)
@@ -118,14 +118,14 @@ def _scalar_seer(part: CapturePart) -> Any:
 
 
 def _number(value: Any, event: Any) -> Any:
-    """A number as a double; of a tensor on a device what was written, as it is not fetched a second time."""
+    """A number as a double; for a tensor on a device, the written value, to avoid a second transfer."""
     device = getattr(value, "device", None)
     if device is not None and getattr(device, "type", "cpu") != "cpu":
         return None if event is None else event.summary.value[0].simple_value
     if hasattr(value, "item"):
         value = value.item()
-        return float(value) if isinstance(value, bool) else value  # as its file has it
-    if isinstance(value, str):  # a name that caffe2's or comet's readers take
+        return float(value) if isinstance(value, bool) else value  # as in the event file
+    if isinstance(value, str):  # a name of a caffe2 blob
         return None if event is None else event.summary.value[0].simple_value
     return float(value)
 
@@ -180,7 +180,7 @@ def _event_maker(part: CapturePart) -> Any:
         def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
             if not thread.inside:
                 return watched(self, event, *args, **kwargs)
-            thread.event = event  # for `add_scalar`, in which this is called
+            thread.event = event  # for the hook of the enclosing `add_scalar`
             return original(self, event, *args, **kwargs)
 
         return add_event
@@ -216,7 +216,7 @@ def _kind(value: Any) -> str:
 
 
 def _see_text(value: Any) -> None:
-    """A Markdown table of parameters, as CleanRL's scripts write one."""
+    """Take hyper-parameters from a Markdown table, which CleanRL's scripts write."""
     text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
     if text.lstrip().lower().startswith("|param"):
         seen_parameters.add(seen_parameters.FILES, "tensorboard", seen_parameters.MarkdownParameters(text))

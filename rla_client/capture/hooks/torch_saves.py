@@ -1,4 +1,4 @@
-"""Hook of torch.save, for the files that the program's own code writes."""
+"""Hook of torch.save, for files that the program's own code saves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hook of Hugging Face's Trainer.
 
-Its events go to our callback as well, which is in no list of the program's.
+The Trainer's events also go to our callback, which is not in the Trainer's list of callbacks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def hook(module: ModuleType, part: CapturePart) -> None:
         if event in _WANTED:
             _see(part, handler, event, args, kwargs)
 
-    replace(module.CallbackHandler, "call_event", followed(part, see))  # the program's callbacks log in it
+    replace(
+        module.CallbackHandler, "call_event", followed(part, see)
+    )  # the program's callbacks may log in it
 
 
 def _see(part: CapturePart, handler: Any, event: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

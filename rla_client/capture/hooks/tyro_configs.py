@@ -1,4 +1,4 @@
-"""Hook of `tyro.cli`, for hyper-parameters."""
+"""Hook of `tyro.cli`, for the configuration that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of libraries with wandb's functions (trackio, swanlab)."""
+"""Hooks of libraries with the functions of wandb (trackio, swanlab)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_likes.py", f"capture{os.sep}hooks
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch init and log, as functions of the module and as methods of its runs."""
+    """Watch `init` and `log`, functions of the module or methods of its runs."""
 
     def init(_: object, project: Any = None, *args: Any, **kwargs: Any) -> None:
         del args

@@ -1,9 +1,8 @@
 """Replacement of a wandb that is not installed.
 
-The program's own imports get the module of wandb's shape.
-
-Own files that import it inside of `try` can do without, and libraries look for it in several ways: they find
-none, unless RLA_CAPTURE says `replace`. A folder called `wandb`, which wandb itself leaves, is no package.
+Imports of `wandb` in the program's own files get our wandb module. Own files that import it inside `try` work
+without it, and libraries look for it in several ways: these find no wandb, unless RLA_CAPTURE has `replace`.
+A folder named `wandb`, which wandb creates for its runs, is not a package.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _PASSED = tuple(f"hooks{os.sep}{name}.py" for name in ("finder", "wandb_replacem
 
 
 def spec_for(name: str, found: Any) -> Any:
-    """What the import of `wandb` finds.
+    """The spec for the import of `wandb`.
 
     Args:
         name: `wandb`.
-        found: what others found.
+        found: the spec of the other finders.
     """
     installed = found is not None and (found.origin is not None or not found.submodule_search_locations)
     if installed or not state.part("wandb").on:
         return found
     if REPLACE not in state.chosen:
         importer = _importer()
-        if importer is None:  # `importlib.util.find_spec` asks
+        if importer is None:  # the caller is `importlib.util.find_spec`
             return found
         if not is_own(importer.f_code.co_filename) or _inside_try(
             importer.f_code.co_filename, importer.f_lineno
@@ -49,16 +48,16 @@ def spec_for(name: str, found: Any) -> Any:
 
 
 class _Loader:
-    """Puts the module of wandb's shape into `sys.modules`."""
+    """Puts our wandb module into `sys.modules`."""
 
     def create_module(self, spec: Any) -> None:
-        """The usual one, which gives way."""
+        """Let importlib create a module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import ours; where that fails, there is none, as without us.
+        """Import our module.
 
         Raises:
-            ModuleNotFoundError: it failed.
+            ModuleNotFoundError: the import failed, so the program finds no wandb.
         """
         ours = guarded(state.part("wandb"), _replacement)
         if ours is None:
@@ -73,7 +72,7 @@ def _replacement() -> ModuleType:
 
 
 def _adopt() -> None:
-    """A run of the replacement was opened."""
+    """Tell the session that the replacement opened a run."""
     part = state.part("wandb")
 
     def adopt() -> None:
@@ -85,7 +84,7 @@ def _adopt() -> None:
 
 
 def _importer() -> FrameType | None:
-    """The frame with the import statement; None where no import is at work."""
+    """The frame with the import statement; None without an import."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - CPython's
     imports = False
     while frame is not None:

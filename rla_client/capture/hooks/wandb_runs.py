@@ -1,6 +1,6 @@
 """Hooks of an installed wandb.
 
-Its runs go on as ever; what they are given is given to the captured run as well.
+wandb's runs are unchanged; their values also go to the captured run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PASSED = (f"capture{os.sep}hooks{os.sep}wandb_runs.py", f"capture{os.sep}hooks{
 
 
 def hook(module: ModuleType, part: CapturePart) -> None:
-    """Watch where runs are made, and their class."""
+    """Watch `wandb.init` and the class of runs."""
     if module.__name__.endswith("wandb_init"):
         replace(module, "init", observed(part, _made))
         return

@@ -1,7 +1,7 @@
 """Wrappers of a library's functions.
 
-A wrapper stands in the module or class that defines the original, under its names, so that it is pickled
-by reference and shows the original's signature. The original runs first; ours cannot fail the call.
+A wrapper replaces the original in the module or class that defines it and has its names, so that it is
+pickled by reference and shows the original's signature. An error in a hook never fails the call.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-_LAZY = sys.version_info >= (3, 14)  # annotations are evaluated when asked for; some name what is not there
+_LAZY = sys.version_info >= (3, 14)  # annotations are evaluated lazily, and some cannot be evaluated
 _DRESS = ("__module__", "__name__", "__qualname__", "__doc__", "__annotate__" if _LAZY else "__annotations__")
-_ours: set[int] = set()  # identities of wrappers, which live as long as their owners
+_ours: set[int] = set()  # ids of the wrappers, which live as long as their owners
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function of a module or a method of a class by what `make` makes of it, once.
+    """Replace a function of a module or a method of a class by `make(original)`, once.
 
-    A name that the library (of this version) does not have is left alone, as is a method that is inherited.
+    Nothing happens if this version of the library does not have the name, or if the method is inherited.
     """
     original = vars(owner).get(name)
     kind = type(original) if isinstance(original, classmethod | staticmethod) else None
@@ -43,7 +43,7 @@ def dress(wrapper: Any, original: Any) -> None:
     for name in _DRESS:
         if hasattr(original, name):
             setattr(wrapper, name, getattr(original, name))
-    if _LAZY and getattr(original, "__annotate__", original) is None:  # they were given as a dict
+    if _LAZY and getattr(original, "__annotate__", original) is None:  # the annotations were set as a dict
         wrapper.__annotations__ = original.__annotations__
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original
@@ -57,14 +57,11 @@ def dress(wrapper: Any, original: Any) -> None:
 
 
 def guarded(part: CapturePart, see: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of a call of ours, which is no fault of the program: None where it raised.
-
-    What the call itself calls is not captured.
-    """
+    """The result of a hook; None if it raised an error, which is noted. Its own calls are not captured."""
     former, thread.inside = thread.inside, True
     try:
         return see(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 - it is noted there
+    except Exception as error:  # noqa: BLE001 - `failed` notes it
         part.failed(error)
         return None
     finally:
@@ -74,10 +71,10 @@ def guarded(part: CapturePart, see: Callable[..., Any], *args: Any, **kwargs: An
 def observed(
     part: CapturePart, see: Callable[..., object], look: Callable[..., Any] | None = None
 ) -> Callable[[Any], Any]:
-    """What makes a wrapper that calls `see(result, *args, **kwargs)` after the original.
+    """A maker of wrappers that call `see(result, *args, **kwargs)` after the original.
 
-    The original is a captured call: what it calls in turn is not seen. With `look`, called before it with the
-    same arguments, `see` gets what that gave in the place of the result; after None it is not called.
+    The original's own calls are not captured. With `look`, which is called before the original with the same
+    arguments, `see` gets its result in place of the original's; it is not called if that is None.
     """
 
     def make(original: Any) -> Any:
@@ -93,9 +90,9 @@ def observed(
                     seen = result
                 elif seen is None:
                     return result
-                try:  # as `guarded`, which would take as long as all of the rest
+                try:  # inlined `guarded`, whose call would double the cost of the wrapper
                     see(seen, *args, **kwargs)
-                except Exception as error:  # noqa: BLE001 - it is noted there
+                except Exception as error:  # noqa: BLE001 - `failed` notes it
                     part.failed(error)
             finally:
                 here.inside = False
@@ -108,7 +105,7 @@ def observed(
 
 
 def followed(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], Any]:
-    """As `observed`, but the program runs in the original: what that calls is seen."""
+    """As `observed`, for an original that runs the program: its own calls are captured."""
 
     def make(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -123,9 +120,9 @@ def followed(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], A
 
 
 def preceded(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], Any]:
-    """What makes a wrapper that calls `see(*args, **kwargs)` before the original.
+    """A maker of wrappers that call `see(*args, **kwargs)` before the original.
 
-    The program runs in that: what it calls is seen.
+    The original runs the program: its own calls are captured.
     """
 
     def make(original: Any) -> Any:
@@ -140,6 +137,6 @@ def preceded(part: CapturePart, see: Callable[..., object]) -> Callable[[Any], A
 
 
 def from_adapted_library(frame: FrameType | None) -> bool:
-    """Whether a call comes from a library whose own adapter is at work."""
+    """Whether a call comes from a library with a hook of its own."""
     name = "" if frame is None else frame.f_globals.get("__name__") or ""
     return name.partition(".")[0] in state.adapted

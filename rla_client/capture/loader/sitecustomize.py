@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Start of the capture in a Python process.
 
-It imports sys and os alone, parses on Python 2.7, and does nothing without RLA_CAPTURE or below Python 3.10.
-The folder of `rla_client` becomes the package `_rla_capture`, in which the hooks are found: `rla_client`
-itself is not imported.
+It imports only sys and os, parses on Python 2.7, and does nothing without RLA_CAPTURE or below Python 3.10.
+The folder of `rla_client` becomes the package `_rla_capture`, which contains the hooks; `rla_client` itself
+is not imported.
 """
 
 import os
@@ -37,7 +37,7 @@ def _package_folder():
 
 
 def _end_check():
-    """End this process where `rla capture check` asks no more."""
+    """End this process if it is only a probe of `rla capture check`."""
     if os.environ.get("RLA_CAPTURE_CHECK"):
         os._exit(0)
 
@@ -53,21 +53,21 @@ def start():  # type: () -> None
             _note("absent", sys.executable or "a Python program")
             _end_check()
             return
-        for name in _PACKAGES:  # without their files: five modules less to load
+        for name in _PACKAGES:  # made here, which saves loading five `__init__` files
             package = type(sys)("_rla_capture" + name)
             package.__path__ = [folder + name.replace(".", os.sep)]
             sys.modules["_rla_capture" + name] = package
-        from _rla_capture.capture.hooks import finder  # noqa: PLC0415 - only where it is wanted
+        from _rla_capture.capture.hooks import finder  # noqa: PLC0415 - only with RLA_CAPTURE
 
         finder.install(os.environ["RLA_CAPTURE"])
         _note("loaded", sys.executable or "a Python program")
         _end_check()
-    except Exception as error:  # noqa: BLE001 - the program runs as without us
+    except Exception as error:  # noqa: BLE001 - the program must run on
         _note("refused", "the capture did not start: " + type(error).__name__ + ": " + str(error))
 
 
 def _run_own_sitecustomize():
-    """Run the user's `sitecustomize`, which ours stands before."""
+    """Run the user's `sitecustomize`, which ours shadows."""
     ours = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [place for place in sys.path if os.path.abspath(place) != ours]
     this = sys.modules.pop(__name__, None)

@@ -32,7 +32,7 @@ def top(*, chosen: Selection, data_root: DataRoot = None) -> None:
     database.progress = None  # it would write into the screen
     with extra("top", "rla top"):
         from rla_client.top.app import TopApp
-        from rla_client.top.source import MAX_SHOWN, RunsOnScreen
+        from rla_client.top.runs_on_screen import MAX_SHOWN, RunsOnScreen
 
     def look(where: str | None) -> list[Record]:
         if where is None and not chosen.given:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.filesystem.plain_files import open_plain
 from rla_client.contract.layout import (

@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.run_index import NO_IP, RunIndex, make_info
 from rla_client.contract.safe_names import component_problem

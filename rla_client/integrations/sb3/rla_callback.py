@@ -29,7 +29,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
         set_iterations,
     )
     from rla_client.integrations.sb3.model_state import exploration, model_state, restore_state
-    from rla_client.media.recorders import VideoRecorder
+    from rla_client.media.video_recorder import VideoRecorder
 
 if TYPE_CHECKING:
     import gymnasium

@@ -13,43 +13,36 @@ Where it differs: a step that is behind becomes a row of its own, instead of not
 from __future__ import annotations
 
 import atexit
-import contextlib
 import enum
 import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rla_client.contract.errors import RlaError, extra
 
 with extra("tensorboard", "rla_client.integrations.wandb"):
-    from rla_client.integrations.wandb import forwarded_events, open_run, values
+    from rla_client.integrations.wandb import forwarded_events, run_object, values
 from rla_client.adapter import join_or_open, open_for_adapter, script_name, telling_parameters
-from rla_client.contract.agent.places import find_places
 from rla_client.contract.capture import wandb_distribution
-from rla_client.contract.layout import OTHER_RESULTS
-from rla_client.init_run import default_data_root, starts_agent
 from rla_client.integrations.wandb.artifact import Artifact
+from rla_client.integrations.wandb.earlier_run import config_of, earlier_run
 from rla_client.integrations.wandb.id_turns import turn_of_id
-from rla_client.integrations.wandb.open_run import Run
+from rla_client.integrations.wandb.living_run import join_living_run, living_run
 from rla_client.integrations.wandb.run_config import parameters_of
+from rla_client.integrations.wandb.run_object import Run
 from rla_client.integrations.wandb.sdk.lib.runid import generate_id
 from rla_client.integrations.wandb.sdk.wandb_settings import Settings
 from rla_client.integrations.wandb.unknown_names import Unknown, tell_unknown
 from rla_client.integrations.wandb.values import Error, UsageError
-from rla_client.joined_run import join
 from rla_client.manager import exp_manager
 from rla_client.media.row_media import safe_name
 from rla_client.run.current_logger import info, warn
-from rla_client.run.run_mode import MODE_VARIABLE, disabled
+from rla_client.run.run_mode import MODE_VARIABLE
 from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
-
-if TYPE_CHECKING:
-    from rla_client.contract.spool.opening import Opening
-    from rla_client.run.resume.find_run import FoundRun
 
 __all__ = ["Artifact", "Error", "Run", "UsageError", "__version__", "init"]
 
@@ -92,7 +85,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
     """
     del dir
-    former, place = open_run.current(), scopes.current()
+    former, place = run_object.current(), scopes.current()
     if place.is_anothers():
         former = None  # that of another thread, such as another trial
     beside = reinit == "create_new" and former is not None
@@ -119,15 +112,19 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     known = id or environment("WANDB_RUN_ID") or None
     resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
     with turn_of_id(known):
-        living = None if beside else _living(table, known)
+        living = None if beside else living_run(table, known)
         if living is not None:
-            opened = _join(living, name, project or table, {**about, "id": known, "entity": entity}, settings)
+            opened = join_living_run(
+                living, name, project or table, {**about, "id": known, "entity": entity}, settings
+            )
             dict.update(opened.config, parameters)
             return opened
         try:
-            earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+            earlier = (
+                earlier_run(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+            )
             if earlier is not None:
-                parameters = {**_config_of(earlier.hyper_param), **parameters}
+                parameters = {**config_of(earlier.hyper_param), **parameters}
                 told["resumed_from"] = earlier.item.index.path
             tracked = [
                 *telling_parameters(parameters),
@@ -149,7 +146,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     options |= {"synced": sync_tensorboard, "filmed": monitor_gym}
     options |= {"notes": notes or environment("WANDB_NOTES"), "earlier": earlier and earlier.item}
     opened = Run(name, project or table, options, handle)
-    open_run.current.put(opened, scopes.current())
+    run_object.current.put(opened, scopes.current())
     dict.update(opened.config, parameters)
     opened.note()
     if settings.get("x_primary") is False and not opened.disabled:
@@ -161,9 +158,9 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
         scopes.return_to(place)  # as in wandb: what names no run is part of the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
-        forwarded_events.forward_tensorboard(lambda: bool((run := open_run.current()) and run.synced))
+        forwarded_events.forward_tensorboard(lambda: bool((run := run_object.current()) and run.synced))
     if monitor_gym:
-        forwarded_events.forward_films(lambda: bool((run := open_run.current()) and run.filmed))
+        forwarded_events.forward_films(lambda: bool((run := run_object.current()) and run.filmed))
     return opened
 
 
@@ -172,97 +169,23 @@ def _plain_settings(settings: Any) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-def _living(table: str, run_id: str | None) -> tuple[Opening, str] | None:
-    """The run of this id that another process of this machine writes, and its address."""
-    if run_id is None or disabled():
-        return None
-    from rla_client.run.join_run import living_run_of  # noqa: PLC0415 - rarely needed
-
-    found = living_run_of(default_data_root(), table, run_id)
-    return None if found is None or found[0].pid == os.getpid() else found
-
-
-def _join(
-    living: tuple[Opening, str],
-    name: str | None,
-    project: str,
-    options: dict[str, Any],
-    settings: Mapping[str, Any],
-) -> Run:
-    """Take part in a living run, under the role that wandb calls its label.
-
-    Raises:
-        UsageError: it has ended meanwhile.
-    """
-    from rla_client.run.join_run import ROLE  # noqa: PLC0415 - rarely needed
-
-    opening, address = living
-    label = safe_name(str(settings.get("x_label") or ""))
-    try:
-        handle = join(address, role=label if ROLE.fullmatch(label) else "")
-    except (RlaError, OSError) as error:
-        raise UsageError(str(error)) from error
-    folders = opening.log_folder, opening.folder(OTHER_RESULTS)
-    opened = Run(name, project, {**options, "joined": folders}, handle)
-    open_run.current.put(opened, scopes.current())
-    atexit.register(opened.leave)
-    return opened
-
-
 def _set_mode(mode: str | None) -> None:
     mode = mode or os.environ.get("WANDB_MODE")
     if os.environ.get("WANDB_DISABLED", "").lower() in {"true", "1"}:
         mode = "disabled"
     if mode == "disabled" and not os.environ.get(MODE_VARIABLE):
-        os.environ[MODE_VARIABLE], open_run.disables = "disabled", True
-
-
-def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
-    """The newest run of an id, once an agent has taken in what it left in the spool.
-
-    Raises:
-        UsageError: there is none, and there must be.
-    """
-    from rla_client.run.resume import earlier_streams, find_run  # noqa: PLC0415 - rarely needed
-    from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415
-
-    root, late = default_data_root(), ""
-    if run_id is not None and not disabled():
-        places, where = find_places(), (os.path.realpath(root), table, run_id)
-        waiting = [
-            stream
-            for stream in earlier_streams.all_streams(places)
-            if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
-        ]
-        with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
-            late = earlier_streams.await_taken_in(places, waiting, autostart=starts_agent())
-        item = find_unfinished(str(root), table, run_id, any_state=True)
-        if late and (item is not None or not must):
-            warn(f"run {run_id!r} does not continue behind all of its rows: {late}")
-        if item is not None:
-            return find_run.read_run(item)
-    if must:
-        raise UsageError(
-            f"resume='must', but table {table!r} of {root} has no run {run_id!r}{late and f': {late}'}"
-        )
-    return None
-
-
-def _config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What `init` was given as config, of all that an earlier run keeps."""
-    ours = {key if f"run_{key}" not in parameters else f"run_{key}" for key in ("name", "group", "job_type")}
-    return {key: value for key, value in parameters.items() if key not in ours | {"resumed_from"}}
+        os.environ[MODE_VARIABLE], run_object.disables = "disabled", True
 
 
 def _required() -> Run:
-    run = open_run.current()
+    run = run_object.current()
     if run is None:
         raise UsageError("You must call wandb.init() before this")
     return run
 
 
 def _finish(exit_code: Any = None, quiet: bool | None = None) -> None:
-    run = open_run.current()
+    run = run_object.current()
     if run is not None:
         run.finish(exit_code, quiet)
 
@@ -304,7 +227,7 @@ wandb_distribution.install(lambda: sys.modules.get("wandb") is sys.modules[__nam
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return open_run.current()
+        return run_object.current()
     if name in _NAMES:
         return _NAMES[name]
     if name in _MODULES:

@@ -63,7 +63,7 @@ def _shown(event: Any, current: Any) -> Any:
 
 
 def _send_film(recorder: Any) -> None:
-    from rla_client.media.recorders import VideoRecorder  # noqa: PLC0415 - imports numpy
+    from rla_client.media.video_recorder import VideoRecorder  # noqa: PLC0415 - imports numpy
 
     if recorder.recorded_frames:
         fps = float(getattr(recorder, "frames_per_sec", None) or 30)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
-from rla_client.media.values.confusion_matrix import ConfusionMatrix
-from rla_client.media.values.logged_value import to_array
+from rla_client.media.logged_media.confusion_matrix import ConfusionMatrix
+from rla_client.media.logged_media.logged_value import to_array
 from rla_client.run.current_logger import warn
 
 

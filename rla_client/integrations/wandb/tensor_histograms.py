@@ -7,7 +7,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.adapter import Joined
 from rla_client.contract.errors import RlaError
-from rla_client.media.values import histogram
+from rla_client.media.logged_media import histogram
 from rla_client.run.current_logger import warn
 from rla_client.run.record.media_events import send_media_event
 from rla_client.stream.clock import time_step_holder

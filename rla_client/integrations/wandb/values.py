@@ -17,10 +17,10 @@ from rla_client import logger
 from rla_client.contract.errors import RlaError
 from rla_client.integrations.wandb.tensor_histograms import send_histogram
 from rla_client.integrations.wandb.unknown_names import Lenient, Unknown, tell_unknown
+from rla_client.media.logged_media import audio, histogram, html, image, point_cloud, table, video
+from rla_client.media.logged_media.logged_value import LoggedValue, Where, ending_of, is_frame, to_array
 from rla_client.media.result_file import keep_bytes, keep_copy
 from rla_client.media.row_media import is_media, safe_name
-from rla_client.media.values import audio, histogram, html, image, point_cloud, table, video
-from rla_client.media.values.logged_value import LoggedValue, Where, ending_of, is_frame, to_array
 from rla_client.stream.values import to_plain
 
 _CATEGORIES = (  # colours, Tableau's ten

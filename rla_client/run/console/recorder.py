@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent.agent_environment import shares_our_life
 from rla_client.contract.agent.places import find_places

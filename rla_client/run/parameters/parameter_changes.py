@@ -26,7 +26,7 @@ from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.run.parameters.parameter_file import as_stored
 
 if TYPE_CHECKING:
-    from rla_client.code.secret_values import Secrets
+    from rla_client.code.run_secrets import Secrets
     from rla_client.run.item import ItemFolders
 
 

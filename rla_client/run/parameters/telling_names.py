@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla_client.code.secret_values import OPEN, secrecy
+from rla_client.code.secret_names import OPEN, secrecy
 
 MOST = 6  # names; more would make folder names unreadable
 MAX_VALUE = 40  # characters

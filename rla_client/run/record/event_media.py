@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rla_client.media.logged_media.encoded_media import EncodedMedia
 from rla_client.media.recording_target import warn_once
 from rla_client.media.result_file import MAX_FRAME_FILE
-from rla_client.media.values.encoded_media import EncodedMedia
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.run_logger import Logger
 

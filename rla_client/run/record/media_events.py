@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rla_client.media.values.audio import Audio
-from rla_client.media.values.histogram import Histogram
+from rla_client.media.logged_media.audio import Audio
+from rla_client.media.logged_media.histogram import Histogram
 from rla_client.run.record.summary_writer import tbx_writer
 
 if TYPE_CHECKING:
-    from rla_client.media.values.logged_value import LoggedValue
+    from rla_client.media.logged_media.logged_value import LoggedValue
     from rla_client.run.record.run_logger import Logger
 
 

@@ -35,8 +35,8 @@ from rla_client.stream.outbox import Outbox
 from rla_client.stream.values import MAX_INT_BITS, text_of, to_plain
 
 if TYPE_CHECKING:
-    from rla_client.code.secret_values import Secrets
-    from rla_client.media.values.logged_value import LoggedValue
+    from rla_client.code.run_secrets import Secrets
+    from rla_client.media.logged_media.logged_value import LoggedValue
     from rla_client.samples.sample_chunks import SampleChunks
     from rla_client.samples.sample_limits import Limits
 

@@ -9,7 +9,7 @@ import { DRAWN_ANEW, KEPT_OF_A_RUN, putView, readView } from "./view.js";
 
 /** What the panels of one run stand in; see `Panels` for what they ask of it. */
 export class RunCurves {
-  /** `run`: as `web/run_detail.py` tells of it; `query`, `save`: of its page; `onPoint(step)`: of a click, or null. */
+  /** `run`: the answer of `web/run_overview.py`; `query`, `save`: of its page; `onPoint(step)`: of a click, or null. */
   constructor(run, query, save, onPoint) {
     this.onPoint = onPoint;
     this.row = { number: run.number, path: run.path };

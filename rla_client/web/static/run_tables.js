@@ -13,7 +13,7 @@ export function isTable(name) { return TABLE.test(name); }
 
 const isNumber = (cell) => typeof cell === "number" || (typeof cell === "string" && cell.trim() !== "" && !Number.isNaN(Number(cell)));
 
-/** Whether it is a confusion matrix, as `media/values/confusion_matrix.py` writes it. */
+/** Whether it is a confusion matrix, as `media/logged_media/confusion_matrix.py` writes it. */
 const isConfusion = ([first, ...others]) => first === "actual" && others.length > 0 && others.every((name) => name.startsWith("predicted "));
 
 /** How dark a cell of a confusion matrix is: its share of its row. */

@@ -171,7 +171,7 @@ def test_a_tree_whose_state_git_does_not_tell_is_not_recorded_as_clean(tmp_path:
 def test_a_repository_that_git_refuses_is_warned_of_and_its_launcher_kept(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     output, log_dir = launch(folder, tmp_path / "one", PATH=failing_git(tmp_path / "bin", "rev-parse"))
-    assert f"git tells nothing about the repository {folder}" in output
+    assert f"git does not answer about the repository {folder}" in output
     assert {"launcher.py", "helper.py"} <= archived(log_dir)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from rla_client.code.hidden_text import HIDDEN
 from rla_client.code.restored_secrets import refilled, restored, taken_over
-from rla_client.code.secret_values import HIDDEN
 
 
 def test_own_values_take_the_place_of_hidden_ones() -> None:

@@ -17,7 +17,7 @@ from rla_client.database.records.record_reader import read_record
 from rla_client.database.records.row_view import RowView
 from rla_client.database.run_parts import parts_of, parts_text, parts_told
 from rla_client.mcp.tools import Tools
-from rla_client.web import run_detail, run_list
+from rla_client.web import run_list, run_overview
 from rla_client.web.run_registry import Site
 
 Rla = Callable[..., CompletedProcess[str]]
@@ -81,6 +81,6 @@ def test_every_reader_names_a_dead_part(root: Path, rla: Rla) -> None:
     listed = run_list.rows(site, 0)
     place = listed["index"].index(spread)
     assert (listed["parts"][place], listed["problem"][place]) == (words, "part b-1: rank4 killed")
-    shown = run_detail.overview(site, {"run": f"0/task/{spread}"})
+    shown = run_overview.overview(site, {"run": f"0/task/{spread}"})
     assert (shown["parts"], shown["problems"]) == ("1 of 2 parts", ["part b-1: rank4 killed"])
-    assert run_detail.overview(site, {"run": f"0/task/{plain}"})["parts"] is None
+    assert run_overview.overview(site, {"run": f"0/task/{plain}"})["parts"] is None

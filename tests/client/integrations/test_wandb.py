@@ -743,6 +743,12 @@ def test_sweeps_name_our_own(name: str) -> None:
         getattr(wandb, name)({"method": "grid"}, function=print)
 
 
+def test_join_is_the_former_name_of_finish() -> None:
+    from rla_client.integrations import wandb
+
+    assert wandb.join is wandb.finish
+
+
 @pytest.mark.slow
 def test_it_keeps_to_the_run_that_it_joined(scripts: Scripts) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")

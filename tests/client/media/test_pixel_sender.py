@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from support.spooled import fill_spool
 from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.agent.places import Places
 from rla_client.contract.job.arena_layout import spool_key
-from rla_client.media import pixel_sender, recorders, recording_target
-from rla_client.media.recorders import VideoRecorder
+from rla_client.media import image_recorder, pixel_sender, recording_target
 from rla_client.media.recording_target import bind
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.stream import arena as arenas
 
 
@@ -158,7 +159,7 @@ def test_a_full_spool_leaves_media_to_the_caller(run: Any, places: Places) -> No
         with VideoRecorder("b.gif") as video:
             for frame in moving()[:3]:
                 video.add(frame)
-        recorders.ImgRecorder.save("c.png", moving()[0])
+        image_recorder.ImgRecorder.save("c.png", moving()[0])
     assert run.jobs == []
     assert run.files == ["7-a.gif", "7-b.gif", "7-c.png"]
     assert list(ballast.parent.glob("blobs/*")) == []
@@ -173,9 +174,9 @@ def test_the_first_video_finds_memory_ready(
     """Who uses VideoRecorder gets one slot when the run is opened, before any size is known."""
     monkeypatch.setattr(recording_target, "FIRST_VIDEO_BYTES", 4 << 20)
     monkeypatch.setattr(recording_target, "_expects_videos", False)
-    vars(recorders).pop("VideoRecorder", None)
+    monkeypatch.delitem(sys.modules, "rla_client.media.video_recorder")
     assert recording_target.recording_state().slots is None
-    recorder = recorders.VideoRecorder
+    recorder = importlib.import_module("rla_client.media.video_recorder").VideoRecorder
     assert pool().wait_prepared(60)
     first = pool().current
     assert first is not None

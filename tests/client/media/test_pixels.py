@@ -10,7 +10,7 @@ from PIL import Image
 
 from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.recorders import ImgRecorder
+from rla_client.media.image_recorder import ImgRecorder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

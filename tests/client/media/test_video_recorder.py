@@ -25,8 +25,8 @@ from support.waiting import wait_until
 from rla_agent.jobs.outcome import JobOutcome
 from rla_client.contract.errors import ArgumentError
 from rla_client.media import video_recorder as video_module
-from rla_client.media.recorders import VideoRecorder
 from rla_client.media.render import ffmpeg_path
+from rla_client.media.video_recorder import VideoRecorder
 from rla_client.stream.clock import time_step_holder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -377,3 +377,25 @@ def test_a_film_that_the_disk_does_not_take_is_lost_with_one_warning(run: Any) -
     assert (run.jobs, run.files, list(run.outbox.blobs_folder.iterdir())) == ([], [], [])
     assert len(run.warnings) == 1
     assert "video 7-v.mp4 is lost" in run.warnings[0]
+
+
+def test_frames_beyond_the_limit_are_left_out_and_counted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla_client.media.video_recorder.MAX_FRAMES", 2)
+    with VideoRecorder("v.gif") as video:
+        for _ in range(4):
+            video.add(np.zeros((4, 4, 3), np.uint8))
+    ((_, fields),) = run.jobs
+    assert fields["shape"][0] == 2
+    assert run.outbox.lost_others == 1
+    assert run.outbox.losses[0].name == "7-v.gif"
+
+
+def test_a_video_without_a_frame_has_no_path(run: Any) -> None:
+    video = VideoRecorder("empty")
+    assert video.close() == ""
+    assert video.close() == "", "again"
+    assert "has no frame" in run.warnings[0]
+    assert run.outbox.lost_others == 0, "nothing was given"
+    with VideoRecorder("one.gif") as video:
+        video.add(np.zeros((4, 4, 3), np.uint8))
+    assert video.close() == str(run.results / "7-one.gif")

@@ -17,7 +17,8 @@ from rla_client import exp_manager, logger, time_step_holder
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.manager import ExpManager
-from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
+from rla_client.media.figure_recorder import MatplotlibRecorder
+from rla_client.media.image_recorder import ImgRecorder
 from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
 from rla_client.media.video_recorder import VideoRecorder
 from rla_client.run.record.large_variables import print_large_memory_variable

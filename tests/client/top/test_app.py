@@ -18,7 +18,7 @@ from textual.widgets import DataTable, OptionList, Static
 from rla_client.database.database import Database
 from rla_client.database.records.fleet import FLEET_FOLDER
 from rla_client.top.app import Choose, TopApp
-from rla_client.top.source import RunsOnScreen
+from rla_client.top.runs_on_screen import RunsOnScreen
 
 PATIENCE_S = 30.0 * TIME_FACTOR
 

@@ -13,7 +13,7 @@ from support.page_lab import PageServer
 from support.page_runs import HOSTILE, write_page_run
 
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.web import result_tables
+from rla_client.web import table_files
 from rla_client.web.result_tables import table
 from rla_client.web.run_registry import Site
 
@@ -76,8 +76,8 @@ def test_pieces_of_a_long_table(root: Path, results: Path, monkeypatch: pytest.M
     (results / "long.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(5000)))
     found = ask(root, "long.csv", **{"from": 4990, "count": 100})
     assert names(found) == [str(number) for number in range(4990, 5000)]
-    monkeypatch.setattr(result_tables, "MAX_ROWS", 100)
-    monkeypatch.setattr(result_tables, "MAX_BYTES", 2000)
+    monkeypatch.setattr(table_files, "MAX_ROWS", 100)
+    monkeypatch.setattr(table_files, "MAX_BYTES", 2000)
     found = ask(root, "long.csv")
     assert (found["total"], found["cut"]) == (100, True)
 

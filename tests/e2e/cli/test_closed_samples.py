@@ -21,9 +21,9 @@ import json, sys
 from pathlib import Path
 import rla_client.database
 from rla_client.mcp.tools import Tools
-from rla_client.web.run_detail import overview
+from rla_client.web.run_overview import overview
 from rla_client.web.run_registry import Site
-from rla_client.web.samples import listing
+from rla_client.web.sample_list import listing
 root, run = Path(sys.argv[1]), sys.argv[2]
 database, site = rla_client.database.open(root), Site([root])
 site.look(wait=True)

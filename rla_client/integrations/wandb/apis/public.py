@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla_client.integrations.wandb.open_run import Run
+from rla_client.integrations.wandb.run_object import Run
 from rla_client.integrations.wandb.unknown_names import Unknown, unknown_part
 
 __all__ = ["Run"]

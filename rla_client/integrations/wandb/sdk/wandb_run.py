@@ -1,5 +1,5 @@
 """`wandb.sdk.wandb_run`: the class of a run."""
 
-from rla_client.integrations.wandb.open_run import Run
+from rla_client.integrations.wandb.run_object import Run
 
 __all__ = ["Run"]

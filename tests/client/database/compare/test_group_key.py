@@ -18,7 +18,7 @@ from rla_client.database.compare.group_key import group_label, group_order, grou
 from rla_client.database.compare.groups import group_runs
 from rla_client.mcp.tools import Tools
 from rla_client.plot.frames import gather
-from rla_client.web import run_list
+from rla_client.web import column_values
 from rla_client.web.curves import curves as page_curves
 from rla_client.web.run_registry import Site
 
@@ -98,7 +98,7 @@ def test_all_readers_make_the_same_groups(mixed: Path, rla: Callable[..., Any]) 
     site = Site([mixed])
     site.look_now()
     numbers = [entry.number for entry in site.entries()]
-    texts = run_list.column_values(site, ["v"], numbers, ["v"])["texts"][0]
+    texts = column_values.column_values(site, ["v"], numbers, ["v"])["texts"][0]
     assert {text: texts.count(text) for text in texts} == LABELS
     body = bytes(
         page_curves(site, {"runs": numbers, "metric": "return", "group": ["v"], "band": "none"}).body

@@ -27,8 +27,8 @@ from rla_client.database.curves.stream_tables import (
 )
 from rla_client.database.database import Database
 from rla_client.mcp.tools import Tools
-from rla_client.top.source import RunsOnScreen
-from rla_client.web import curves as page_curves
+from rla_client.top.runs_on_screen import RunsOnScreen
+from rla_client.web.curve_points import read_curves
 from rla_client.web.live_stream import Watcher
 from rla_client.web.run_registry import Site
 
@@ -181,7 +181,7 @@ def test_the_page_follows_each_writer(root: Path) -> None:
     write_roles(root, index)
     site = Site([root])
     version = site.look(wait=True)
-    (curve,) = page_curves.read(site, site.entries(), "time-step", "reward@rollout-2")
+    (curve,) = read_curves(site, site.entries(), "time-step", "reward@rollout-2")
     assert (curve.xs.tolist(), curve.ys.tolist(), curve.rows) == ([10.0, 20.0], [7.0, 8.0], 2)
     cursors = {"return": {"0": 3}, "reward@rollout-2": {"0": 2}}
     page = Watcher(site, {"version": version, "cursors": cursors})

@@ -25,7 +25,7 @@ READERS = """
 import sys
 from rla_client.cli.app import main
 from rla_client.database import open as open_database
-from rla_client.web.run_detail import shown_in
+from rla_client.database.records.told_fields import shown_in
 db = open_database(sys.argv[1])
 print(len(db.records(where="queue_s > 12 and queued > '2026-01-01'")), len(db.records(where="queue_s > 13")))
 print(db.sql("SELECT queue_s, CAST(queued AS VARCHAR) FROM runs").fetchall())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.code.secret_values import Secrets
+from rla_client.code.run_secrets import Secrets
 from rla_client.run.item import ItemFolders, create_item
 from rla_client.run.parameters.parameter_changes import (
     changed_parameters,
