@@ -41,7 +41,8 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint import folder as sharded_folder
