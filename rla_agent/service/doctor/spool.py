@@ -1,4 +1,4 @@
-"""Findings about the agent's durable state."""
+"""Findings about spools of this user."""
 
 from __future__ import annotations
 

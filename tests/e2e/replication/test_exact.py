@@ -32,7 +32,7 @@ from support.waiting import wait_until
 
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.status import replication_status
-from rla_client.contract.checkpoint.checkpoint_retention import note_dropped
+from rla_client.contract.checkpoint.dropped_note import note_dropped
 
 MakeNode = Callable[..., Node]
 LOOKS = 200  # that find half a row in turn: no write takes so long
