@@ -17,8 +17,11 @@ from rla_client.contract.text.command_line import escape_unprintable, run_app, t
 # each is a module of this folder, or of a group's folder in it; the order is that of the help
 COMMANDS: Final = (
     "start", "stop", "restart", "status", "logs", "check-config", "doctor", "drain", "run", "install-service",
-    "replicate", "transfer remove", "transfer allow", "transfer lacks", "transfer trash", "transfer fetch",
-    "transfer pull", "transfer push", "transfer verify", "trust", "prune", "alerts", "forget",
+    "replicate status", "replicate now", "replicate pause", "replicate resume", "replicate retry",
+    "replicate fleet", "replicate add",
+    "transfer remove", "transfer allow", "transfer lacks", "transfer trash", "transfer fetch",
+    "transfer pull", "transfer push", "transfer verify", "trust", "prune", "alerts test", "alerts show",
+    "forget",
 )  # fmt: skip
 NEED_LINUX: Final = frozenset(name.partition(" ")[0] for name in COMMANDS) - {
     "doctor",

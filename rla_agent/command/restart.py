@@ -8,7 +8,8 @@ from rla_agent.command.failures import state_folder_failures
 from rla_agent.command.group import app
 from rla_agent.command.options import ConfigOption, settings_of
 from rla_agent.service.lock_holder import describe_holder
-from rla_agent.service.start_stop import start_detached, stop_agent
+from rla_agent.service.start_detached import start_detached
+from rla_agent.service.stop_agent import stop_agent
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.text.command_line import examples
 

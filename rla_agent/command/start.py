@@ -13,7 +13,7 @@ from rla_agent.command.group import app
 from rla_agent.command.options import ConfigOption, settings_of
 from rla_agent.service.lock_holder import describe_holder
 from rla_agent.service.notifier import SERVICE_VARIABLE
-from rla_agent.service.start_stop import start_detached
+from rla_agent.service.start_detached import start_detached
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import find_places

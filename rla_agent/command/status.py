@@ -39,7 +39,7 @@ def status(
     """Show the agent, its runs, and what needs attention."""
     places = find_places()
     if fleet:
-        from rla_agent.command.replicate import show_fleet  # noqa: PLC0415 - paramiko
+        from rla_agent.command.replicate.fleet import show_fleet  # noqa: PLC0415 - paramiko
 
         show_fleet(places.state, config, as_json=as_json)
         return

@@ -6,7 +6,7 @@ import typer
 
 from rla_agent.command.failures import EXIT_STATE, fail, state_folder_failures
 from rla_agent.command.group import app
-from rla_agent.service.start_stop import stop_agent
+from rla_agent.service.stop_agent import stop_agent
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.text.command_line import examples
 

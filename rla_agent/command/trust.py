@@ -10,7 +10,7 @@ import typer
 
 from rla_agent.command.group import app
 from rla_agent.command.master_target import target_failures
-from rla_agent.command.replicate import try_again
+from rla_agent.command.replicate.retry import try_again
 from rla_agent.replicate import registry
 from rla_agent.replicate.backend.ssh_login import resolve_login
 from rla_agent.replicate.backend.trust import trust

@@ -19,12 +19,15 @@ from typing import BinaryIO
 from rla_agent.jobs.job_source import opened_blob, opened_slot, pieces, take_blob
 from rla_agent.jobs.job_temp import created, fresh_temp
 from rla_agent.jobs.outcome import JobOutcome, JobResult, SourceError
-from rla_client.contract.checkpoint.checkpoint_retention import list_saved, remove_superseded
+from rla_client.contract.checkpoint.checkpoint_removal import remove_superseded
+from rla_client.contract.checkpoint.checkpoint_retention import list_saved
 from rla_client.contract.checkpoint.stamp import STAMP_RECORD, read_stamp
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, TorchZip
 from rla_client.contract.filesystem.atomic_write import fsync_folder, replacing
 from rla_client.contract.job.checkpoint_job import CheckpointJob
 from rla_client.contract.job.job_source import ArenaSource, RawBlobSource, storage_offsets
+
+MARKS_FIELD = "marks"  # field of a checkpoint job: where resume truncates the outputs
 
 
 def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rla_agent.jobs.checkpoint_job import retain, run_checkpoint
+from rla_agent.jobs.checkpoint_job import MARKS_FIELD, retain, run_checkpoint
 from rla_agent.jobs.code_job import parse_code, run_code
 from rla_agent.jobs.job_queue import JobContext, JobKind, RetryLaterError
 from rla_agent.jobs.job_source import release
@@ -24,7 +24,6 @@ from rla_agent.jobs.outcome import SHORTAGES, JobOutcome, JobResult
 from rla_agent.jobs.render_job import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.jobs.snapshot_job import run_snapshot
 from rla_agent.outputs.data_root_presence import root_is_away, why_parked
-from rla_agent.outputs.output_file import MARKS_FIELD
 from rla_client.contract.errors import RlaError
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.safe_paths import held_folder, open_folder

@@ -36,7 +36,6 @@ from rla_client.contract.filesystem.modes import open_within
 from rla_client.contract.filesystem.safe_paths import ItemGoneError, is_there, open_below, open_folder
 from rla_client.contract.process.descriptors import closing_fd
 
-MARKS_FIELD = "marks"  # field of a checkpoint job: where resume truncates the outputs
 KEPT_FOR_ROWS = 64 << 20  # of a disk, or 2 % of a small one; below it only rows are written
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)

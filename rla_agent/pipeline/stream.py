@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rla_agent.jobs.checkpoint_job import MARKS_FIELD
 from rla_agent.model.process_ending import WriterEnd
 from rla_agent.model.records import (
     Batch,
@@ -32,7 +33,7 @@ from rla_agent.model.records import (
 from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.formats import make_outputs
 from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output_file import MARKS_FIELD, Output
+from rla_agent.outputs.output_file import Output
 from rla_agent.pipeline.batch_reader import BatchReader
 from rla_agent.pipeline.file_queue import FileQueue
 from rla_agent.pipeline.segment_reader import read_opening

@@ -1,4 +1,4 @@
-"""Temp files of killed processes beside a stream's outputs."""
+"""Temp files beside the outputs of a stream."""
 
 from __future__ import annotations
 

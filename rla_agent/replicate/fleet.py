@@ -19,7 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty, read_json
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.text.terminal_text import printable
 

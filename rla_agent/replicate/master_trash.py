@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from rla_agent.replicate.backend.errors import MissingError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, listing_or_empty, read_json
+from rla_agent.replicate.backend.session import TargetSession, listing_or_empty, read_json
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS
 from rla_agent.replicate.tombstones import (
     SHARED_MODE,

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, read_json
+from rla_agent.replicate.backend.session import TargetSession, read_json
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.ledger import ARCHIVE_ENDINGS, burial
 from rla_agent.replicate.ledger_schema import ledger_path, upgrade
 from rla_client.contract.errors import RlaError

@@ -1,10 +1,10 @@
 """Comparison of the master with the ledger.
 
-Files are compared by size or by content (`verify_ledger`), and wrong ones are sent again (`repair`). Where
-content is compared, an unchanged local file is read, too: if it differs from what was sent, the fault is
-`source`. A file that has changed since waits to be sent and is not judged, nor is one that is sent during the
-comparison. A file or folder with wider permissions there than here (or, where it is no longer here, than when
-it was sent) has the fault `mode`. Narrower permissions (its server refused to set modes) are no fault.
+Files are compared by size or by content. Where content is compared, an unchanged local file is read, too: if
+it differs from what was sent, the fault is `source`. A file that has changed since waits to be sent and is
+not judged, nor is one that is sent during the comparison. A file or folder with wider permissions there than
+here (or, where it is no longer here, than when it was sent) has the fault `mode`. Narrower permissions (its
+server refused to set modes) are no fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.backend.errors import UnreadableError
@@ -23,7 +22,6 @@ from rla_agent.replicate.backend.remote_stat import RemoteStat, same
 from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.file_state import Local, copy_mode
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.worker.scan import Scanner, ScanScope
 from rla_agent.replicate.worker.source_file import (
     Fingerprint,
     SourceFile,
@@ -32,10 +30,8 @@ from rla_agent.replicate.worker.source_file import (
     local_state,
 )
 from rla_client.contract.filesystem.safe_paths import open_root
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT
+from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.contract.process.descriptors import closing_fd
-from rla_client.contract.sharded_checkpoint.files import folder_name
-from rla_client.contract.sharded_checkpoint.publish import publish_all
 
 if TYPE_CHECKING:
     import sqlite3
@@ -202,56 +198,3 @@ def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[in
 def _differs(fingerprint: Fingerprint, sums: tuple[int, bytes | None]) -> bool:
     """`sums`: CRC-32, and SHA-256 where it is known."""
     return fingerprint.crc != sums[0] or sums[1] not in {None, fingerprint.sha256}
-
-
-def repair(db: sqlite3.Connection, faults: list[Difference]) -> int:
-    """Have the replicator send faulty files again; returns how many are still here.
-
-    A damaged file that nobody has edited is replaced. Any other is moved aside by the sender (`.kept-…`), for
-    it may be somebody's work. No new link is made to a file of such content.
-    """
-    count = 0
-    for fault in faults:
-        if fault.what == "mode":
-            count += _send_mode(db, fault.key)
-            continue
-        db.execute(
-            "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
-            fault.key,
-        )
-        left = "" if fault.untouched else "acked = NULL, ino = NULL, "
-        cursor = db.execute(
-            "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
-            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0 "
-            "AND COALESCE(sent_at, 0.0) = ?",
-            (*fault.key, fault.sent_at),
-        )
-        count += cursor.rowcount
-    db.commit()
-    return count
-
-
-def publish_complete(data_root: Path) -> list[str]:
-    """Publish sharded saves of which all parts are here; their paths below the data root.
-
-    Raises:
-        OSError: one could not be published.
-    """
-    root, published = os.fsencode(os.path.abspath(data_root)), []
-    for folder in Scanner(root, ScanScope(host="", kinds=(CHECKPOINT,))).everything():
-        if folder.item and folder.path == folder.item:
-            here = os.fsdecode(folder.path)
-            done = [whole.save for whole in publish_all(Path(os.fsdecode(root), here))]
-            published += [f"{here}/{folder_name(save.name, save.step)}" for save in done]
-    return published
-
-
-def _send_mode(db: sqlite3.Connection, key: Key) -> int:
-    """Have the permissions of a file, or (no name) of a folder, sent again."""
-    if not key.name:
-        return db.execute("UPDATE folders SET mode = NULL WHERE id = ?", (key.folder,)).rowcount
-    return db.execute(
-        "UPDATE files SET state = 1, not_before = 0, tries = 0, mode = NULL "
-        "WHERE folder = ? AND name = ? AND state = 0",
-        key,
-    ).rowcount

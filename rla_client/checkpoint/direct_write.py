@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rla_client.checkpoint.blob_file import sync_file
 from rla_client.checkpoint.torch_names import torch_module
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
+from rla_client.contract.checkpoint.checkpoint_removal import remove_superseded
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.stamp import STAMP_RECORD, Stamp
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, replacing

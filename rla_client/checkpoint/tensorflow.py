@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from rla_client.contract.checkpoint.checkpoint_age import SaveTime, oldest_first
-from rla_client.contract.checkpoint.checkpoint_retention import note_dropped
+from rla_client.contract.checkpoint.dropped_note import note_dropped
 from rla_client.contract.errors import ArgumentError, BrokenFileError, NoCheckpointError
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX, fsync_file, fsync_folder, write_atomic
 from rla_client.contract.filesystem.plain_files import read_small

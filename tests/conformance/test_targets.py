@@ -18,8 +18,7 @@ from support.sharded_folders import check_whole, identity
 from support.spread_saves import FOLDER, Machine
 from support.waiting import wait_until
 
-from rla_agent.replicate.backend import session as backend_target
-from rla_agent.replicate.backend import sftp_wire
+from rla_agent.replicate.backend import continued_upload, sftp_wire
 from rla_agent.replicate.backend.errors import (
     ConflictError,
     DeniedError,
@@ -31,9 +30,11 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts, Twin
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, Upload
+from rla_agent.replicate.backend.session import TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
+from rla_agent.replicate.backend.upload import Upload
 from rla_agent.replicate.target_config import backend_of
 from rla_agent.replicate.worker.sharded_master import NO_RENAME
 from rla_client.config.schema import PROTOCOLS, RemoteSetting
@@ -280,7 +281,7 @@ def test_no_hole_that_a_power_cut_left_in_a_large_file_gets_its_name(
     session, root = target
     if not session.syncs:
         pytest.skip("nobody knows what is on its disk")
-    monkeypatch.setattr(backend_target, "SYNC_BYTES", 300_000)
+    monkeypatch.setattr(continued_upload, "SYNC_BYTES", 300_000)
     data = random_bytes(3_000_001)
     (root / ".rla-tmp-large").write_bytes(data[:hole] + bytes(100_000) + data[hole + 100_000 : 2_000_000])
     job = upload(b"big", data, start=2_000_000)

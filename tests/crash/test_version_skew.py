@@ -21,7 +21,7 @@ from crash.make_golden import messages
 from support.waiting import DEADLINE_S
 
 from rla_agent.service.control_client import ask_status
-from rla_agent.service.start_stop import stop_agent
+from rla_agent.service.stop_agent import stop_agent
 from rla_client.contract.agent.places import Places
 from rla_client.contract.errors import UnknownVersionError
 from rla_client.contract.spool.protocol import PROTOCOL_VERSION, decode_message, encode_message

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, TargetSession
+from rla_agent.replicate.backend.session import TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.worker.sharded_master import PartFound, PartLook, look_all
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER

@@ -15,7 +15,9 @@ from rla_agent.command.master_target import target_failures
 from rla_agent.command.transfer.group import transfer_app
 from rla_agent.command.transfer.options import ProjectOption, RootOption
 from rla_agent.replicate import ledger_schema, registry, status_text, target_config
-from rla_agent.replicate.verify import Difference, publish_complete, repair, verify_ledger
+from rla_agent.replicate.publish_complete import publish_complete
+from rla_agent.replicate.repair import repair
+from rla_agent.replicate.verify import Difference, verify_ledger
 from rla_client.config.schema import Config, load_config
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import RlaError

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.service.lock_holder import read_holder
-from rla_agent.service.start_stop import start_detached, stop_agent
+from rla_agent.service.start_detached import start_detached
+from rla_agent.service.stop_agent import stop_agent
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent.agent_environment import OWNER_VARIABLE
 from rla_client.contract.agent.agent_process import agent_alive

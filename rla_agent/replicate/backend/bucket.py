@@ -33,6 +33,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from rla_agent.replicate.backend.append_check import check_append
 from rla_agent.replicate.backend.bucket_keys import (
     MAX_KEY_BYTES,
     PARTS,
@@ -61,7 +62,9 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import TEMP_PREFIX, check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, SmallFile, TargetSession, Upload, check_append
+from rla_agent.replicate.backend.session import ModeOf, TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode

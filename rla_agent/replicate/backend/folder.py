@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
+from rla_agent.replicate.backend.append_check import check_append
+from rla_agent.replicate.backend.continued_upload import continued
 from rla_agent.replicate.backend.errors import (
     DeniedError,
     FullError,
@@ -30,7 +32,8 @@ from rla_agent.replicate.backend.one_by_one import OneByOne
 from rla_agent.replicate.backend.remote_modes import new_mode, warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent
 from rla_agent.replicate.backend.remote_stat import Kind, RemoteStat, same
-from rla_agent.replicate.backend.session import SYNC_BYTES, SmallFile, Upload, check_append
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import SYNC_BYTES, Upload
 
 _CHUNK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -184,7 +187,7 @@ class FolderSession(OneByOne):
         """Write, sync and rename: the content is on the disk, the name perhaps not yet."""
         self._expect(job.path, job.expect)
         temp = self._full(job.temp)
-        begun, job = job.start, job.continued(self)
+        begun, job = job.start, continued(job, self)
         if begun and not job.start:
             self.remove(job.temp)
         with self._converted("send", job.path):

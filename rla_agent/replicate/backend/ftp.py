@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from rla_agent.replicate.backend.append_check import check_append
+from rla_agent.replicate.backend.continued_upload import continued
 from rla_agent.replicate.backend.errors import (
     DeniedError,
     FullError,
@@ -38,7 +40,8 @@ from rla_agent.replicate.backend.password import read_password
 from rla_agent.replicate.backend.remote_modes import warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote, parent
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, Upload, check_append
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 
 if TYPE_CHECKING:
     from rla_client.config.schema import RemoteSetting
@@ -156,7 +159,7 @@ class FtpSession(OneByOne):
     def upload(self, job: Upload) -> RemoteStat:
         """See `TargetSession`."""
         self._expect(job.path, job.expect)
-        job = job.continued(self)
+        job = continued(job, self)
         with self._converted("send", job.path):
             self._store(job)
         there = self.stat(job.temp)

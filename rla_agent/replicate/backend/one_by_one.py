@@ -15,7 +15,8 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import check_remote, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import ModeOf, SmallFile, TargetSession
+from rla_agent.replicate.backend.session import ModeOf, TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
 
 APPEND_BYTES: Final = 32 << 10  # as over SFTP, so that a reader sees the same steps
 

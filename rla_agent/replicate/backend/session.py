@@ -36,143 +36,21 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 from rla_agent.replicate.backend.errors import (
-    ConflictError,
     LinkError,
     MissingError,
-    SourceChangedError,
     TargetError,
 )
-from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts, Twin, same
+from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 
-COMPARED_BYTES: Final = 1 << 20  # compared bytes before the end of an earlier attempt's temp file
-SYNC_BYTES: Final = 32 << 20  # of a large file that are synced while the next ones are sent
 ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
-
-
-@dataclass(frozen=True, slots=True)
-class SmallFile:
-    """One file of a batch, its content in memory.
-
-    Attributes:
-        path: final name.
-        temp: temp name in the same folder, never used before.
-        data: content.
-        mtime_s: modification time to give it.
-        expect: state of the final name now; None: nothing there.
-        unchanged: whether `data` still is the file's content; called just before the rename.
-        twin: may be hard-linked instead of writing `data`, if it is unchanged; the file then has the twin's
-            time. For files that nobody writes in place. One with other permissions is not linked.
-        mode: permission bits to give it.
-        durable: False for a file that need not survive a power cut there.
-    """
-
-    path: bytes
-    temp: bytes
-    data: bytes
-    mtime_s: int
-    expect: RemoteStat | None
-    unchanged: Callable[[], bool]
-    twin: Twin | None = None
-    mode: int = 0o600
-    durable: bool = True
-
-    def as_upload(self) -> Upload:
-        """The same as an `Upload`, for a target that takes one file at a time."""
-        return Upload(
-            self.path,
-            self.temp,
-            self.mtime_s,
-            self.expect,
-            self.unchanged,
-            lambda at, count: self.data[at : at + count],
-            len(self.data),
-            0,
-            lambda _: None,
-            self.mode,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """One large file.
-
-    Attributes:
-        path, temp, mtime_s, expect, unchanged, mode: as in `SmallFile`.
-        read: `read(offset, count)` returns bytes of the source, `count` of them unless it shrank.
-        size: bytes to send.
-        start: confirmed bytes of an earlier attempt in `temp`; 0 for a new temp file.
-        progress: called with the confirmed bytes from time to time; may wait (rate limit) or raise.
-        sure: the synced bytes of `start`.
-        synced: called with the synced bytes from time to time.
-    """
-
-    path: bytes
-    temp: bytes
-    mtime_s: int
-    expect: RemoteStat | None
-    unchanged: Callable[[], bool]
-    read: Callable[[int, int], bytes]
-    size: int
-    start: int
-    progress: Callable[[int], None]
-    mode: int = 0o600
-    sure: int = 0
-    synced: Callable[[int], None] = lambda _: None
-
-    def continued(self, session: TargetSession) -> Upload:
-        """The same job, starting behind the part of the temp file that is intact.
-
-        A server that lost power has unsynced bytes in part or not at all. So these are compared, as far as
-        reading them pays, and the rest is sent again; on a server that cannot sync only the end is compared,
-        which was written last.
-        """
-        if not self.start:
-            return self
-        start = min(self.start, self.sure + SYNC_BYTES) if session.syncs else self.start
-        at = self.sure if session.syncs else max(self.sure, start - COMPARED_BYTES)
-        try:
-            found = session.stat(self.temp)
-            there = session.read(self.temp, at, start - at)
-        except MissingError:
-            found = None
-        if found is not None and found.size >= start and there == self.read(at, start - at):
-            return replace(self, start=start)
-        if found is not None and self.sure <= found.size:
-            return replace(self, start=self.sure)
-        return replace(self, start=0)
-
-    def pieces(self, piece_bytes: int) -> Iterator[bytes]:
-        """All of the source, from its beginning.
-
-        Raises:
-            SourceChangedError: it is shorter now.
-        """
-        at = 0
-        while at < self.size:
-            data = self.read(at, min(piece_bytes, self.size - at))
-            if not data:
-                raise SourceChangedError(self.path)
-            at += len(data)
-            self.progress(at)
-            yield data
-
-    def checked_pieces(self, piece_bytes: int) -> Iterator[bytes]:
-        """`pieces`; the last one comes only after a check that the source has not changed."""
-        last: bytes | None = None
-        for piece in self.pieces(piece_bytes):
-            if last is not None:
-                yield last
-            last = piece
-        if not self.unchanged():
-            raise SourceChangedError(self.path)
-        if last is not None:
-            yield last
 
 
 class TargetSession(Protocol):
@@ -362,10 +240,3 @@ def read_json(session: TargetSession, path: bytes, most: int) -> Any:  # noqa: A
         return json.loads(session.read(path, 0, most))
     except (MissingError, ValueError, RecursionError):
         return None
-
-
-def check_append(path: bytes, found: RemoteStat, offset: int, end: int, expect: RemoteStat) -> None:
-    """Raise ConflictError unless the file is unchanged, or as one of our attempts may have left it."""
-    unknown_try = offset < found.size <= end
-    if not unknown_try and (found.size != offset or not same(found, expect)):
-        raise ConflictError("append to", path, found)

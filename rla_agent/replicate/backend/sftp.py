@@ -19,6 +19,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rla_agent.replicate.backend import sftp_wire as wire
+from rla_agent.replicate.backend.append_check import check_append
+from rla_agent.replicate.backend.continued_upload import continued
 from rla_agent.replicate.backend.errors import (
     BlockedError,
     DeniedError,
@@ -31,17 +33,13 @@ from rla_agent.replicate.backend.one_by_one import check_folder
 from rla_agent.replicate.backend.remote_modes import mode_for_umask, new_mode
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat, StatWithParts
-from rla_agent.replicate.backend.session import (
-    ModeOf,
-    SmallFile,
-    TargetSession,
-    Upload,
-    check_append,
-)
+from rla_agent.replicate.backend.session import ModeOf, TargetSession
 from rla_agent.replicate.backend.sftp_batch import SmallFileBatch
 from rla_agent.replicate.backend.sftp_calls import CheckedCalls
 from rla_agent.replicate.backend.sftp_fsync import SyncChannels
 from rla_agent.replicate.backend.sftp_large_file import LargeFile
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 
 if TYPE_CHECKING:
     import paramiko
@@ -292,7 +290,7 @@ class SftpSession(TargetSession):
         problem = self._calls.conflict(look, job.path, job.expect)
         if problem is not None:
             raise problem
-        begun, job = job.start, job.continued(self)
+        begun, job = job.start, continued(job, self)
         if begun and not job.start:
             self.remove(job.temp)
         return LargeFile(self._calls, self._channels, job).put()

@@ -15,9 +15,9 @@ from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.errors import SourceChangedError, TargetError, TransientError
 from rla_agent.replicate.backend.remote_paths import parent
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import SmallFile
 from rla_agent.replicate.backend.sftp_calls import CheckedCalls
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, flush, sync_request
+from rla_agent.replicate.backend.small_file import SmallFile
 
 HARDLINK: Final = b"hardlink@openssh.com"
 FILES_A_CHANNEL: Final = 4  # fewer files to write are not worth another channel

@@ -22,7 +22,8 @@ from rla_agent.replicate.backend.master_room import ROOM_BYTES
 from rla_agent.replicate.backend.remote_modes import warn_of_modes
 from rla_agent.replicate.backend.remote_paths import check_remote
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
-from rla_agent.replicate.backend.session import SmallFile, Upload
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"

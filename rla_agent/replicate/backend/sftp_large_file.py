@@ -19,10 +19,10 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import parent
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Upload
 from rla_agent.replicate.backend.sftp_calls import CheckedCalls
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, sync_request
 from rla_agent.replicate.backend.sftp_sync_behind import SyncBehind
+from rla_agent.replicate.backend.upload import Upload
 
 _SYNC: Final = "sync"
 

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 from rla_agent.replicate.backend import sftp_wire as wire
 from rla_agent.replicate.backend.errors import LinkError, TargetError
-from rla_agent.replicate.backend.session import SYNC_BYTES, Upload
 from rla_agent.replicate.backend.sftp_fsync import OpenFile, SyncChannels, sync_request
+from rla_agent.replicate.backend.upload import SYNC_BYTES, Upload
 
 SYNC_S: Final = 10.0  # period of syncs of a large file on a slow link
 Check: TypeAlias = "Callable[[wire.Reply, str, bytes], None]"  # raises `TargetError` unless the reply is OK

@@ -21,7 +21,8 @@ from typing import Final
 from rla_agent.replicate.backend.errors import LoginError, NoRootError, TargetError, TransientError
 from rla_agent.replicate.backend.host_keys import host_key_problem, key_fingerprint, pin
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, TargetSession
+from rla_agent.replicate.backend.session import TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.backend.ssh_connection import open_sftp, server_key
 from rla_agent.replicate.backend.ssh_login import OWN_KEY, Login
 from rla_client.contract.filesystem.atomic_write import write_atomic

@@ -21,7 +21,7 @@ from typing import Final
 from rla_agent.replicate.ledger_rows import DIRTY
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.send_job import SendJob
-from rla_client.contract.checkpoint.checkpoint_retention import remove_dropped
+from rla_client.contract.checkpoint.checkpoint_removal import remove_dropped
 from rla_client.contract.checkpoint.sending_hold import hold
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.sharded_checkpoint.retention import remove_dropped_sharded

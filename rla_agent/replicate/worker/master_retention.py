@@ -12,7 +12,7 @@ from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, Key
 from rla_agent.replicate.worker import sharded_order
 from rla_agent.replicate.worker.in_flight import InFlight
 from rla_agent.replicate.worker.scan import Folder, Scanner
-from rla_client.contract.checkpoint.checkpoint_retention import dropped
+from rla_client.contract.checkpoint.dropped_note import dropped
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, DROPPED_NOTE
 
 _CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())

@@ -36,7 +36,9 @@ from rla_agent.replicate.backend.errors import (
 )
 from rla_agent.replicate.backend.remote_paths import check_remote, parent, parents
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, TargetSession, Upload
+from rla_agent.replicate.backend.session import TargetSession
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.tombstones import MovedError, place_problem
 from rla_agent.replicate.worker.conflicts import resolve_conflict

@@ -19,7 +19,8 @@ from functools import partial
 
 from rla_agent.replicate.backend.errors import DeniedError, MissingError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import TargetSession, Upload
+from rla_agent.replicate.backend.session import TargetSession
+from rla_agent.replicate.backend.upload import Upload
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import PRUNED, Key
 from rla_agent.replicate.worker import sharded_order

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 from collections.abc import Iterator
 
 from rla_agent.model.problem import Finding
 from rla_agent.service.doctor.surroundings import Surroundings
-from rla_agent.service.doctor.units import unit_findings
 from rla_agent.service.lock_holder import describe_holder
-from rla_client.contract import __version__
 from rla_client.contract.agent.places import MAX_SOCKET_PATH_BYTES, NOWHERE, RUNTIME_VARIABLE
-
-LEAST_VERSIONS = {
-    "torch": ((2, 10), "torch.load(weights_only=True) runs code from the file before 2.10"),
-    "msgpack": ((1, 2, 1), "earlier ones may crash after an error"),
-}
 
 
 def check_socket(around: Surroundings) -> Iterator[Finding]:
@@ -59,26 +50,3 @@ def check_problems(around: Surroundings) -> Iterator[Finding]:
         yield Finding("agent-problem", "warning", problem["what"], problem["fix"])
     for problem in around.replication:
         yield Finding("replication-problem", "warning", problem["what"], problem["fix"])
-
-
-def check_versions(around: Surroundings) -> Iterator[Finding]:
-    """The running agent and this command, and libraries with known faults."""
-    running = around.status["agent"]["version"] if around.status else __version__
-    if running != __version__:
-        what = f"the running agent is version {running}, installed is {__version__}"
-        yield Finding("version-agent", "warning", what, "rla-agent restart")
-    for name, (least, why) in LEAST_VERSIONS.items():
-        try:
-            found = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if tuple(int(part) for part in re.findall(r"\d+", found)[:3]) < least:
-            wanted = ".".join(map(str, least))
-            what = f"{name} {found}: {why}"
-            yield Finding(f"version-{name}", "warning", what, f"pip install '{name}>={wanted}'")
-
-
-def check_unit(around: Surroundings) -> Iterator[Finding]:
-    """The installed unit: current, startable, the one that serves."""
-    foreign = around.alive and not around.holder.get("service")
-    return unit_findings(around.unit, around.user, lingers=around.lingers, foreign=foreign)

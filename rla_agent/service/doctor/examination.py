@@ -10,26 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rla_agent.model.problem import Finding
-from rla_agent.service.doctor.agent import (
-    check_problems,
-    check_socket,
-    check_stopped,
-    check_unit,
-    check_versions,
-)
+from rla_agent.service.doctor.agent import check_problems, check_socket, check_stopped
+from rla_agent.service.doctor.agent_folders import check_folders, check_owners
 from rla_agent.service.doctor.alert_channels import check_alerts
+from rla_agent.service.doctor.clock import check_clock
+from rla_agent.service.doctor.config import check_config
+from rla_agent.service.doctor.data_roots import check_roots
+from rla_agent.service.doctor.database import check_database
 from rla_agent.service.doctor.environment import check_environment
-from rla_agent.service.doctor.machine import check_clock, check_limits, check_shared_memory_at_logout
-from rla_agent.service.doctor.places import (
-    check_config,
-    check_folders,
-    check_interpreters,
-    check_owners,
-    check_roots,
-    check_state_disk,
-)
-from rla_agent.service.doctor.spool import check_database, check_other_states, check_spool
+from rla_agent.service.doctor.interpreters import check_interpreters
+from rla_agent.service.doctor.limits import check_limits
+from rla_agent.service.doctor.logout import check_shared_memory_at_logout
+from rla_agent.service.doctor.spool import check_other_states, check_spool
+from rla_agent.service.doctor.state_disk import check_state_disk
 from rla_agent.service.doctor.surroundings import Surroundings
+from rla_agent.service.doctor.units import check_unit
+from rla_agent.service.doctor.versions import check_versions
 from rla_client.contract.process.system import on_linux, why_not_recorded
 from rla_client.contract.text.terminal_text import indented
 

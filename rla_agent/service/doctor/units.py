@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rla_agent.model.problem import Finding
+from rla_agent.service.doctor.surroundings import Surroundings
 from rla_agent.service.systemctl import manager_reachable, systemctl
 from rla_agent.service.unit_files import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client.contract.agent.systemd_unit import SYSTEM_UNIT_FOLDER, Unit, unit_file
@@ -70,3 +71,9 @@ def _interpreter(path: Path, text: str, fix: str) -> Iterator[Finding]:
     if not os.access(program, os.X_OK):
         what = f"{path} starts {program!r}, which is not there any more"
         yield Finding("unit-interpreter", "fault", what, fix)
+
+
+def check_unit(around: Surroundings) -> Iterator[Finding]:
+    """The installed unit: current, startable, the one that serves."""
+    foreign = around.alive and not around.holder.get("service")
+    return unit_findings(around.unit, around.user, lingers=around.lingers, foreign=foreign)

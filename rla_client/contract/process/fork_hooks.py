@@ -1,4 +1,4 @@
-"""Hooks at the fork or end of a process.
+"""Hooks at the fork of a process.
 
 Only the forking thread continues in a child. A lock that another thread held at that moment stays locked
 there forever, and state of the parent (its stream, its sockets, the values of its next row) must not be used
@@ -7,12 +7,9 @@ twice. Objects with such state register by `at_fork`.
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Protocol
 
 
@@ -42,11 +39,3 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def renew_lock(lock: threading.Lock | threading.RLock) -> None:
     """Free, in a child, a lock that a thread of the parent may have held."""
     lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
-
-
-def at_exit(call: Callable[[], object]) -> None:
-    """Register a call for the end of this process, also of a forked `multiprocessing` child (or twice)."""
-    atexit.register(call)
-    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
-    if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, call, exitpriority=0)

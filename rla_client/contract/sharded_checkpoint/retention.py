@@ -16,14 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rla_client.contract.checkpoint.checkpoint_retention import (
-    Retention,
-    Saved,
-    is_dropped,
-    note_dropped,
-    remove_beside,
-    superseded,
-)
+from rla_client.contract.checkpoint.checkpoint_removal import remove_beside
+from rla_client.contract.checkpoint.checkpoint_retention import Retention, Saved, superseded
+from rla_client.contract.checkpoint.dropped_note import is_dropped, note_dropped
 from rla_client.contract.checkpoint.sending_hold import is_held
 from rla_client.contract.checkpoint.stamp import Stamp
 from rla_client.contract.filesystem.plain_files import read_small

@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 
 from rla_client.contract.layout import PRINTED
-from rla_client.contract.process.fork_hooks import at_exit, at_fork
+from rla_client.contract.process.exit_hooks import at_exit
+from rla_client.contract.process.fork_hooks import at_fork
 from rla_client.run.record.excluded_sinks import Row
 from rla_client.run.record.run_logger import Logger
 

@@ -16,7 +16,7 @@ import pytest
 from support.lone import LoneStream
 
 from rla_agent.service.log_tail import follow_log, last_lines
-from rla_agent.service.start_stop import stop_agent
+from rla_agent.service.stop_agent import stop_agent
 from rla_client import __version__
 from rla_client.contract.agent.agent_process import agent_alive
 from rla_client.contract.agent.places import Places

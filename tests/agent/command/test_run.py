@@ -88,7 +88,7 @@ def test_an_agent_that_the_command_starts_ends_with_it(
 ) -> None:
     """Another job's agent goes, and a client is quicker than `rla-agent run` to start the next."""
     code = (
-        "from rla_agent.service.start_stop import stop_agent\n"
+        "from rla_agent.service.stop_agent import stop_agent\n"
         "from rla_client.contract.agent.agent_start import start_agent\n"
         "from rla_client.contract.agent.places import find_places\n"
         "places = find_places()\nstop_agent(places)\nassert start_agent(places)\n"

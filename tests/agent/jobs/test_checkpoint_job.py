@@ -20,7 +20,8 @@ import pytest
 from rla_agent.jobs.checkpoint_job import retain
 from rla_agent.jobs.job_source import release
 from rla_agent.jobs.outcome import JobOutcome
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, Saved, dropped, superseded
+from rla_client.contract.checkpoint.checkpoint_retention import Retention, Saved, superseded
+from rla_client.contract.checkpoint.dropped_note import dropped
 from rla_client.contract.checkpoint.stamp import STAMP_RECORD, Stamp, read_stamp
 from rla_client.contract.checkpoint.torch_zip import TorchZip
 from rla_client.contract.job.arena_layout import ALIGNMENT, SLOT_BUSY, SLOT_FREE

@@ -12,7 +12,7 @@ from support.replication_lab import Node, Sshd
 from support.waiting import wait_until
 from typer.testing import CliRunner
 
-from rla_agent.command.replicate import replicate_app
+from rla_agent.command.app import make_app
 from rla_agent.replicate import status
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_schema import ledger_path
@@ -81,9 +81,10 @@ def test_a_ledger_that_cannot_be_read_is_told(
     assert attention(found)[0]["what"] == found["error"]
     assert found["error"] in stopped(found)["status"]
     assert headline(found) == []
-    done = CliRunner().invoke(replicate_app, ["status"])
+    app = make_app("replicate")
+    done = CliRunner().invoke(app, ["replicate", "status"])
     assert (done.exit_code, str(ledger_path(state)) in done.output) == (1, True)
-    assert json.loads(CliRunner().invoke(replicate_app, ["status", "--json"]).output)["error"]
+    assert json.loads(CliRunner().invoke(app, ["replicate", "status", "--json"]).output)["error"]
 
 
 def test_a_list_of_databases_that_cannot_be_read_is_told(state: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.replication_lab import ITEM, Node, Sshd, random_bytes, same_trees, tree
-from support.sharded_folders import check_whole, identity, write_part
 from support.waiting import wait_until
 
 from rla_agent.command.transfer.verify import verify_database
@@ -22,7 +21,7 @@ from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import Ledger
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.status import replication_status
-from rla_agent.replicate.verify import publish_complete, repair, verify_ledger
+from rla_agent.replicate.verify import verify_ledger
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import RlaError
 
@@ -109,26 +108,6 @@ def test_what_is_sent_meanwhile_is_no_fault(tmp_path: Path, noted: bool) -> None
         assert verify_ledger(session, db, number, sizes=False) == (1, [])
 
 
-def test_what_was_sent_since_the_look_is_not_sent_again(tmp_path: Path) -> None:
-    master, path = tmp_path / "master", tmp_path / "ledger.db"
-    folder = f"log/{ITEM}".encode()
-    (master / os.fsdecode(folder)).mkdir(parents=True)
-    sent = SentRecord(Local(1, 2, 1, 1), 0, 2, zlib.crc32(b"a\n"), 0, 0, None, 1)
-    with closing(Ledger(path)) as ledger, closing(sqlite3.connect(path)) as db:
-        number = ledger.database(b"/data", "folder")
-        for name in (b"again", b"missing"):
-            key = Key(ledger.folder(number, folder, "log", folder), name)
-            ledger.mark(key, number, 1, 1, 0.0)
-            ledger.sent(key, sent, 1.0)
-        ledger.commit()
-        _, faults = verify_ledger(FolderSession(str(master)), db, number, sizes=True)
-        assert [fault.what for fault in faults] == ["missing", "missing"]
-        ledger.sent(Key(faults[0].key.folder, b"again"), sent, 2.0)
-        ledger.commit()
-        assert repair(db, faults) == 1
-        assert db.execute("SELECT name FROM files WHERE state = 1").fetchall() == [(b"missing",)]
-
-
 def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:
     (tmp_path / "rla_config.yaml").write_text(
         "SEND_LOG_FILE: true\n"
@@ -185,14 +164,3 @@ def test_verify_finds_every_fault_and_repairs_it(node: Node, master: Sshd, count
 def _equal(node: Node, master: Sshd) -> bool:
     there = {path: digest for path, digest in tree(master.root).items() if ".kept-" not in path}
     return there == tree(node.root)
-
-
-def test_saves_of_which_all_parts_are_here_get_their_names(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint" / "t/2026/11/21/09-30-01-000001_h_&"
-    folder.mkdir(parents=True)
-    for step, ranks in ((1, 2), (2, 1)):
-        for rank in range(ranks):
-            write_part(folder, identity(step), rank)
-    assert publish_complete(tmp_path) == [str(folder.relative_to(tmp_path) / "checkpoint_1.dcp")]
-    check_whole(folder / "checkpoint_1.dcp")
-    assert publish_complete(tmp_path) == []

@@ -22,12 +22,13 @@ from support.waiting import wait_until
 
 from rla_agent.replicate import command_markers, fleet, registry
 from rla_agent.replicate.master_trash import move_to_trash, restore
+from rla_agent.replicate.repair import repair
 from rla_agent.replicate.status import replication_status
 from rla_agent.replicate.tombstones import is_buried
 from rla_agent.replicate.transfer.pull import pull
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
-from rla_agent.replicate.verify import Difference, repair, verify_ledger
+from rla_agent.replicate.verify import Difference, verify_ledger
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 PREFIX = "some/prefix/"

@@ -32,7 +32,7 @@ from support.waiting import wait_until
 
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.status import replication_status
-from rla_client.contract.checkpoint.checkpoint_retention import note_dropped
+from rla_client.contract.checkpoint.dropped_note import note_dropped
 
 MakeNode = Callable[..., Node]
 LOOKS = 200  # that find half a row in turn: no write takes so long
@@ -347,7 +347,8 @@ def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, mast
 def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     """A ledger whose sums are those of what was sent, and that was not what is here."""
     from rla_agent.replicate.backend.folder import FolderSession
-    from rla_agent.replicate.verify import repair, verify_ledger
+    from rla_agent.replicate.repair import repair
+    from rla_agent.replicate.verify import verify_ledger
 
     log = node.run() / "log.txt"
     log.write_text("0123456789" * 1000 + "\n")

@@ -22,7 +22,7 @@ from support.waiting import wait_until
 from rla_agent.replicate.backend.errors import DeniedError, LinkError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.ledger_rows import PRUNED
 from rla_agent.replicate.prune.prune_plan import PruneRules
 from rla_agent.replicate.prune.pruner import Pruner

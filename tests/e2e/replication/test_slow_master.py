@@ -13,7 +13,8 @@ from support.sharded_folders import RUN, identity, write_part
 from support.stamped import stamped
 from support.waiting import wait_until
 
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
+from rla_client.contract.checkpoint.checkpoint_removal import remove_superseded
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE
 from rla_client.contract.sharded_checkpoint.publish import publish_all
 from rla_client.contract.sharded_checkpoint.retention import remove_superseded_sharded

@@ -41,7 +41,8 @@ from rla_agent.replicate.backend.errors import (
     TransientError,
 )
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, Upload
+from rla_agent.replicate.backend.small_file import SmallFile
+from rla_agent.replicate.backend.upload import Upload
 from rla_agent.replicate.doctor_master import examine_master
 from rla_agent.replicate.transfer.fetch_file import READ_BYTES, fetch
 from rla_agent.replicate.transfer.pull import pull

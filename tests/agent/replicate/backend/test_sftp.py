@@ -15,10 +15,11 @@ from support.replication_lab import Sshd, random_bytes
 from rla_agent.replicate.backend import sftp_fsync, sftp_sync_behind, sftp_wire
 from rla_agent.replicate.backend.errors import LinkError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import SmallFile, Upload
 from rla_agent.replicate.backend.sftp import SftpSession
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.backend.ssh_connection import open_sftp
 from rla_agent.replicate.backend.ssh_login import Login
+from rla_agent.replicate.backend.upload import Upload
 
 SFTP_SERVERS = [
     path

@@ -12,7 +12,7 @@ from rla_agent.replicate import target_config
 from rla_agent.replicate.backend.errors import FullError, LinkError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import RemoteStat
-from rla_agent.replicate.backend.session import Upload
+from rla_agent.replicate.backend.upload import Upload
 from rla_agent.replicate.transfer.push import push
 from rla_agent.replicate.transfer.selection import ItemSelection
 from rla_client.config.schema import load_config

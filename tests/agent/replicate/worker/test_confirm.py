@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.replicate.backend.folder import FolderSession
-from rla_agent.replicate.backend.session import SmallFile
+from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.file_state import Local, SentRecord
 from rla_agent.replicate.ledger import CONFIRM_S, Ledger
 from rla_agent.replicate.ledger_rows import BURIED, DROPPED, GONE, PRUNED, Key

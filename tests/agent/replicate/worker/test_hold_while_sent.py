@@ -13,7 +13,8 @@ from rla_agent.replicate.ledger_rows import DIRTY, Due, Key
 from rla_agent.replicate.worker.file_decision import ReplaceFile
 from rla_agent.replicate.worker.hold_while_sent import IDLE_S, CheckpointHold
 from rla_agent.replicate.worker.send_job import SendJob
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, remove_superseded
+from rla_client.contract.checkpoint.checkpoint_removal import remove_superseded
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.checkpoint.sending_hold import is_held
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE, shard_name

@@ -20,7 +20,8 @@ from rla_agent.replicate.backend import remote_stat
 from rla_agent.replicate.backend.errors import TargetError
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.remote_stat import Probe, RemoteStat
-from rla_agent.replicate.worker.sharded_master import MasterStep, OnMaster, PartFound, next_step
+from rla_agent.replicate.worker.sharded_master import PartFound
+from rla_agent.replicate.worker.sharded_master_step import MasterStep, OnMaster, next_step
 from rla_client.contract.checkpoint.checkpoint_retention import Retention
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.fence import raise_fence

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rla_agent.service.doctor.examination import examine
+from rla_agent.model.problem import Finding
+from rla_agent.service.doctor.examination import examine, report
 from rla_agent.service.doctor.surroundings import Surroundings
 from rla_client.contract.agent.places import Places
 
@@ -61,3 +63,8 @@ def test_every_finding_is_documented_and_tested() -> None:
     assert not {
         name for name in documented if f'"{name}"' not in tests and name.partition("-")[2] != "permissions"
     }
+
+
+def test_nothing_to_find(look: Callable[..., dict[str, Finding]]) -> None:
+    assert look() == {}
+    assert report([], 80) == "everything is as it should be"

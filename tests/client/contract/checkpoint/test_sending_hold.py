@@ -9,12 +9,9 @@ import pytest
 from support.sharded_folders import RUN, identity, write_part
 from support.stamped import stamped
 
-from rla_client.contract.checkpoint.checkpoint_retention import (
-    Retention,
-    dropped,
-    remove_dropped,
-    remove_superseded,
-)
+from rla_client.contract.checkpoint.checkpoint_removal import remove_dropped, remove_superseded
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.dropped_note import dropped
 from rla_client.contract.checkpoint.sending_hold import hold, is_held
 from rla_client.contract.sharded_checkpoint.files import WHOLE_FILE
 from rla_client.contract.sharded_checkpoint.publish import publish_all

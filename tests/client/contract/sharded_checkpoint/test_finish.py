@@ -12,7 +12,8 @@ import pytest
 from support.killed_child import killed_at
 from support.sharded_folders import RUN, check_whole, identity, parts_path, write_part
 
-from rla_client.contract.checkpoint.checkpoint_retention import Retention, dropped
+from rla_client.contract.checkpoint.checkpoint_retention import Retention
+from rla_client.contract.checkpoint.dropped_note import dropped
 from rla_client.contract.item.prune_notes import pruned_files
 from rla_client.contract.layout import PARTS_FOLDER
 from rla_client.contract.sharded_checkpoint.fence import raise_fence

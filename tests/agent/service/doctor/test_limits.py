@@ -1,4 +1,4 @@
-"""Findings about limits, clock and shared memory."""
+"""Findings of `rla-agent doctor` about limits of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,27 +77,3 @@ def test_shared_memory(places: Places, tmp_path: Path) -> None:
         names = {finding["name"] for finding in json.loads(done.stdout)["findings"]}
         assert ("limit-shm" in names) is expected, done
     del places
-
-
-def test_clock(
-    fix: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
-) -> None:
-    places.log.write_text("")
-    os.utime(places.log, (time.time() + 3600, time.time() + 3600))
-    found = look()["clock"]
-    fix(Finding("", "", "", found.fix.partition("; when the clock is right: ")[2]))
-    assert look() == {}
-    assert look(now=1000.0)["clock"].level == "fault"
-
-
-def test_remove_ipc(
-    look: Callable[..., dict[str, Finding]], system: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 1234)  # logind spares root
-    (system / "run/systemd/system").mkdir(parents=True)
-    assert "loginctl enable-linger" in look(user="alice")["remove-ipc"].fix
-    (system / "var/lib/systemd/linger/alice").touch()
-    assert "remove-ipc" not in look(user="alice")
-    assert "remove-ipc" in look(user="bob")
-    (system / "etc/systemd/logind.conf").write_text("[Login]\nRemoveIPC=no\n")
-    assert "remove-ipc" not in look(user="bob")

@@ -1,8 +1,7 @@
-"""Start or stop of an agent by a command.
+"""Start of an agent in the background by a command.
 
-Where a systemd unit is installed for this user, starting and stopping use systemctl, so that the unit and an
-autostarted agent never block each other. An agent that was started otherwise is stopped by a signal, or over
-its control socket where its process is invisible from here (a container).
+Where a systemd unit is installed for this user, systemctl starts it, so that the unit and an autostarted
+agent never block each other.
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rla_agent.replicate import registry
-from rla_agent.service.control_client import ASK_TIMEOUT_S, ask_agent, ask_status
-from rla_agent.service.lock_holder import HolderProcess, describe_holder, read_holder
+from rla_agent.service.control_client import ask_status
+from rla_agent.service.lock_holder import read_holder
 from rla_agent.service.systemctl import manager_reachable, systemctl
 from rla_client.config.schema import password_variables
 from rla_client.contract.agent.agent_environment import clean_environment
@@ -28,8 +26,6 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.spool.writer_liveness import process_start
 
 START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 25.0
-EXIT_TIMEOUT_S = 2.0  # from letting go of the lock to the end of the process
 POLL_S = 0.02
 LOG_TAIL_BYTES = 4000
 
@@ -105,54 +101,3 @@ def _await_serving(places: Places, starting: int | None = None) -> bool:
             return agent_alive(places)  # another one may have been quicker
         time.sleep(POLL_S)
     return False
-
-
-def stop_agent(places: Places) -> bool:
-    """Ask the agent to drain and end, and wait for that.
-
-    Returns:
-        False when none was running.
-
-    Raises:
-        RlaError: it did not end in time, or cannot be reached.
-    """
-    if not agent_alive(places):
-        return False
-    holder = read_holder(places)
-    unit = installed_unit()
-    if holder.get("service") and unit is not None and systemctl(unit, "stop").returncode == 0:
-        return _await_end(places, holder)
-    process = HolderProcess.find(places)
-    if process is None:
-        _ask_to_end(places)
-        return _await_end(places, holder)
-    with closing(process):
-        process.terminate()  # a unit sees a clean end and does not start it again
-        return _await_end(places, holder, process)
-
-
-def _ask_to_end(places: Places) -> None:
-    """Ask an agent to end that cannot be signalled from here, since its pid is another process's, or none."""
-    if not agent_alive(places):
-        return
-    with suppress(RlaError):
-        if ask_agent(places, {"stop": True}, ASK_TIMEOUT_S).get("stopping"):
-            return
-    raise RlaError(
-        f"the agent runs outside this container or pid namespace and does not answer here "
-        f"({describe_holder(places)}); run there: rla-agent stop"
-    )
-
-
-def _await_end(places: Places, holder: dict[str, Any], process: HolderProcess | None = None) -> bool:
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    pid = holder.get("pid")
-    while agent_alive(places):
-        if read_holder(places).get("pid") != pid:
-            return True  # that one ended, somebody started another
-        if time.monotonic() > deadline:
-            raise RlaError(f"the agent (pid {pid}) did not end within {STOP_TIMEOUT_S:g} s")
-        time.sleep(POLL_S)
-    if process is not None:
-        process.await_end(EXIT_TIMEOUT_S)
-    return True

@@ -1,0 +1,1 @@
+"""Commands `rla-agent replicate …`."""
