@@ -41,6 +41,7 @@ export class Panels {
     this.open = new Map();  // section → how many panels of it
     this.sections = AT_ONCE;
     this.count = 0;
+    this.begun = null;  // what `begin` asked for
     this.marked = this.kept = null;  // the curve that stands out now, and the one that a click lets stand out until another one
     this.node = h("div", { id: "panels" });
     this.observer = new IntersectionObserver((entries) => {
@@ -81,9 +82,20 @@ export class Panels {
   /** All panels show another thing now. */
   change() { for (const panel of this.panels.values()) panel.change(); }
 
+  /** Ask for the curves of the likely metric, before the list is built: the server works meanwhile. */
+  begin() {
+    const likely = this.page.likely();
+    if (!likely) return;
+    this.metrics = [likely];
+    this.layout();
+    this.panels.get(likely)?.see(true);
+    this.begun = JSON.stringify(this.asked());
+  }
+
   /** The runs, or how they are shown, changed: ask again, and lay out the panels of their metrics. */
   async update() {
-    this.change();
+    if (JSON.stringify(this.asked()) !== this.begun) this.change();
+    this.begun = null;
     const { tab, target, ranks } = this.settings;
     const key = JSON.stringify([this.numbers, tab, target, ranks]);
     if (tab === "parameters") this.weights = await ask("importance", { runs: this.numbers, metric: target || this.page.likely() || "" });

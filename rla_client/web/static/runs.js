@@ -404,6 +404,8 @@ class Runs {
       if (this.settings.hide.includes(row.path)) this.hidden.add(row.number);
       if (this.settings.pin.includes(row.path)) this.pinned.add(row.number);
     }
+    const { where, column, tab } = this.settings;
+    if (!where && !column.length && !this.group && tab === "curves" && !document.hidden) this.panels.begin();
     await this.apply();
     setTimeout(() => this.knowNames(), 1500);  // after the first curves
   }
