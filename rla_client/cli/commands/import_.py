@@ -126,7 +126,13 @@ def _import_samples(
         "rows": done.rows,
         "already_there": done.there,
         "left_out": [*done.withheld],
+        "skipped_files": [*map(str, done.skipped)],
     }
+    if done.skipped:
+        first = done.skipped[0]
+        say_aside(
+            f"skipped {len(done.skipped)} files with neither a prompt nor a completion, such as {first}"
+        )
     for column in done.withheld:
         say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
     told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"

@@ -70,12 +70,14 @@ class ImportedSamples:
         rows: number of new samples.
         there: number of samples that the run had already.
         withheld: columns of token ids, masks and log-probabilities, which are left out.
+        skipped: files of the folder that have neither a prompt nor a completion.
     """
 
     file: Path | None
     rows: int
     there: int = 0
     withheld: Sequence[str] = ()
+    skipped: Sequence[Path] = ()
 
 
 def import_samples(  # noqa: PLR0913 - the parts of a call
@@ -124,15 +126,19 @@ def import_samples(  # noqa: PLR0913 - the parts of a call
         part = next(parts, None)
         if part is None:
             if known.met:
-                return ImportedSamples(None, 0, known.met, sorted(tables.withheld))
-            raise ArgumentError(f"{source} has no samples")
+                return ImportedSamples(None, 0, known.met, sorted(tables.withheld), tables.skipped)
+            raise ArgumentError(f"{source} has no samples{_skipped_text(tables.skipped)}")
         rows = 0
         with replacing(folder / samples_file(role)) as temp, temp.open("wb") as out:
             for at, some in chain([part], parts):
                 out.writelines(encode_samples(some, at, rows))
                 rows += len(some)
     path = data_root / SAMPLES / table / index / samples_file(role)
-    return ImportedSamples(path, rows, known.met, sorted(tables.withheld))
+    return ImportedSamples(path, rows, known.met, sorted(tables.withheld), tables.skipped)
+
+
+def _skipped_text(files: Sequence[Path]) -> str:
+    return f": {len(files)} files have neither a prompt nor a completion, such as {files[0]}" if files else ""
 
 
 def _new_parts(
@@ -172,10 +178,12 @@ class Tables:
 
     Attributes:
         withheld: see `ImportedSamples`.
+        skipped: see `ImportedSamples`.
     """
 
     def __init__(self, parameters: Mapping[str, Any], *, takes_all: bool) -> None:
         self.withheld: set[str] = set()
+        self.skipped: list[Path] = []
         self._takes_all = takes_all
         self._traces: set[object] = set()
         self._trl = TrlTables(parameters)
@@ -188,6 +196,7 @@ class Tables:
         if rows and _is_of_trl(path) and are_of_trl(rows[0]):
             return self._trl.new_rows(rows, step_of_row(rows[0]) or 0)
         if not (self._takes_all or any(map(_is_sample, rows))):
+            self.skipped.append(path)
             return [], "train"
         if not path.name.endswith(TABLE_ENDING):
             return [row for row in rows if not isinstance(row, TraceRow) or self._is_first(row)], "train"

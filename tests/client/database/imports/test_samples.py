@@ -344,4 +344,14 @@ def test_episodes_of_prime_rl_are_samples_once(root: Path, make_run: MakeRun, tm
     assert (first["reward"], first["rewards"]) == (0.75, {"right": 1.0, "short": 0.25})
     own = ("group", "env", "policy_version", "truth", "finish", "error", "tokens_prompt", "tokens_completion")
     assert [first[name] for name in own] == ["task3", "m", 4, "42", "stop", "E: bad", 4, 2]
-    assert import_samples(root, "task", index, tmp_path, 5.0).rows == 0
+    again = import_samples(root, "task", index, tmp_path, 5.0)
+    assert again.rows == 0
+    assert tmp_path / "metrics.jsonl" in again.skipped
+
+
+def test_a_folder_without_samples_names_a_skipped_file(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text('{"step": 5, "loss": 1.0}\n')
+    with pytest.raises(ArgumentError, match=r"1 files have neither .*metrics\.jsonl"):
+        import_samples(root, "task", make_run(), folder, 5.0)
