@@ -129,10 +129,8 @@ def _import_samples(
         "skipped_files": [*map(str, done.skipped)],
     }
     if done.skipped:
-        first = done.skipped[0]
-        say_aside(
-            f"skipped {len(done.skipped)} files with neither a prompt nor a completion, such as {first}"
-        )
+        one = done.skipped[0]
+        say_aside(f"skipped {len(done.skipped)} files with neither a prompt nor a completion, such as {one}")
     for column in done.withheld:
         say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
     told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
