@@ -1,4 +1,4 @@
-"""`rla restore-code`: the code that a run was started from."""
+"""`rla restore-code`: restored code of a run."""
 
 from __future__ import annotations
 
