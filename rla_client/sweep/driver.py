@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, AttemptEnded, Engine, tail
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, KILLS, tail
+from rla_client.sweep.engines.base import AttemptEnded, Engine
 from rla_client.sweep.journal import Journal, SweepError, key_of
 from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, SweepRun
 from rla_client.sweep.samplers import Sampler

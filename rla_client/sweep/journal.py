@@ -37,7 +37,7 @@ from rla_client.contract.process.locks import holder_pid, try_lock
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.number_parsing import parse_uint
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
+from rla_client.sweep.engines.attempt_files import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.run_state import RUNNING, SweepRun
 
 if TYPE_CHECKING:

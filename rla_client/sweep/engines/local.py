@@ -27,16 +27,9 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
 from rla_client.contract.process.locks import try_lock
 from rla_client.contract.process.syscalls import process_descriptor
-from rla_client.sweep.engines.base import (
-    BY_SIGNAL,
-    NOT_STARTED,
-    AttemptEnded,
-    Work,
-    exit_status,
-    group_of,
-    is_held,
-    start_program,
-)
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, exit_status, group_of, is_held
+from rla_client.sweep.engines.attempt_process import NOT_STARTED, start_program
+from rla_client.sweep.engines.base import AttemptEnded, Work
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 

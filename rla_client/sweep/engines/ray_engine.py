@@ -33,7 +33,10 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.filesystem.plain_files import append_line
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import NOT_STARTED, AttemptEnded, Pace, Work, is_released
+from rla_client.sweep.engines.attempt_files import is_released
+from rla_client.sweep.engines.attempt_process import NOT_STARTED
+from rla_client.sweep.engines.base import AttemptEnded, Work
+from rla_client.sweep.engines.pace import Pace
 from rla_client.sweep.engines.ray_task import Outcome, Sweep, task
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 

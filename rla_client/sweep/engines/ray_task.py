@@ -25,7 +25,9 @@ from rla_client.config.project import DATA_ROOT_VARIABLE
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
 from rla_client.contract.process.syscalls import process_descriptor
-from rla_client.sweep.engines.base import BY_SIGNAL, NOT_STARTED, Work, is_released, start_program, tail
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, is_released, tail
+from rla_client.sweep.engines.attempt_process import NOT_STARTED, start_program
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray_watcher import watcher
 from rla_client.sweep.journal import MAX_ITEMS_BYTES
 from rla_client.sweep.run_state import FINISHED

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.sweep.engines.base import AttemptEnded, Work, exit_status, tail
+from rla_client.sweep.engines.attempt_files import exit_status, tail
+from rla_client.sweep.engines.base import AttemptEnded, Work
 from rla_client.sweep.engines.slurm_job import PLAN, SlurmAttempt, job_file
 from rla_client.sweep.engines.slurm_parameters import parameters_of, whole_number
 from rla_client.sweep.journal import Journal, SweepError

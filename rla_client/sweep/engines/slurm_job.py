@@ -26,7 +26,9 @@ from pathlib import Path
 import psutil
 
 from rla_client.contract.process.locks import try_lock
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Work, exit_status, start_program
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, KILLS, exit_status
+from rla_client.sweep.engines.attempt_process import start_program
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import items_of
 
 PLAN = ".plan"  # ending of a submission's file, which lists the runs of its jobs
