@@ -1,10 +1,10 @@
-"""A worker in a process of its own.
+"""Process of a worker.
 
-It is a fresh interpreter, not a fork and not a second run of the launcher. No threads, locks or CUDA
-contexts are inherited, and a launcher needs no `if __name__ == "__main__"`. `serve` is what it runs: it
-answers requests one by one. One whose environment raises answers with the traceback and continues. A thread
-watches the life pipe: when the training process is gone, however that went, the worker ends at once, also in
-the middle of a step. Who ends a worker closes the pipes, waits `EXIT_WAIT_S`, then kills, and always reaps.
+It is a new interpreter, not a fork and not a second run of the launcher. No threads, locks or CUDA
+contexts are inherited, and a launcher needs no `if __name__ == "__main__"`. It runs `serve`, which answers
+requests one by one; an error of the environment is answered with the traceback. A thread watches the life
+pipe: when the training process is gone, the worker ends at once, even in the middle of a step. To end a
+worker, the training process closes the pipes, waits `EXIT_WAIT_S`, kills, and always reaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rla_client.launcher.sampling.episode_batch import EpisodeBatch
 from rla_client.launcher.sampling.worker import roll_out
 from rla_client.launcher.snapshot.snapshot_pickle import decode
 
-PARENT_CHECK_S = 1.0  # for the case that somebody else inherited the pipe's other end
+PARENT_CHECK_S = 1.0  # for the case that another process inherited the pipe's other end
 EXIT_WAIT_S = 5.0
 PROCESS_SEED = 1  # keeps the process's generators apart from the environment's seed
 
@@ -42,7 +42,7 @@ class WorkerServer:
         self._setup: dict[str, Any] = {}
 
     def answer(self, what: str, fields: dict[str, Any]) -> tuple[str | None, object]:
-        """Do what was asked: (traceback or None, reply); the class of an error may not be there to load."""
+        """Answer a request by (traceback or None, reply); the training process may lack the error's class."""
         try:
             return None, self._do(what, fields)
         except Exception:  # noqa: BLE001 - whatever the user's environment raises is reported
@@ -84,7 +84,7 @@ def serve(requests: int, life: int, parent: int) -> None:
     Args:
         requests: descriptor of the socket that requests come from.
         life: descriptor of the pipe that ends when the training process does.
-        parent: process id of the training process.
+        parent: pid of the training process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(life, parent), daemon=True).start()
@@ -112,7 +112,7 @@ def _watch(life: int, parent: int) -> None:
 
 
 class WorkerProcess:
-    """One process and the two pipes to it: requests, and one that only says we are alive."""
+    """One process with its two pipes: for requests, and for the life of this process."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -141,7 +141,7 @@ class WorkerProcess:
             os.close(self._life)
 
     def end(self, deadline: float) -> int:
-        """End and reap the process; returns its exit status (negative: signal)."""
+        """End and reap the process; returns its exit status (negative: a signal)."""
         self.hang_up()
         try:
             return self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -151,7 +151,7 @@ class WorkerProcess:
 
 
 def end_processes(processes: list[WorkerProcess]) -> None:
-    """End and reap them, all at the same time."""
+    """End and reap processes, all at the same time."""
     deadline = time.monotonic() + EXIT_WAIT_S
     for process in processes:
         process.hang_up()
