@@ -8,8 +8,9 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.contract.run_index import RunIndex
-from rla_client.launcher.experiment_database import DatabasePlan, ItemPlace, item_index
+from rla_client.launcher.experiment_database import DatabasePlan
 from rla_client.launcher.experiment_folder import Folders
+from rla_client.launcher.item_place import ItemPlace, item_index
 from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.run_id import RunName
 from rla_client.launcher.wanted_call import Relaunch

@@ -23,8 +23,6 @@ from rla_client.code.find_code import is_broad
 from rla_client.code.walk import VENV_MARKS
 from rla_client.config.project import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
-from rla_client.contract.layout import LOG
-from rla_client.contract.run_index import RunIndex
 from rla_client.launcher.options import Options
 from rla_client.run.configure import names_code
 
@@ -83,27 +81,3 @@ def find_config_of(folder: Path) -> Path | None:
 def _top(folder: Path) -> Path:
     """Root of the git repository of `folder`; the folder itself if there is none."""
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPlace:
-    """Database, table and index of an item."""
-
-    data_root: str
-    table: str
-    index: str
-
-    @classmethod
-    def of(cls, log_dir: Path) -> ItemPlace | None:
-        """The item with this log folder; None for a plain folder."""
-        parts = log_dir.absolute().parts
-        index = item_index(log_dir)
-        if RunIndex.parse(index) is None or LOG not in parts[:-5]:
-            return None
-        at = len(parts) - 1 - parts[::-1].index(LOG, 5)
-        return cls(str(Path(*parts[:at])), "/".join(parts[at + 1 : -4]), index)
-
-
-def item_index(log_dir: Path) -> str:
-    """Index of the item with this log folder."""
-    return "/".join(log_dir.absolute().parts[-4:])

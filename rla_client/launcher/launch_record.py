@@ -236,6 +236,11 @@ def to_json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=4, sort_keys=True, default=repr) + "\n").encode()
 
 
+def is_of_launcher(log_dir: Path) -> bool:
+    """Whether a launcher began a run."""
+    return (log_dir / METADATA_NAME).exists()
+
+
 def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
     """The launch and the parameters of a run.
 

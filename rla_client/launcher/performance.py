@@ -9,7 +9,8 @@ import numpy as np
 from rla_client.launcher import dowel
 from rla_client.launcher.deterministic import derive_seed, get_seed
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
-from rla_client.launcher.sampling.worker import DefaultWorker, reset_agent
+from rla_client.launcher.sampling.policy_calls import reset_agent
+from rla_client.launcher.sampling.worker import DefaultWorker
 
 SUCCESS_KEY = "success"  # of env_infos; recorded if an environment has it
 MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode without a limit

@@ -23,7 +23,7 @@ from rla_client.contract.layout import LOG
 from rla_client.launcher.experiment_database import DatabasePlan
 from rla_client.launcher.launch_record import read_launch
 from rla_client.launcher.pending_streams import await_end
-from rla_client.launcher.snapshot.snapshotter import find_snapshot
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
 from rla_client.launcher.wanted_call import Relaunch, relaunch_of
 from rla_client.run.configure import ResumeMode, named_run
 from rla_client.run.resume.find_run import find_here

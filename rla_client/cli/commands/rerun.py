@@ -34,8 +34,8 @@ def rerun(
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.launcher import relaunch
-    from rla_client.launcher.experiment_database import ItemPlace
     from rla_client.launcher.experiment_folder import RERUN_FOLDER, claim_folder
+    from rla_client.launcher.item_place import ItemPlace
 
     log_dir = find_log_dir(run, table, data_root)
     # Beside a plain run, because data/local is left out of code archives. For an item neither among the items

@@ -66,6 +66,21 @@ def step_env(env: Env, action: object) -> tuple[Any, float, bool, bool, dict[str
     return observation, float(reward), bool(done) and not cut, cut, info
 
 
+def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
+    """The environment after an update, which is an environment or a function of the old one."""
+    if update is None:
+        return env
+    return update if hasattr(update, "step") else update(env)
+
+
+def seed_spaces(env: object, seed: int) -> None:
+    """Seed the spaces of an environment, from which exploring policies draw actions."""
+    for name in ("action_space", "observation_space"):
+        space = getattr(env, name, None)
+        if space is not None and hasattr(space, "seed"):
+            space.seed(seed)
+
+
 def _reset_seeded(env: Env, seed: int) -> object:
     if _reset_takes_seed(env):
         return env.reset(seed=seed)

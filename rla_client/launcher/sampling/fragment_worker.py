@@ -13,10 +13,12 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.deterministic import derive_seed
+from rla_client.launcher.sampling.env import seed_spaces, updated_env
 from rla_client.launcher.sampling.env_pickle import copy_env
 from rla_client.launcher.sampling.episode import Episode
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
-from rla_client.launcher.sampling.worker import Worker, choose_actions, reset_agent, seed_spaces, updated_env
+from rla_client.launcher.sampling.policy_calls import choose_actions, reset_agent
+from rla_client.launcher.sampling.worker import Worker
 
 
 class FragmentWorker(Worker):

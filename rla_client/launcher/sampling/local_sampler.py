@@ -6,8 +6,9 @@ from typing import Any
 
 from rla_client.launcher.sampling.env_pickle import copy_env, pack_env, unpack_env
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.rollouts import roll_out
 from rla_client.launcher.sampling.sampler import Sampler
-from rla_client.launcher.sampling.worker import Worker, roll_out
+from rla_client.launcher.sampling.worker import Worker
 
 
 class LocalSampler(Sampler):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.sampling.remote_sampler import RemoteSampler
-from rla_client.launcher.sampling.worker_process import WorkerServer
+from rla_client.launcher.sampling.worker_server import WorkerServer
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

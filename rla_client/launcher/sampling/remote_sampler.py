@@ -13,10 +13,11 @@ from abc import abstractmethod
 from typing import Any
 
 from rla_client.contract.errors import WorkerError
+from rla_client.launcher.sampling.env import updated_env
 from rla_client.launcher.sampling.env_pickle import pack_env
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.policy_calls import is_parameters
 from rla_client.launcher.sampling.sampler import Sampler
-from rla_client.launcher.sampling.worker import is_parameters, updated_env
 from rla_client.launcher.sampling.worker_factory import physical_cores
 from rla_client.launcher.snapshot.snapshot_pickle import pack_agents
 

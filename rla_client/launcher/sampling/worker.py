@@ -11,15 +11,13 @@ pair of action and dict of infos. Its `reset()`, if any, is called at the start 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from rla_client.launcher.deterministic import derive_seed
+from rla_client.launcher.sampling.env import seed_spaces, updated_env
 from rla_client.launcher.sampling.episode import Episode
-from rla_client.launcher.sampling.episode_batch import EpisodeBatch, stack
-from rla_client.launcher.sampling.garage_batch import episodes_of
+from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.policy_calls import choose_action, is_parameters, reset_agent
 
 
 class Worker(ABC):
@@ -132,80 +130,3 @@ class DefaultWorker(Worker):
         if seed is not None:
             seed_spaces(self.env, seed)
         return seed
-
-
-def reset_agent(agent: object, begins: Sequence[bool] = (True,)) -> None:
-    """Reset a policy with a state, for the environments in which an episode begins."""
-    reset = getattr(agent, "reset", None)
-    if not callable(reset):
-        return
-    if len(begins) == 1:
-        reset()
-    else:
-        reset(np.array(begins))
-
-
-def is_parameters(update: object) -> bool:
-    """Whether an update of a policy has only its parameters."""
-    return isinstance(update, (dict, tuple, np.ndarray))
-
-
-def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
-    """The environment after an update, which is an environment or a function of the old one."""
-    if update is None:
-        return env
-    return update if hasattr(update, "step") else update(env)
-
-
-def choose_action(agent: Any, observation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
-    """Ask a policy for one action and its infos."""
-    choose: Callable[[Any], Any] = getattr(agent, "get_action", agent)
-    return _with_infos(choose(observation))
-
-
-def choose_actions(agent: object, observations: list[Any]) -> list[tuple[Any, dict[str, Any]]]:
-    """Ask a policy for an action per observation, in one call if possible."""
-    choose = getattr(agent, "get_actions", None)
-    if choose is None:
-        return [choose_action(agent, observation) for observation in observations]
-    actions, infos = _with_infos(choose(stack(observations)))
-    return [
-        (action, {key: values[number] for key, values in infos.items()})
-        for number, action in enumerate(actions)
-    ]
-
-
-def _with_infos(answer: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):  # noqa: PLR2004 - a pair
-        return answer
-    return answer, {}
-
-
-def seed_spaces(env: object, seed: int) -> None:
-    """Seed the spaces of an environment, from which exploring policies draw actions."""
-    for name in ("action_space", "observation_space"):
-        space = getattr(env, name, None)
-        if space is not None and hasattr(space, "seed"):
-            space.seed(seed)
-
-
-def roll_out(worker: Any, what: dict[str, Any]) -> EpisodeBatch:  # noqa: ANN401 - also one of the user's own
-    """Roll `worker` out `what["rollouts"]` times, else for at least `what["share"]` steps."""
-    if "rollouts" in what:
-        return collect_rollouts(worker, what["rollouts"])
-    return collect(worker, what["share"])
-
-
-def collect(worker: Any, share: int) -> EpisodeBatch:  # noqa: ANN401
-    """Roll `worker` out for at least `share` steps."""
-    parts: list[EpisodeBatch] = []
-    steps = 0
-    while steps < share:
-        parts.append(episodes_of(worker.rollout()))
-        steps += parts[-1].n_steps
-    return EpisodeBatch.concatenate(parts)
-
-
-def collect_rollouts(worker: Any, count: int) -> EpisodeBatch:  # noqa: ANN401
-    """Roll `worker` out `count` times."""
-    return EpisodeBatch.concatenate([episodes_of(worker.rollout()) for _ in range(count)])

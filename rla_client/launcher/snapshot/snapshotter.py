@@ -33,8 +33,6 @@ from typing import TYPE_CHECKING, Any
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import (
-    ArgumentError,
-    NotAFileError,
     RlaError,
     SnapshotError,
     UntrustedCheckpointError,
@@ -45,7 +43,8 @@ from rla_client.contract.job.snapshot_footer import encode_footer, saved_order
 from rla_client.contract.spool.writer_liveness import process_lives, process_start
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.pending_streams import await_written
-from rla_client.launcher.snapshot.snapshot_modes import LAST_FILE, check_mode, snapshot_names
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
+from rla_client.launcher.snapshot.snapshot_modes import check_mode, snapshot_names
 from rla_client.launcher.snapshot.snapshot_pickle import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot.snapshot_saver import Save
 from rla_client.stream.rare_warnings import warn_rarely
@@ -61,7 +60,6 @@ OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as their own E
 POLL_S = 0.02
 MARKS_FOLDER = "late"  # in the state folder
 _LATE = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-[0-9a-f]{16}")
-_NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
 _all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
 _warned: dict[str, float] = {}
@@ -358,51 +356,6 @@ def _lives_late(folder: Path) -> bool:
         with suppress(OSError):  # another process may have removed it
             os.unlink(marks / mark[0])
     return living
-
-
-def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
-    """Path of the snapshot `itr` in `folder`; numbers are compared as numbers.
-
-    `last` is params.pkl or the highest itr_N.pkl, whichever was saved later according to their footers.
-
-    Raises:
-        ArgumentError, FileNotFoundError, NotAFileError: as in `Snapshotter.load`.
-    """
-    base = Path(folder)
-    numbered = _numbered(base)
-    if itr == "last":
-        path = _last(base, numbered)
-    elif itr == "first":
-        path = base / f"itr_{min(numbered)}.pkl" if numbered else base / LAST_FILE
-    elif not isinstance(itr, bool) and str(itr).isdecimal():
-        path = base / f"itr_{int(itr)}.pkl"
-    else:
-        raise ArgumentError(f"itr is a number, 'last' or 'first'; got {itr!r}")
-    if not path.exists():
-        known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
-        raise FileNotFoundError(f"no snapshot {path} (there: {known})")
-    if not path.is_file():
-        raise NotAFileError(f"{path} is not a file")
-    return path
-
-
-def _numbered(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder} to load snapshots from")
-    return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
-
-
-def _last(folder: Path, numbered: list[int]) -> Path:
-    last = folder / LAST_FILE
-    if not numbered:
-        return last
-    newest = folder / f"itr_{max(numbered)}.pkl"
-    if not last.is_file():
-        return newest
-    orders = saved_order(last)[1], saved_order(newest)[1]
-    if min(orders) < 0:  # a file without our footer has only its modification time
-        orders = last.stat().st_mtime_ns, newest.stat().st_mtime_ns
-    return last if orders[0] >= orders[1] else newest
 
 
 def _at_exit() -> None:
