@@ -1,9 +1,9 @@
 """Transfers through the agent package.
 
-Copying between a database and its master is the agent package's work (`rla-agent transfer …`), started as a
-process of its own, so that the client package never imports the agent's. `--config` and `--data-root` are
-found as for the other commands (the configuration also beside and above the database); everything else is
-passed on.
+Copying between a database and its master is done by `rla-agent transfer …` of the agent package, in a
+process of its own, so that the client package never imports the agent package. `--config` and
+`--data-root` default as in the other commands (the configuration is also searched beside and above the
+database); all other arguments are passed on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rla_client.config.project import require_config
 from rla_client.contract.text.command_line import examples
 from rla_client.database.tree.data_root import find_data_root
 
-INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
+INTERRUPTED_S = 1.0  # for a child that the terminal's Ctrl-C has reached
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 TRANSFER_HELP = {
     "push": "Send items to the master; files it already has are not replaced.",
@@ -51,10 +51,12 @@ def _pass_to_agent(context: typer.Context) -> None:
 
 
 def _transfer(name: str, arguments: list[str]) -> int:
-    """Run push, pull or verify as the user gave it; returns its exit code.
+    """Run push, pull or verify with the user's arguments; returns its exit code.
 
-    DatabaseError where no rla_config.yaml, or no database, can be found from here; for push and verify also
-    where the folder that was given is none.
+    Raises:
+        DatabaseError: no rla_config.yaml or no database is found; for push and verify also if the given
+            folder
+            is no database.
     """
     command = [sys.executable, "-m", "rla_agent", "transfer", name]
     words = ["--data-root" if word == "-d" else word for word in arguments]
@@ -77,7 +79,7 @@ def _transfer(name: str, arguments: list[str]) -> int:
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int:
-    """Let an interrupted child end as it likes; Ctrl-C reached it, too, a signal to us alone did not."""
+    """Wait for an interrupted child; Ctrl-C has reached it, but a signal to this process alone has not."""
     try:
         return child.wait(INTERRUPTED_S)
     except subprocess.TimeoutExpired:
@@ -86,10 +88,10 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
 
 
 def _print_help(command: list[str], name: str) -> int:
-    """The agent package's own help, with this command's name; what is found here is not required."""
+    """Print the agent package's help with this command's name and defaults."""
     env = {**os.environ, "COLUMNS": str(shutil.get_terminal_size((80, 24)).columns)}
     done = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, text=True, check=False, env=env)
-    text = done.stdout.partition(" Examples:")[0]  # which are of rla-agent
+    text = done.stdout.partition(" Examples:")[0]  # examples of rla-agent
     text = text.replace(f"rla-agent transfer {name}", f"rla {name}")
     if text:
         say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
@@ -98,7 +100,7 @@ def _print_help(command: list[str], name: str) -> int:
 
 
 def _value(words: list[str], option: str) -> str | None:
-    """What an option was given, None when it was not."""
+    """Value of an option; None if it is not given."""
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word == option:
             return following

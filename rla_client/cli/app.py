@@ -1,12 +1,11 @@
 """Command line `rla`.
 
-Each command is a module of `commands` that registers itself on the app. Only the one that is asked for is
-imported, without pandas and numpy, which tables, charts and most commands do not need, so that `rla show`
-answers within 0.3 s.
+Each command is a module of `commands` that registers itself on the app. Only the module of the given
+command is imported; most commands work without pandas and numpy, so that `rla show` answers within 0.3 s.
 
-Errors that are the user's to fix are `error: …` on stderr, with a line `hint: …` where one helps,
-and exit code 1; wrong options are typer's, exit code 2. A reader that closes the pipe ends the command
-quietly. The shell's Tab key is answered within `TIME_S` or not at all, whatever goes wrong.
+Errors that the user can fix are printed as `error: …` on stderr, possibly with a line `hint: …`, and give
+exit code 1; typer reports wrong options, with exit code 2. A reader that closes the pipe ends the command
+quietly. Completions for the shell are printed within `TIME_S` or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ COMMANDS = (
     "export", "import", "lake", "sql", "push", "pull", "verify",
     "init", "integrate", "capture", "sweep", "resume", "restore-code", "rerun",
 )  # fmt: skip
-COMMAND_MODULES = {  # `import` is no name of a module
+COMMAND_MODULES = {  # `import` cannot be the name of a module
     name: f"rla_client.cli.commands.{name.replace('-', '_')}{'_' * (name == 'import')}" for name in COMMANDS
 }
 FIRST_DAY = """\
@@ -49,8 +48,8 @@ rla lists, compares, plots and manages the runs of an RLA database. To begin wit
 All commands: rla --help. One of them, with examples: rla COMMAND --help.
 """
 LONG_LIVED = ("mcp", "sweep", "top", "web")
-TIME_S = 1.0  # of processor time, so that a busy machine does not make a small database silent
-ASKED = "_RLA_COMPLETE"  # set by the shell's function, as typer names it
+TIME_S = 1.0  # of processor time, so that completion also works on a busy machine
+ASKED = "_RLA_COMPLETE"  # typer's variable, set by the shell's function
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
@@ -68,7 +67,7 @@ def make_app(command: str | None = None) -> typer.Typer:
     """The app.
 
     Args:
-        command: only this one; None, or one that is not known: all of them.
+        command: name of the only command to add; None or an unknown name adds all.
     """
     from rla_client.cli.registration import MASTER
 
@@ -86,7 +85,7 @@ def make_app(command: str | None = None) -> typer.Typer:
     app.callback()(_group)
     for name in (command,) if command in COMMAND_MODULES else COMMANDS:
         import_module(COMMAND_MODULES[name]).register(app)
-    # in the help: the list before all others, the master behind them
+    # order in the help: `ls` first, commands on the master last
     app.registered_commands.sort(key=lambda one: (one.rich_help_panel == MASTER) - (one.name == "ls"))
     return app
 
@@ -96,7 +95,7 @@ def _group(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    pass  # a group with a callback asks for a command's name also where only one was registered
+    pass  # with a callback, typer requires the command's name even if only one is registered
 
 
 def main() -> None:
@@ -106,12 +105,12 @@ def main() -> None:
         sys.stdout.write(f"{found}\n" if found else "")
         return
     escape_unprintable(sys.stdout, sys.stderr)
-    warnings.formatwarning = lambda message, *_: f"warning: {_lines(message)}\n"  # without a line of code
+    warnings.formatwarning = lambda message, *_: f"warning: {_lines(message)}\n"  # without source code
     if len(sys.argv) == 1:
         sys.stdout.write(FIRST_DAY)
         return
     if {*sys.argv[1:2]}.isdisjoint(LONG_LIVED):
-        gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
+        gc.disable()  # for 10,000 rows, collecting garbage would take a fifth of a short command's time
     code = 0
     try:
         run_app(make_app(sys.argv[1]))
@@ -134,7 +133,7 @@ def main() -> None:
 
 
 def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
-    """What went wrong, for the user; a fault of ours is raised again."""
+    """Message of an error for the user; an error that is our fault is raised again."""
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror or error}{where}"
@@ -147,26 +146,26 @@ def _words(error: RlaError | OSError | UnicodeEncodeError) -> str:
 
 
 def _lines(message: object) -> str:
-    """A message without what a terminal obeys: names in it may come from others."""
+    """A message without control characters, which untrusted names in it may hold."""
     from rla_client.database.text.safe_text import lines_text
 
     return lines_text(str(message))
 
 
 def _close_quietly() -> None:
-    """Keep the interpreter from complaining about the closed pipe at its end."""
+    """Keep the interpreter from reporting the closed pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _completions() -> str:
-    """What to print for the shell's Tab key: the answer of typer, adapted for bash and zsh.
+    """Completions to print for the shell: the output of typer, adapted for bash and zsh.
 
-    Bash takes `seed=1` and `--group=lr` for three words and replaces the last one alone. Zsh is told
-    to offer files where typer finds nothing, though a name was wanted.
+    Bash splits `seed=1` and `--group=lr` into three words and replaces only the last one. For zsh, typer asks
+    for file names if there is no completion; that is suppressed for completions of names.
     """
     from rla_client.cli.completion import names_wanted
 
-    behind = _join_words(os.environ)
+    joined_prefix = _join_words(os.environ)
     out = io.StringIO()
     signal.signal(signal.SIGPROF, _too_long)
     with redirect_stdout(out), redirect_stderr(io.StringIO()), suppress(Exception, SystemExit):
@@ -176,7 +175,7 @@ def _completions() -> str:
     lines = out.getvalue().splitlines()
     if names_wanted and lines == ["_files"]:
         return ""
-    return "\n".join(line.removeprefix(behind) for line in lines)
+    return "\n".join(line.removeprefix(joined_prefix) for line in lines)
 
 
 def _too_long(*_: object) -> None:
@@ -184,12 +183,12 @@ def _too_long(*_: object) -> None:
 
 
 def _join_words(environment: MutableMapping[str, str]) -> str:
-    """Put words together that bash broke at `=` and `:`; returns what stands before the last break."""
+    """Join words that bash split at `=` and `:`; returns the last word's part up to its last split."""
     if environment.get(ASKED) != "complete_bash":
         return ""
     words = environment.get("COMP_WORDS", "").split("\n")
     place = environment.get("COMP_CWORD", "")
-    if not place.isdecimal() or len(words) < 2:  # noqa: PLR2004 - one line: nothing was broken
+    if not place.isdecimal() or len(words) < 2:  # noqa: PLR2004 - one word: nothing was split
         return ""
     joined: list[str] = []
     for word in words[: int(place) + 1]:

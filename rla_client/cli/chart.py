@@ -1,6 +1,6 @@
 """Text chart of a curve in block characters.
 
-It is drawn from points that are read without pandas or numpy.
+It needs neither pandas nor numpy.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _LINE = "─"
 
 
 def chart_text(title: str, points: Points, room: int | None = None, *, sampled: bool = False) -> str:
-    """A curve, `CHART_ROWS` high, averaged over what falls into one column of the terminal.
+    """Chart of a curve with `CHART_ROWS` lines; points in one column of the terminal are averaged.
 
-    What is NaN or infinite is not drawn, but counted in the title; a metric of such values alone
-    is one line. Equal values, and one row, are a straight line with the value beside it.
+    NaN and infinite values are not drawn, but counted in the title; a metric with only such values is one
+    line of text. Equal values, or a single one, are a straight line with the value beside it.
 
     Args:
-        title: the metric.
-        points: (x, y).
-        room: columns; None takes the terminal's.
-        sampled: the points are a part of all.
+        title: name of the metric.
+        points: (x, y) pairs.
+        room: width in columns; None uses the terminal's.
+        sampled: whether the points are a sample.
     """
     room = width() if room is None else room
     good = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
@@ -72,12 +72,12 @@ def _levels(
     levels: list[float | None] = []
     for total, count in zip(sums, counts, strict=True):
         before = levels[-1] if levels else None
-        levels.append(total / count if count else before)  # fewer points than columns: no gaps
+        levels.append(total / count if count else before)  # no gaps if there are fewer points than columns
     return levels
 
 
 def _part(value: float, low: float, high: float, flat: float) -> float:
-    """Where a value lies between two, 0 to 1; halved first, for their distance may be no double."""
+    """Position of a value between two bounds, 0 to 1; halving first prevents overflow of their distance."""
     reach = high / 2 - low / 2
     return min((value / 2 - low / 2) / reach, 1.0) if reach > 0 else flat
 

@@ -1,4 +1,4 @@
-"""Listing of the chosen runs' items."""
+"""Items of the chosen runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from rla_client.database.tree.items import Item
 
 
-SHOWN = 20  # runs listed before a question; the rest is counted
+SHOWN = 20  # number of runs that are listed; others are counted
 Kinds = Annotated[str | None, typer.Option("--kinds", help="Only these kinds, e.g. checkpoint,results.")]
 
 
 def chosen_items(
     database: Database, chosen: Selection, kinds: str | None, small: float | None = None
 ) -> tuple[list[Record], list[Item]]:
-    """The runs that were asked for, and their items of some kinds."""
+    """The chosen runs, and their items of the chosen kinds."""
     if not chosen.given and small is None:
         raise ArgumentError(
             "say which runs: RUN…, --run, --tag, --state, --where, --since, --commit, --table, --limit"
@@ -53,12 +53,12 @@ def chosen_items(
 
 
 def names_of(records: Sequence[Record]) -> list[dict[str, object]]:
-    """Runs as JSON names them."""
+    """Runs as JSON objects."""
     return [{"run": record.index, "table": record.table} for record in records]
 
 
 def list_items(records: Sequence[Record], items: Sequence[Item], tell: Callable[[str], None]) -> int:
-    """Show what a command will touch; returns its bytes."""
+    """List the runs and items that a command will change; returns the bytes of the items."""
     for record in records[:SHOWN]:
         tell(cut(clean(f"  {shown_name(record.table, record.index)}"), width()))
     if len(records) > SHOWN:

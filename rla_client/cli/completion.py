@@ -1,7 +1,7 @@
 """Shell completion of names.
 
-A Tab is answered at once or not at all: a database that cannot be read, or that takes too long (see `app`),
-offers nothing and prints nothing. What was read until then is kept, so the next Tab gets further.
+Completions are printed quickly or not at all: a database that cannot be read, or takes too long (see
+`app`), gives none. The catalogue keeps the runs read so far, so that a later attempt succeeds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rla_client.database.records.record import Record
 
 
-MAX_OFFERED = 100  # newest runs; more is no help on a screen
-MAX_ASKED = 1000  # newest runs whose parameters are offered
+MAX_OFFERED = 100  # newest runs to offer
+MAX_ASKED = 1000  # newest runs to read parameters from
 SHORT_COMMIT = 10  # digits
 TIME_PLACE = len("2026/11/21/")
 _SHOWN = (
@@ -43,11 +43,11 @@ _SHOWN = (
     "lost",
 )
 _LAST_NAME = re.compile(r"[\w./-]*$")
-names_wanted: list[str] = []  # what a Tab looked for names with: the shell shall not offer files then
+names_wanted: list[str] = []  # not empty after a completion of names: the shell must not offer files then
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """`@last`, dates, times of the day, and tracked parameters such as `seed=1`, of the newest runs."""
+    """`@last`, and dates, times, display names and tracked parameters such as `seed=1` of the newest runs."""
     if "=" not in incomplete:
         offered = ["@last"]
         for record in reversed(_newest(ctx, light=True)):
@@ -77,42 +77,42 @@ def complete_tag(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_commit(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Commits of the newest runs, short as git writes them."""
+    """Abbreviated commits of the newest runs."""
     commits = [str(record.told.get("commit", ""))[:SHORT_COMMIT] for record in reversed(_newest(ctx))]
     return _matching(filter(None, commits), incomplete)
 
 
 def complete_state(incomplete: str) -> list[str]:
-    """States that runs have."""
+    """States of runs."""
     from rla_client.database.records.record import STATES
 
     return _matching(STATES, incomplete)
 
 
 def complete_metric(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Columns that the newest run has."""
+    """Metrics of the newest run."""
     return _matching((name for record in _newest(ctx, limit=1) for name in record.metrics), incomplete)
 
 
 def complete_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Hyper-parameters of the newest runs, several separated by commas."""
+    """Hyper-parameters of the newest runs, for a list separated by commas."""
     return _behind_comma(incomplete, _parameters(ctx))
 
 
 def complete_columns(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What runs can be listed by, several separated by commas."""
+    """Columns of a list of runs, for a list separated by commas."""
     return _behind_comma(incomplete, _columns(ctx))
 
 
 def complete_where(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What a filter can ask for, behind what of it is there already."""
+    """Names in a filter, appended to its beginning."""
     word = _LAST_NAME.search(incomplete)
     before = incomplete[: word.start()] if word else incomplete
     return _matching((f"{before}{name}" for name in _columns(ctx)), incomplete)
 
 
 def complete_sort(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What runs can be sorted by; behind a `-` typer offers options."""
+    """Columns to sort by; after a `-` typer completes options."""
     return _matching(_columns(ctx), incomplete)
 
 
@@ -131,13 +131,13 @@ def _behind_comma(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
-    """Each name that continues from what was typed, once."""
+    """Distinct names that start with the typed text."""
     names_wanted.append(incomplete)
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False) -> list[Record]:
-    """The newest runs, oldest first; none where there is no database, or it cannot be read."""
+    """The newest runs, oldest first; empty without a readable database."""
     database = _database(ctx)
     try:
         return database.records(limit=limit, light=light) if database is not None else []

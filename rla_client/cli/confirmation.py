@@ -10,7 +10,7 @@ from rla_client.cli.output import say_aside
 
 
 def agree(question: str, yes: bool) -> None:
-    """Ask y/n; without a terminal and without --yes the answer is no, and said so.
+    """Ask the user y/n; without a terminal the answer is no, unless `yes`.
 
     Raises:
         typer.Exit: the answer is no.

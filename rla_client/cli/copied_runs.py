@@ -25,7 +25,7 @@ def copy_runs(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Copy items to where a pattern says, which the user knows as `place`."""
+    """Copy the items of runs to the paths of a pattern; `place` is its name for the user."""
     from rla_client.database.changes.copies import copy_items
     from rla_client.database.changes.live_runs import refuse_live
 
@@ -49,6 +49,6 @@ def copy_runs(
             )
             copied += len(done)
     there = len(items) - copied
-    told = f"copied {copied} item(s) to {place}" + (f"; {there} already there" if there else "")
+    text = f"copied {copied} item(s) to {place}" + (f"; {there} already there" if there else "")
     facts = {"runs": names_of(records), "items": copied, "already_there": there, "to": place}
-    print_done(facts, told, as_json=as_json)
+    print_done(facts, text, as_json=as_json)

@@ -21,5 +21,5 @@ DataRoots = Annotated[
 
 
 def existing_roots(given: list[Path] | None) -> list[Path]:
-    """The databases that were named; else the one that is found here."""
+    """The given databases; else the one found from the working folder."""
     return [open_database(root).data_root for root in (given or (None,))]

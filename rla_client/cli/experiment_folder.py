@@ -1,7 +1,7 @@
 """Folder argument of commands on `wrap_experiment` runs.
 
-Such a run is a folder (`data/local/experiment/...`, or an item's log folder), or a RUN of the database as the
-other commands take it.
+The argument is the run's folder (`data/local/experiment/...`, or an item's log folder), or a RUN of the
+database as in the other commands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Experiment = Annotated[
 
 
 def find_log_dir(reference: str, table: str | None, data_root: Path | None) -> Path:
-    """The folder of a run; LaunchError where there is none."""
+    """The log folder of a run.
+
+    Raises:
+        LaunchError: there is no such folder, and no database.
+    """
     folder = Path(reference)
     if folder.is_dir():
         return folder.absolute()

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rla_client.database.compare.groups import Group
     from rla_client.database.records.record import Record
 
-MOST_NAMED = 3  # groups in a line about some
+MOST_NAMED = 3  # groups that a line names
 
 
 def check_group(columns: str | None, sort: str) -> None:
-    """Be sure that nothing was asked for which a table of groups cannot do."""
+    """Refuse options that a table of groups does not support."""
     if columns is not None or sort != "time":
         raise ArgumentError(
             "--group has columns and an order of its own\nhint: leave out --columns and --sort"
@@ -26,7 +26,7 @@ def check_group(columns: str | None, sort: str) -> None:
 
 
 def print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
-    """One line a group of runs; `form` is (as JSON, as CSV)."""
+    """Print one line per group of runs; `form` is (as JSON, as CSV)."""
     from rla_client.database.compare.best_group import less_is_better, too_few_seeds
     from rla_client.database.compare.group_table import tabulate_groups
     from rla_client.database.compare.groups import group_name
@@ -56,7 +56,7 @@ def print_groups(records: list[Record], by: list[str], asked: list[str], form: t
 
 
 def value_rows(table: GroupTable) -> tuple[list[str], list[list[object]]]:
-    """Names and rows of a table of groups for programs: means, halves of intervals, counts."""
+    """Names and rows of a table of groups for programs: means, half intervals, counts."""
     from rla_client.database.compare.mean_interval import mean_and_interval
 
     rows = []
@@ -70,7 +70,7 @@ def value_rows(table: GroupTable) -> tuple[list[str], list[list[object]]]:
 
 
 def say_unequal(table: GroupTable) -> None:
-    """Say which groups average runs of different length."""
+    """Print which groups average runs of different length."""
     if unequal := table.of_unequal_length():
         shown = "; ".join(unequal[:MOST_NAMED]) + ("; …" if len(unequal) > MOST_NAMED else "")
         say_aside(f"runs of different length are averaged in {len(unequal)} group(s): {shown}")

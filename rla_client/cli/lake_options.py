@@ -16,6 +16,6 @@ Endpoint = Annotated[str, typer.Option("--endpoint", help="Address of a store th
 
 
 def need_pyarrow() -> None:
-    """Be sure that a lake can be read; DatabaseError: pyarrow is not installed."""
+    """Raise DatabaseError if pyarrow, which a lake needs, is not installed."""
     if find_spec("pyarrow") is None:
         raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")

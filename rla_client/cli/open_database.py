@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from rla_client.database.database import Database
 
 
-MANY = 300  # runs to read from which on a terminal is told how far it is
+MANY = 300  # runs to read at which progress is shown
 
 
 def open_database(data_root: Path | None, *, archived: bool = False, new: bool = False) -> Database:
     """The database of a command.
 
     Args:
-        data_root: as given; None looks for it from here.
-        archived: the runs under arc/ instead.
-        new: for a command that puts runs there: a folder that holds none yet will do, and is made where it is
-            the last of its path that is missing.
+        data_root: the given folder; None searches from the working folder.
+        archived: open the archive of the database instead.
+        new: for a command that adds runs: accept an empty folder, and create a missing one if its parent
+            exists.
 
     Raises:
-        NoRunsYetError: it, or its archive, holds nothing yet.
-        DatabaseError: there is none, or it cannot be told which.
+        NoRunsYetError: the database, or its archive, has no runs yet.
+        DatabaseError: there is no database, or several.
     """
     from rla_client.database.database import Database
 
@@ -60,11 +60,11 @@ def open_database(data_root: Path | None, *, archived: bool = False, new: bool =
 
 
 def _check_holds_database(folder: Path) -> None:
-    """Tell a database without runs from a folder that is none; the error names the one that was meant."""
+    """Raise DatabaseError for a folder that is no database; its hint names one nearby."""
     if any((folder / name).is_dir() for name in (LOG, ARCHIVE_TESTER, HYPARAMETER, ARCHIVED_TABLE)):
         return
     near = [parent for parent in folder.parents if is_data_root(parent)][:1]
-    with suppress(OSError):  # a folder that may not be listed: the error below says enough
+    with suppress(OSError):  # no permission to list the folder
         near = near or roots_below(folder, SEARCH_DEPTH)
     advice = f"--data-root {near[0]}" if len(near) == 1 else "give the folder that holds log/"
     raise DatabaseError(f"{folder} holds no database\nhint: {advice}")
@@ -77,7 +77,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def held(data_root: Path) -> AbstractContextManager[None]:
-    """Hold a database for a change; where another command holds it, say why nothing happens."""
+    """Lock a database for a change, with a message while another command holds the lock."""
     from rla_client.database.changes.change_lock import changing
     from rla_client.database.clock import clock
 

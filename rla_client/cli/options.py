@@ -19,7 +19,7 @@ from rla_client.cli.completion import (
 )
 
 MOMENT = "%Y-%m-%d %H:%M:%S"
-MOST_SHOWN = 1_000_000_000  # rows or lines that can be asked for; far more do not fit the types below
+MOST_SHOWN = 1_000_000_000  # largest number of rows or lines that an option accepts
 DataRoot = Annotated[
     Path | None,
     typer.Option(

@@ -12,19 +12,19 @@ def say(text: str) -> None:
 
 
 def say_aside(text: str) -> None:
-    """Print to stderr: what is not the answer itself."""
+    """Print to stderr text that is not the command's answer."""
     from rla_client.database.text.safe_text import lines_text
 
     print(lines_text(text), file=sys.stderr)  # noqa: T201
 
 
 def teller(*, as_json: bool) -> Callable[[str], None]:
-    """Where a command says what it is about to do: beside the answer where that is JSON."""
+    """Function to print progress with: to stderr if stdout is JSON."""
     return say_aside if as_json else say
 
 
 def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
-    """Say what a command did, in the form that was asked for."""
+    """Print the result of a command as text or JSON."""
     from rla_client.database.text.machine_text import json_text
 
     say(json_text(facts) if as_json else text)
@@ -33,7 +33,7 @@ def print_done(facts: Mapping[str, object], text: str, *, as_json: bool) -> None
 def print_rows(
     names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, as_csv: bool
 ) -> None:
-    """Print a table in the form that was asked for."""
+    """Print a table as text, JSON or CSV."""
     from rla_client.database.text.machine_text import csv_text, json_text
     from rla_client.database.text.text_tables import table_text
 

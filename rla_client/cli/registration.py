@@ -1,6 +1,6 @@
 """Registration of commands.
 
-Each has a group in the help, and examples.
+Each command has a group in the help, and examples.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CHANGE, CHECK, MASTER = "Change runs", "Check the database", "The master"
 def add_command(
     app: typer.Typer, function: Callable[..., None], panel: str | None, *lines: str, name: str | None = None
 ) -> None:
-    """Put a command on an app.
+    """Add a command to an app.
 
     Args:
-        app: of `rla`, or of a group of commands.
-        function: does it.
-        panel: its group in `rla --help`; None below a group of commands.
+        app: app of `rla`, or of a group of commands.
+        function: the command.
+        panel: its group in `rla --help`; None inside a group of commands.
         lines: examples at the end of its help.
-        name: None: as the function is called.
+        name: name of the command; None: the function's name.
     """
     app.command(name or function.__name__, rich_help_panel=panel, epilog=examples(*lines))(function)

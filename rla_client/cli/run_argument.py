@@ -1,4 +1,4 @@
-"""The run before other words of a command."""
+"""Run argument before other words of a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:
-    """The runs, and the words that are not among them: without options the first word is the run."""
+    """The chosen runs, and the remaining words: without options the first word is the run."""
     if not chosen.several and not words:
         raise ArgumentError("say which run: RUN, --run, --tag, --state, --where, --since, --commit, --limit")
     if not chosen.several:

@@ -30,44 +30,45 @@ if TYPE_CHECKING:
 
 
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
-MOST_COMMITS = 5  # that an error lists
+MOST_COMMITS = 5  # listed in an error
 _COMMIT = re.compile(r"[0-9a-f]{4,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs that a command was asked for."""
+    """Choice of runs by the arguments of a command."""
 
-    named: tuple[str, ...] = ()  # as RUN arguments
-    fitting: tuple[str, ...] = ()  # with `--run`: each stands for every run that it fits
-    table: str | None = None  # only of this task table
-    where: str | None = None  # only those that pass, with the filters of `--tag` and `--state` in it
-    since: str | None = None  # only those begun since
-    tags: tuple[str, ...] = ()  # that all of them have
-    commit: str | None = None  # only those of this git commit: the first digits of its hash
-    limit: int | None = None  # only the newest so many of all these
+    named: tuple[str, ...] = ()  # RUN arguments
+    fitting: tuple[str, ...] = ()  # `--run` options, each of which means all matching runs
+    table: str | None = None  # only runs of this task table
+    where: str | None = None  # filter, including those of `--tag` and `--state`
+    since: str | None = None  # only runs that began since then
+    tags: tuple[str, ...] = ()  # only runs with all these tags
+    commit: str | None = None  # only runs of this git commit, by the first digits of its hash
+    limit: int | None = None  # only the newest so many of the others
 
     @property
     def given(self) -> bool:
-        """Whether anything was said about which runs are meant."""
+        """Whether any argument chooses runs."""
         return bool(self.named or self.table or self.several)
 
     @property
     def several(self) -> bool:
-        """Whether options, rather than RUN arguments, say which runs are meant."""
+        """Whether options, which may match several runs, choose runs."""
         return any((self.fitting, self.where, self.since, self.commit, self.limit))
 
     def records(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
-        """The runs, oldest first; without a word about which, all.
+        """The chosen runs, oldest first; all runs without any argument.
 
         Args:
-            database: where they are.
-            one_each: a RUN argument names one run, for commands that change runs; else it is as `--run`.
-            light: without hyper-parameters and metrics where nothing needs them.
+            database: database of the runs.
+            one_each: a RUN argument must match one run, for commands that change runs; else it is like
+                `--run`.
+            light: leave out hyper-parameters and metrics that no filter needs.
 
         Raises:
-            DatabaseError: a reference fits none, or several where one is meant. ArgumentError: a bad
-                filter, or a tag that no run has.
+            DatabaseError: a reference matches no run, or several where one is required.
+            ArgumentError: the filter cannot be parsed, or no run has a tag.
         """
         found = self._matching(database, one_each=one_each, light=light and self.commit is None)
         if self.commit is not None:
@@ -75,7 +76,7 @@ class Selection:
         return found if self.limit is None else found[-self.limit :]
 
     def _matching(self, database: Database, *, one_each: bool, light: bool) -> list[Record]:
-        """All runs but for `commit` and `limit`."""
+        """The chosen runs before `commit` and `limit` are applied."""
         found: dict[tuple[str, str], Record] = {}
         for reference in (*self.named, *self.fitting):
             one = one_each and reference not in self.fitting
@@ -89,7 +90,7 @@ class Selection:
         return [one for one in passed if not found or (one.table, one.index) in found]
 
     def some(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
-        """As `records`, at least one; ArgumentError where no run matches."""
+        """As `records`, but raises ArgumentError if no run matches."""
         found = self.records(database, one_each=one_each, light=light)
         if not found:
             raise ArgumentError("no run matches")
@@ -123,7 +124,7 @@ class Selection:
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
-    """What the options of `takes_runs` say together; ArgumentError for a bad filter or state."""
+    """Selection by the options of `takes_runs`; raises ArgumentError for a wrong filter, commit or state."""
     from rla_client.database.records.record import STATES
 
     where, tags = values["where"], tuple(values["with_tag"] or ())
@@ -131,7 +132,7 @@ def _selection(values: Mapping[str, Any]) -> Selection:
     if where is not None:
         from rla_client.database.filter.filter_language import Where as Filter
 
-        Filter(where)  # by itself, so that its faults are shown as it was written
+        Filter(where)  # checked alone, so that errors show it as it was written
         filters.append(f"({where})")
     filters += [f"{tag!r} in tags".replace("`", "\\x60") for tag in tags]
     commit = values["commit"]
@@ -155,12 +156,12 @@ def _selection(values: Mapping[str, Any]) -> Selection:
 
 
 def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that select runs; it gets what they say as its parameter `chosen`.
+    """Decorator that adds the options that select runs; the command gets a Selection as `chosen`.
 
-    An option that the command has itself (`ls` has a --limit of its own) stays the command's.
+    If the command has a parameter of the same name (`ls` has its own --limit), that option is not added.
 
     Args:
-        argument: the command takes RUN arguments, too.
+        argument: also add RUN arguments.
     """
     options: dict[str, Any] = {
         **({"runs": RunArguments} if argument else {}),

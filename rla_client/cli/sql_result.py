@@ -1,6 +1,6 @@
-"""Printed result of `rla sql`.
+"""Result of `rla sql`.
 
-It is a table on a terminal, and rows in batches elsewhere.
+It is printed as a table on a terminal and in batches elsewhere, or written to a Parquet file.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rla_client.database.lake.sql_query import Clock
 
 
-TERMINAL_LIMIT = 100  # rows on a terminal; a pipe and files get all
-BATCH = 10_000  # rows at once into a file or a pipe
-MAX_TABLE_ROWS = 100_000  # its columns are as wide as their widest cell, so all rows are held
+TERMINAL_LIMIT = 100  # rows on a terminal; pipes and files get all
+BATCH = 10_000  # rows at a time into a file or a pipe
+MAX_TABLE_ROWS = 100_000  # all rows of an aligned table are in memory
 
 
 def show_result(
@@ -39,7 +39,7 @@ def show_result(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Print a result in the form that was asked for, or write it to a file."""
+    """Print a result as text, JSON or CSV, or write it to a file."""
     from rla_client.database.lake.sql_query import fetched
 
     if parquet is not None:
@@ -74,7 +74,7 @@ def _say_more(limit: int) -> None:
 
 
 def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str], limit: int) -> None:
-    """As `print_rows`, in parts: all rows at once may take more memory than there is."""
+    """As `print_rows`, in batches, because all rows may not fit into memory."""
     from decimal import Decimal
 
     ahead = "["
@@ -87,7 +87,7 @@ def _print_json(result: duckdb.DuckDBPyConnection, clock: Clock, names: list[str
 
 
 def _batches(result: duckdb.DuckDBPyConnection, clock: Clock, limit: int) -> Iterator[list[list[object]]]:
-    """The rows of a result, all for 0, some at a time."""
+    """Batches of at most `limit` rows of a result; all rows for 0."""
     from rla_client.database.lake.sql_query import fetched
 
     left = limit or sys.maxsize
@@ -104,7 +104,7 @@ def _cells(row: tuple[Any, ...]) -> list[object]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of columns, each once: the second `value` is `value_1`, as in DuckDB's `.df()`."""
+    """Distinct names of columns: the second `value` becomes `value_1`, as in DuckDB's `.df()`."""
     found: dict[str, None] = {}
     for name in names:
         free = (one for one in (name, *(f"{name}_{n}" for n in range(1, len(names)))) if one not in found)
@@ -113,17 +113,17 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _write_parquet(result: duckdb.DuckDBPyConnection, clock: Clock, path: Path) -> int:
-    """Write all rows, batch by batch, whole or not at all; how many."""
+    """Write all rows atomically, batch by batch; returns their number."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     for name, kind, *_ in result.description or ():
-        if "UHUGEINT" in str(kind):  # Arrow would take it for a signed one
+        if "UHUGEINT" in str(kind):  # Arrow would read it as signed
             raise ArgumentError(f"no Parquet file holds {name}, a UHUGEINT\nhint: CAST the column to VARCHAR")
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), clock.limits():
-        warnings.simplefilter("ignore")  # DuckDB's advice is for who wrote the query in Python
-        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # by DuckDB's age
+        warnings.simplefilter("ignore")  # DuckDB's advice is for queries written in Python
+        read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # older DuckDB
         reader = read(BATCH)
     names = _distinct(reader.schema.names)
     schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])

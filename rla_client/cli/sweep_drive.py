@@ -44,7 +44,7 @@ def drive(
 
     shown = SweepScreen(as_json=as_json)
     journal, spec, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
-    if name is None and journal.begun_in != os.getcwd():  # `resume` asks for that sweep by its name
+    if name is None and journal.begun_in != os.getcwd():  # `resume` passes a name
         say_aside(
             f"(the sweep {journal.name} was started in {journal.begun_in}; its runs use that working folder)"
         )
@@ -87,10 +87,10 @@ def _signals(driver: Driver, interrupt: str, shown: SweepScreen) -> Iterator[Non
         shown.go_on()
 
     def handle(number: int, _frame: object) -> None:
-        if driver.asked or shown.question is not None:  # once more: at once
+        if driver.asked or shown.question is not None:  # a second signal ends the command at once
             raise KeyboardInterrupt
         if number == signal.SIGINT and asks:
-            shown.question = ask  # at the next look: a handler may come in the middle of what prints
+            shown.question = ask  # asked at the next update, because a handler may interrupt printing
         else:
             driver.asked = LEAVE if interrupt == "leave" else STOP
 
@@ -103,7 +103,7 @@ def _signals(driver: Driver, interrupt: str, shown: SweepScreen) -> Iterator[Non
 
 
 def _typed() -> str:
-    """A line from the terminal; a signal is handled within `POLL_S`, where readline may sleep on."""
+    """A line from the terminal; polling lets signals be handled within `POLL_S`."""
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
         pass
     line = sys.stdin.readline()

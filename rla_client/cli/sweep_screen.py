@@ -1,4 +1,4 @@
-"""The live table of a sweep."""
+"""Live table of a sweep."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 DRAW_S = 1.0
-DRAW_SHARE = 20  # times as long as drawing takes, nothing is drawn: it must not hold up the runs
+DRAW_SHARE = 20  # pause between updates as a multiple of the time to draw
 
 
 class SweepScreen:
     """The live table on a terminal; elsewhere a line whenever a run's state changes.
 
     Attributes:
-        question: what is to be asked on the terminal at the next look, and while it is asked.
+        question: function that asks the user at the next update; not None until it has been answered.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -57,17 +57,17 @@ class SweepScreen:
             self._say_changes(self._journal)
 
     def pause(self) -> None:
-        """Leave the terminal to something else."""
+        """Stop drawing, so that others may use the terminal."""
         if self._live is not None:
             self._live.stop()
 
     def go_on(self) -> None:
-        """Draw again."""
+        """Resume drawing."""
         if self._live is not None:
             self._live.start()
 
     def look(self, journal: Journal, spec: Spec) -> None:
-        """Show what is new; not at each end of a short run."""
+        """Show changes, at most once per `DRAW_S`."""
         self._journal = journal
         if self.question is not None:
             self.question()

@@ -9,7 +9,7 @@ ResumeFrom: TypeAlias = int | Literal["last", "first"] | None
 
 
 class SnapshotConfig(NamedTuple):
-    """Where a runner leaves its snapshots, and when."""
+    """Folder and times of a runner's snapshots."""
 
     snapshot_dir: str
     snapshot_mode: str = "last"

@@ -8,8 +8,9 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.contract.run_index import RunIndex
-from rla_client.launcher.experiment_database import DatabasePlan, ItemPlace, item_index
+from rla_client.launcher.experiment_database import DatabasePlan
 from rla_client.launcher.experiment_folder import Folders
+from rla_client.launcher.item_place import ItemPlace, item_index
 from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.run_id import RunName
 from rla_client.launcher.wanted_call import Relaunch
@@ -27,9 +28,9 @@ def open_item(
 ) -> tuple[Outputs, Folders]:
     """Open a new item with these parameters; the `tracked` ones are part of its index.
 
-    The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
-    too; an experiment inside another's item gets a manager of its own. With a `name` that says so it
-    continues as `exp_manager` does, by its checkpoints; by its snapshots: `run_id`.
+    The process's `exp_manager` opens the item, so that the experiment's figures and checkpoints go there
+    too; an experiment inside another's item gets a manager of its own. If `name` asks for it, the item
+    continues from its checkpoints, as `exp_manager` does; `run_id.py` continues it from its snapshots.
 
     Raises:
         ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
@@ -54,7 +55,7 @@ def open_item(
 
 
 class _ItemRun:
-    """The run of an item: its manager, and how outputs open, count the rows of and close it."""
+    """The run of an item, opened and closed by its manager."""
 
     def __init__(
         self, table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None
@@ -72,7 +73,7 @@ class _ItemRun:
     def outputs(
         self, place: ItemPlace, log_dir: Path, x_axis: str, keep_rows: int | None, *, fresh: bool
     ) -> Outputs:
-        """Its outputs: of the run that is open already, the first time, else of a continued one."""
+        """The item's outputs: at the first call of the open run, later of a continued one."""
 
         def opener(on_row: Callable[[Row], None]) -> Run:
             self._on_row = on_row
@@ -98,7 +99,7 @@ def reopen_item(
 ) -> Outputs:
     """Open an existing item again, with the first `keep_rows` rows of its earlier part.
 
-    The process's `exp_manager` has it, as in `open_item`, with the configuration that `relaunch` records.
+    The process's `exp_manager` opens it, as in `open_item`, with the configuration in `relaunch`.
     """
     settings: Path | dict[str, Any] = {} if relaunch.log_used is None else {"LOG_USED": relaunch.log_used}
     settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)

@@ -1,12 +1,12 @@
 """Random-number control of a repeatable run.
 
-`set_seed` seeds the generators that a training usually draws from; `capture_rng` and
-`restore_rng` carry their states through a snapshot, so that a resumed run draws the numbers that
-the uninterrupted one would have drawn. Seeds of sampler workers are derived from
-(seed, worker, epoch) by numpy's SeedSequence: they never depend on which process ran before.
+`set_seed` seeds the generators that a training usually draws from. `capture_rng` and `restore_rng` carry
+their states through a snapshot, so that a resumed run draws the same numbers as an uninterrupted one.
+numpy's SeedSequence derives the seeds of sampler workers from (seed, worker, epoch), so they do not depend
+on which process ran before.
 
-torch and tensorflow are touched only if the program has imported them already.
-`limits()` names what no call can make repeatable; the text log of an experiment gets it with the seed.
+torch and tensorflow are seeded only if the program has imported them already. `limits()` lists what no
+call can make repeatable; an experiment's text log shows it with the seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def set_seed(seed: SupportsIndex) -> None:
     has none), deterministic cudnn and no cudnn benchmarking.
 
     Args:
-        seed: any whole number; its remainder by 4294967294 is what counts and what `get_seed` gives.
+        seed: any whole number; its remainder by 4294967294 is used and returned by `get_seed`.
 
     Raises:
         ArgumentError: seed is not a whole number.
@@ -55,7 +55,7 @@ def _seed_all(value: int) -> None:
 
 
 def get_seed() -> int | None:
-    """The seed of the last `set_seed`, None before any."""
+    """The seed of the last `set_seed`; None before the first."""
     return _current.get("seed")
 
 
@@ -97,7 +97,7 @@ def capture_rng() -> RngState:
 
 
 def restore_rng(state: RngState) -> None:
-    """Put every generator back to where `capture_rng` saw it."""
+    """Restore every generator to its state at `capture_rng`."""
     seed = state.get("seed")
     if seed is not None:
         _seed_all(_check_seed(seed))  # also the settings of torch, which no state holds
@@ -105,7 +105,7 @@ def restore_rng(state: RngState) -> None:
 
 
 def restore_generators(state: RngState) -> None:
-    """Only the generators, without `set_seed` and its settings."""
+    """Restore only the generators, without `set_seed` and its settings."""
     import numpy as np  # noqa: PLC0415
 
     random.setstate(state["python"])
@@ -117,7 +117,7 @@ def restore_generators(state: RngState) -> None:
 
 
 def limits() -> tuple[str, ...]:
-    """What cannot be made repeatable from inside the program, one line each."""
+    """Sources of chance that the program cannot control, one line each."""
     notes = [
         "order of sets and dicts keyed by text hashes needs PYTHONHASHSEED set before python starts"
         if os.environ.get("PYTHONHASHSEED") in {None, "random"}
@@ -212,7 +212,7 @@ def _restore_tensorflow(state: dict[str, Any]) -> None:
 
 
 def _tensorflow_seeds() -> random.Random | None:
-    """Where eager operations get their seeds; there is none before `tf.random.set_seed`."""
+    """Generator of the seeds of eager operations; None before `tf.random.set_seed`."""
     try:
         from tensorflow.python.eager import context  # noqa: PLC0415
 

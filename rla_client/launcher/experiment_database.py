@@ -1,13 +1,14 @@
 """The database that an experiment is an item of.
 
-An experiment is an item instead of a plain folder when `task_table_name`, `data_root` or `rla_config` is
-given, or when an `rla_config.yaml` lies beside the launcher. It may also lie above, up to the top of the git
-repository, for who works there: `rla_client.init` and `rla ls` search upwards from the working folder. An
-explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else the experiment's prefix and
-name; the database is `data_root`, else where `rla_client.init` puts it: so a project has one database, which
-`rla ls` finds, and what `rla init` ignores for git is all of it. The code is that beside the configuration,
-without one that beside the launcher. A home folder or one for temporary files is not a project: there
-`rla_client.code.find_code` finds it.
+An experiment is an item instead of a plain folder if `task_table_name`, `data_root` or `rla_config` is
+given, or if there is an `rla_config.yaml` in the launcher's folder. If the working folder is in the same
+git repository, that file may also be in a folder above, up to the repository's root, where
+`rla_client.init` and `rla ls` find it, too. An explicit `log_dir` selects a plain folder.
+
+The table is `task_table_name`, else the experiment's prefix and name. The database is `data_root`, else
+the default of `rla_client.init`, so that a project has one database. The code is the folder of the
+configuration, else that of the launcher. A home or temporary folder is not a project: in it
+`rla_client.code.find_code` chooses the code.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ from rla_client.code.find_code import is_broad
 from rla_client.code.walk import VENV_MARKS
 from rla_client.config.project import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
-from rla_client.contract.layout import LOG
-from rla_client.contract.run_index import RunIndex
 from rla_client.launcher.options import Options
 from rla_client.run.configure import names_code
 
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlan:
-    """Which database and table a run goes into; `code_root` is None where the code is to be found."""
+    """Database and table of a run; `code_root` is None if `find_code` has to find it."""
 
     table: str
     data_root: Path
@@ -39,12 +38,12 @@ class DatabasePlan:
 
     @property
     def log_used(self) -> list[str] | None:
-        """Outputs that a dict asks for, all of it that a resume needs; a file is read again then."""
+        """Outputs in a configuration given as a dict, for a resume; None for a file, which it reads again."""
         return None if isinstance(self.config, Path) else list(load_config(self.config).log_used)
 
 
 def find_database(options: Options, function_name: str, launcher: Path | None) -> DatabasePlan | None:
-    """The database that a run belongs to; None for a plain folder."""
+    """Database of a run; None for a plain folder."""
     if options.log_dir is not None:
         return None
     folder = launcher.parent if launcher is not None else Path.cwd()
@@ -68,7 +67,7 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
 
 
 def find_config_of(folder: Path) -> Path | None:
-    """The nearest rla_config.yaml from the launcher's `folder` upwards, as far as it may be (see above)."""
+    """The nearest rla_config.yaml from the launcher's `folder` upwards, within the limits above."""
     top = _top(folder)
     works_here = Path.cwd().is_relative_to(top)
     for one in (folder, *folder.parents):
@@ -80,29 +79,5 @@ def find_config_of(folder: Path) -> Path | None:
 
 
 def _top(folder: Path) -> Path:
-    """Top of the git repository around `folder`; the folder itself where there is none."""
+    """Root of the git repository of `folder`; the folder itself if there is none."""
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPlace:
-    """Which item of which database: enough to open it again."""
-
-    data_root: str
-    table: str
-    index: str
-
-    @classmethod
-    def of(cls, log_dir: Path) -> ItemPlace | None:
-        """The item whose log folder this is; None for a plain folder."""
-        parts = log_dir.absolute().parts
-        index = item_index(log_dir)
-        if RunIndex.parse(index) is None or LOG not in parts[:-5]:
-            return None
-        at = len(parts) - 1 - parts[::-1].index(LOG, 5)
-        return cls(str(Path(*parts[:at])), "/".join(parts[at + 1 : -4]), index)
-
-
-def item_index(log_dir: Path) -> str:
-    """The index of the item whose log folder this is."""
-    return "/".join(log_dir.absolute().parts[-4:])

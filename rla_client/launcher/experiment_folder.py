@@ -1,7 +1,7 @@
 """The folders of an experiment.
 
-In an item snapshots lie in checkpoint/, the code archive in code/, the rest in log/. A plain folder is
-claimed by `mkdir`, which succeeds for exactly one of several processes that start at the same moment; the
+An item has its snapshots in checkpoint/, the code archive in code/, the rest in log/. A plain folder is
+claimed by `mkdir`, which succeeds for exactly one of several processes that start at the same time; the
 others take `_1`, `_2`, ….
 """
 
@@ -22,12 +22,12 @@ from rla_client.contract.run_index import MAX_INDEX_NAME_BYTES
 from rla_client.contract.safe_names import component_problem
 from rla_client.stream.param_values import name_of
 
-RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
+RERUN_FOLDER = ("local", "rerun")  # in a database's folder
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the parts of one run lie: three names of one folder, or three kinds of an item.
+    """Folders of one run: three folders of an item, or one plain folder for all.
 
     Attributes:
         log: rows, text, parameters.
@@ -50,7 +50,7 @@ class Folders:
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:
-    """`name_k=v_k=v` as one folder name, without addresses; slashes become `_`, a long one ends in a hash."""
+    """`name_k=v_k=v` as one folder name without addresses; slashes become `_`, a long name ends in a hash."""
     whole = "_".join([name, *(f"{key}={name_of(value, format)}" for key, value in parameters.items())])
     flat = "".join("_" if char == "/" or not char.isprintable() else char for char in whole)
     raw = flat.encode("utf-8", "backslashreplace")
@@ -75,7 +75,7 @@ def default_log_dir(prefix: str, name: str) -> Path:
 
 
 def claim_folder(wanted: str | os.PathLike[str], *, existing: bool) -> Path:
-    """Make `wanted`, or `wanted_1`, `wanted_2`, … where it is taken; `existing` takes it as it is.
+    """Make `wanted`, or `wanted_1`, `wanted_2`, … if it exists; with `existing`, reuse the folder.
 
     Raises:
         ArgumentError: the folder cannot be made.

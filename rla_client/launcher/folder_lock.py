@@ -1,10 +1,9 @@
 """The lock of an experiment's log folder.
 
-One experiment at a time writes into a log folder. Its lock is flock's, on a descriptor of the folder itself:
-nothing is created, so nothing is there to be copied, reported or left behind, and it ends with the process.
-Programs that are started do not inherit it (close-on-exec), and a forked child closes its copy, so workers
-that outlive a killed training hold nothing. Where the file system refuses such locks (NFS does, for folders)
-there is none.
+One experiment at a time writes into a log folder. It locks a descriptor of the folder itself with flock:
+this creates no file, and the lock ends with the process. Started programs do not inherit it
+(close-on-exec), and a forked child closes its copy, so workers that outlive a killed training hold no
+lock. File systems that refuse such locks (NFS does, for folders) have none.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class FolderLock:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            return  # whoever writes there will say what is wrong with it
+            return  # the first write reports the fault
         try:
             taken = try_lock(descriptor, timeout_s=DYING_S)
         except OSError:  # no such locks here
@@ -52,10 +51,10 @@ class FolderLock:
         at_fork(self)
 
     def release(self) -> None:
-        """Let go. Does nothing the second time."""
+        """Release the lock. Does nothing the second time."""
         if self._file is not None:
             self._file.close()
 
     def after_fork_in_child(self) -> None:
-        """Let go: the parent's copy of the descriptor keeps the lock."""
+        """Close the child's descriptor: the parent's copy keeps the lock."""
         self.release()

@@ -1,12 +1,13 @@
 """Launch record of a run.
 
-`metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had changes and
-`-unknown` when git did not say whether it had, and `launcher`, relative to the repository) and ours:
-`environment` (interpreter, machine, packages, variables that change results) and `launch` (command, folder,
-function, which call of it, where modules came from). `variant.json` holds the parameters (variant.py).
+`metadata.json` has garage's two keys and ours. `githash` ends in `-dirty` if the tree had changes, and in
+`-unknown` if git could not report them; `launcher` is relative to the repository. `environment` has the
+interpreter, machine, packages and variables that change results; `launch` has the command, folder,
+function, number of the call and import folders. `variant.json` has the parameters (variant.py).
 
-The launcher may change its working folder. The one that it was started in is told by a launcher that was
-named relative to it (`python scripts/launcher.py`); else it is the one in which this module was imported.
+The launcher may change its working folder. A launcher that was started by a relative path (`python
+scripts/launcher.py`) shows the folder of the start; otherwise it is the working folder at the import of
+this module.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rla_client.stream.param_values import plain_hyper_param
 
 METADATA_NAME = "metadata.json"
 VARIANT_NAME = "variant.json"
-# they change results wherever they are set, so a repeated run gets them again
+# these change results on every machine, so a repeated run gets them again
 RESULT_VARIABLES = (
     "PYTHONHASHSEED",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -57,18 +58,18 @@ except OSError:  # it was removed
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the program was started, and which call in it the run is.
+    """Start of a program, with the call in it that made the run.
 
     Attributes:
         function: qualified name of the experiment's function.
-        call: which call of that function in the program, from 0.
+        call: number of the call of that function in the program, from 0.
         script: absolute path of the launcher; None for an interactive session.
-        module: name behind `-m`, None when started by path.
-        arguments: what came behind it on the command line.
+        module: name after `-m`; None when started by path.
+        arguments: the further arguments of the command line.
         folder: working folder at the start.
-        repository: root of the repository, None without one.
-        snapshot_dir: where snapshots lie, relative to the log folder.
-        code_dir: where the code archive lies, relative to the log folder.
+        repository: root of the repository; None without one.
+        snapshot_dir: folder of the snapshots, relative to the log folder.
+        code_dir: folder of the code archive, relative to the log folder.
         config: path of the rla_config.yaml of the item's database.
         options: options of the decorator and the call, as plain data.
         outer: log folder of the experiment that this one was called in, relative to the log folder.
@@ -98,23 +99,23 @@ class Launch:
             root: run it from this copy of the repository instead.
 
         Raises:
-            LaunchError: it was no program but an interactive session; or it was given secrets, which are not
-                kept, and which the environment lacks.
+            LaunchError: the run was started in an interactive session; or its command line had secrets,
+                which are not kept, and which the environment lacks.
         """
         if self.script is None:
             raise LaunchError("the run was started in an interactive session: there is no file to run again")
         what = ["-m", self.module] if self.module else [self._moved(self.script, root)]
         arguments, missing = refilled(self.arguments, os.environ)
         if missing:
-            told = "; ".join(f"set {variable} to the value of {argument}" for argument, variable in missing)
-            raise LaunchError(f"secrets of the command line are not kept; in the environment, {told}")
+            remedy = "; ".join(f"set {variable} to the value of {argument}" for argument, variable in missing)
+            raise LaunchError(f"secrets of the command line are not kept; in the environment, {remedy}")
         return [sys.executable, *what, *arguments], self._moved(self.folder, root)
 
     def import_path(self, *, root: Path | None = None) -> list[str]:
-        """Folders of the repository that modules came from, as far as they are there.
+        """Existing folders of the repository from which modules were imported.
 
         Args:
-            root: in this copy of the repository instead.
+            root: look in this copy of the repository instead.
         """
         base = root or (None if self.repository is None else Path(self.repository))
         folders = [] if base is None else [os.path.normpath(base / folder) for folder in self.import_folders]
@@ -159,9 +160,9 @@ def _started_in(script: Path | None) -> str:
 
 
 def _import_folders(root: Path, script: Path | None) -> list[str]:
-    """Where below `root` modules come from: of sys.path, and of what was imported in any other way.
+    """Folders below `root`, relative to it, from sys.path and from the files of imported modules.
 
-    The launcher's own folder is left out: python takes it anyway.
+    The launcher's own folder is left out: python adds it by itself.
     """
     found = [os.path.realpath(entry) for entry in sys.path if entry and os.path.isdir(entry)]
     for name, module in list(sys.modules.items()):
@@ -182,7 +183,7 @@ def _import_folders(root: Path, script: Path | None) -> list[str]:
 
 
 def launcher_path() -> Path | None:
-    """The file that python was started with; None in an interactive session."""
+    """Script that python was started with; None in an interactive session."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not os.path.isfile(path):
         return None
@@ -235,11 +236,16 @@ def to_json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=4, sort_keys=True, default=repr) + "\n").encode()
 
 
+def is_of_launcher(log_dir: Path) -> bool:
+    """Whether a launcher began a run."""
+    return (log_dir / METADATA_NAME).exists()
+
+
 def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
     """The launch and the parameters of a run.
 
     Raises:
-        LaunchError: the folder has no launch record of ours.
+        LaunchError: the folder has no readable launch record.
     """
     try:
         content = _metadata(log_dir)["launch"]
@@ -255,7 +261,7 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
 
 
 def _other_way(log_dir: Path) -> str:
-    """How a run that no launcher began is continued."""
+    """Hint how to continue a run without a launch record."""
     try:
         about = parse_json(read_small(log_dir / RUN_FILE, MAX_RUN_FILE_BYTES))
         key, finished = about.get("run_key"), about.get("state") == "finished"
@@ -275,7 +281,7 @@ def _other_way(log_dir: Path) -> str:
 
 
 def read_variables(log_dir: Path) -> dict[str, str]:
-    """Environment variables of a run that change results; empty where none are recorded."""
+    """Environment variables of a run that change results; empty if none are recorded."""
     try:
         recorded = _metadata(log_dir)["environment"]["variables"]
         found = {key: str(recorded[key]) for key in RESULT_VARIABLES if key in recorded}

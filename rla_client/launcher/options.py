@@ -15,17 +15,17 @@ NAME_PARAMETERS = (None, "passed", "all", True)  # True means all
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How an experiment is kept. Names and defaults as in garage; the last three are ours.
+    """Options of an experiment's storage. Names and defaults as in garage; the last three are ours.
 
     Attributes:
         log_dir: folder; default `<cwd>/data/local/<prefix>/<name>`.
         prefix: folder above it.
         name: default: the function's name.
-        snapshot_mode: see above.
+        snapshot_mode: one of SNAPSHOT_MODES.
         snapshot_gap: epochs between snapshots in the gap modes.
         archive_launch_repo: keep the launching repository's code.
         name_parameters: put parameters into the name: `passed` ones or `all` (True: all).
-        use_existing_dir: continue in the folder if it is there.
+        use_existing_dir: continue in the folder if it exists.
         x_axis: key of the row that is the time-step of curves.
         task_table_name: table of the database that the run becomes an item of.
         data_root: the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.
@@ -55,7 +55,7 @@ class Options:
         """These options with some replaced.
 
         Raises:
-            ArgumentError: an option that there is not, or a value that cannot be meant.
+            ArgumentError: an option does not exist, or has an invalid value.
         """
         known = {field.name for field in fields(self)}
         unknown = sorted(str(name) for name in changes if name not in known)
@@ -64,7 +64,7 @@ class Options:
         return replace(self, **changes)
 
     def named_parameters(self, passed: Mapping[str, Any], everything: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those parameters that the folder's name shows."""
+        """Parameters that the folder's name shows."""
         if self.name_parameters is None:
             return {}
         return passed if self.name_parameters == "passed" else everything

@@ -1,11 +1,11 @@
 """The open outputs of one experiment.
 
-An experiment owns a run of its own (rla_client/run/run.py) and makes its logger the current one; `close`
-puts the former logger, clock, prefixes and pending values back, so experiments nest and follow each other in
-one process. What is logged after that goes to whoever was current before.
+An experiment owns a run of its own (rla_client/run/run.py) and makes its logger the current one. `close`
+restores the former logger, clock, prefixes and pending values, so that experiments nest and follow each
+other in one process.
 
-`rows` counts the rows of progress.csv since the very beginning of the experiment, also over resumes;
-snapshots carry it, and `rewind` begins the outputs anew with that many of them (past_outputs.py).
+`rows` counts the rows of progress.csv since the beginning of the experiment, also over resumes. Snapshots
+hold it, and `rewind` restarts the outputs with that number of rows (past_outputs.py).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 SINKS = ("stdout", "log", "csv", "tensorboard")
 TEXT_NAME = "debug.log"
-RESUME_WAIT_S = 30.0  # an agent that starts first replays whatever else waits in the spool
-REUSE_WAIT_S = 5.0  # a run that only uses its folder again does not depend on the agent
+RESUME_WAIT_S = 30.0  # a starting agent first replays the rest of the spool
+REUSE_WAIT_S = 5.0  # a run that only reuses its folder does not depend on the agent
 _log = logging.getLogger("rla_client")
 _open: list[Outputs] = []
 
 
 def current_outputs() -> Outputs | None:
-    """The innermost open experiment's outputs, None outside of any."""
+    """Outputs of the innermost open experiment; None outside of experiments."""
     return _open[-1] if _open else None
 
 
@@ -57,15 +57,15 @@ class Outputs:
     Args:
         log_dir: their folder.
         x_axis: key of the row that is the time-step.
-        keep_rows: rows of an earlier part that stay; None: as many as there are.
-        opener: opens the run, given what is to be called with each row.
+        keep_rows: number of rows of an earlier part to keep; None: all.
+        opener: opens the run; its argument is called with each row.
         text_name: file of the text log.
         fresh: the folder is new, so there is no earlier part to look for.
         on_close: called with state and reason before the run is closed.
 
     Raises:
-        LaunchError: a process, this one or another, is writing there.
-        AgentNotRunningError: `keep_rows` was asked for, and no agent writes the earlier part out.
+        LaunchError: this or another process is writing there.
+        AgentNotRunningError: `keep_rows` was given, and no agent writes the earlier part.
     """
 
     def __init__(  # noqa: PLR0913 - how a folder is opened has this many sides
@@ -117,7 +117,7 @@ class Outputs:
         self.rows = len(rows)
         if run.outbox is not None:
             now = time.time()
-            for step, stamp, values in rows:  # their tables are in the text already
+            for step, stamp, values in rows:  # the text has their tables already
                 content = [step, stamp, values, dict.fromkeys(values, ("log",))]
                 run.outbox.put(FrameKind.ROW, pack(content), now, 1)
             for piece in text:
@@ -127,7 +127,7 @@ class Outputs:
         return run
 
     def introduce(self, name: str, secrets: Secrets) -> None:
-        """Begin texts with the time and `[name]`; hide these in text and in the reason of a failure."""
+        """Begin texts with the time and `[name]`; hide `secrets` in texts and in the reason of a failure."""
         self._secrets, self._lead = secrets, lambda: f"{time_lead()}[{name}] "
         self._tell_logger()
         dowel.logger.push_prefix(f"[{name}] ")
@@ -153,12 +153,12 @@ class Outputs:
         self.rows += 1
 
     def rewind(self, rows: int) -> None:
-        """Begin the outputs anew with their first `rows` rows and continue behind them.
+        """Restart the outputs with their first `rows` rows and continue after them.
 
-        Where nothing is stored, there is nothing to do.
+        Does nothing if the run is not stored.
 
         Raises:
-            AgentNotRunningError: no agent writes the earlier part out.
+            AgentNotRunningError: no agent writes the earlier part.
         """
         if rows == self.rows or self._run.outbox is None:
             return
@@ -168,7 +168,7 @@ class Outputs:
         self._tell_logger()
 
     def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
-        """Who hands snapshots for `folder` to the agent; None where it is not a folder of this run."""
+        """Saver of snapshots in `folder`; None if it is not a folder of this run."""
         outbox, opening = self._run.outbox, self._run.opening
         if folder not in self._kinds:
             self._kinds[folder] = None if opening is None else kind_of(os.path.realpath(folder), opening)
@@ -185,7 +185,7 @@ class Outputs:
         self._savers.clear()
 
     def close(self, state: EndStatus, reason: str) -> None:
-        """End the run and put the former logger back, whatever goes wrong.
+        """End the run and restore the former logger, also if a step fails.
 
         Args:
             state: finished, interrupted or failed.

@@ -1,11 +1,11 @@
 """Earlier outputs of an experiment that continues.
 
-The agent never appends to files of an earlier stream: it puts them aside as `progress.old-1.csv` and so on,
-and begins new ones. So a resumed run sends the rows that stay once more, with their time-steps and
-timestamps, and then its own. An output is a pure function of the frames: the new progress.csv begins with
-the bytes of the old one, TensorBoard's file likewise, and what was cut off is kept beside them as a side
-branch. Old event files get a name that TensorBoard does not look for. A resume that is killed while it sends
-leaves the whole old file put aside, and the next one finds it there.
+The agent never appends to files of an earlier stream: it renames them to `progress.old-1.csv` and so on,
+and begins new ones. So a resumed run sends the kept rows again, with their time-steps and timestamps, and
+then its own. An output is a pure function of the frames: the new progress.csv begins with the bytes of the
+old one, and so does TensorBoard's file; the renamed files keep the rows that were cut off. Old event files
+get a name that TensorBoard ignores. After a resume that was killed while it sent rows, the next resume
+reads the renamed file.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PastRow: TypeAlias = tuple[int | float, float, dict[str, Value]]  # time-step, t
 
 
 def past_rows(log_dir: Path, limit: int | None) -> list[PastRow]:
-    """The first `limit` rows of the run's CSV (None: all there are).
+    """The first `limit` rows of the run's CSV (None: all).
 
-    Where the CSV has fewer, because a resume was interrupted, the newest file put aside that has
-    enough of them is read instead.
+    If the CSV has fewer, because a resume was interrupted, the newest renamed file with enough rows is
+    read instead.
     """
     rows = list(_read(log_dir / CSV_NAME, limit))
     if limit is None or len(rows) >= limit:
@@ -52,7 +52,7 @@ def past_text(path: Path) -> Iterator[str]:
 
 
 def hide_events(log_dir: Path) -> None:
-    """Rename TensorBoard's files so that it shows only those that are written from now on."""
+    """Rename TensorBoard's files so that it shows only later ones."""
     for path in sorted(log_dir.rglob(f"*{EVENT_MARK}*")):
         for number in range(1, 10_000):
             hidden = path.with_name(path.name.replace(EVENT_MARK, f".old-{number}.", 1))
@@ -80,12 +80,12 @@ def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
             step = values.pop(TIME_STEP, 0)
             stamp = values.pop(TIMESTAMP, 0.0)
             if isinstance(step, str) or isinstance(stamp, str):
-                return  # not a row of ours; nothing behind it is either
+                return  # neither this row nor a later one is ours
             yield step, float(stamp), values
 
 
 def _plain_value(cell: str) -> Value:
-    """The value whose text a CSV cell is; numbers come back exactly."""
+    """Value of a CSV cell; numbers are exact."""
     if cell in {"True", "False"}:
         return cell == "True"
     for kind in (int, float):

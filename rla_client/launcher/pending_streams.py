@@ -1,8 +1,8 @@
 """Streams of a log folder that the agent has yet to write.
 
-A stream's folder is in the spool until everything in it is in its files and the stream is finalised; then
-the agent removes it. So a run's outputs are complete, and nobody's but ours to change, when no stream of its
-log folder is left: `await_end` waits for that.
+A stream's folder is in the spool until the agent has written everything in it and finalised the stream. So
+a run's outputs are complete, and the agent no longer changes them, when no stream of its log folder is
+left: `await_end` waits for that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ POLL_S = 0.05
 
 
 def await_end(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
-    """Return when no stream of `log_dir` is left in the spool.
+    """Wait until no stream of `log_dir` is left in the spool.
 
     Raises:
         LaunchError: a process is still writing there.
-        AgentNotRunningError: there is no agent to write it out in time.
+        AgentNotRunningError: no agent writes it within `timeout_s`.
     """
     started = time.monotonic()
     deadline = started + timeout_s
@@ -64,15 +64,15 @@ def streams_of(log_dir: str) -> Iterator[Path]:
 
 
 def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
-    """Wait until the agent has written what runs of `folder`, ended or not, have given it by now.
+    """Wait until the agent has written all that runs of `folder`, ended or not, have sent by now.
 
     Args:
         folder: of logs or checkpoints, an absolute path without links.
         timeout_s: at most.
-        own: also what runs of this very process gave.
+        own: also wait for runs of this process.
 
     Returns:
-        Why that did not come about; empty when it did.
+        Reason why the wait failed; empty on success.
     """
     places, deadline = find_places(), time.monotonic() + timeout_s
     messenger = Messenger(places, autostart=False, config_path=None)
@@ -96,7 +96,7 @@ def await_written(folder: str, timeout_s: float, *, own: bool) -> str:
 
 
 def kind_of(folder: str, opening: Opening) -> str | None:
-    """Which folder of a run this one is, of checkpoints or logs; an absolute path without links."""
+    """Kind of a run's folder, checkpoints or logs, at an absolute path without links; None if neither."""
     for kind in (CHECKPOINT, LOG):
         if kind in opening.folders and os.path.realpath(opening.folder(kind)) == folder:
             return kind

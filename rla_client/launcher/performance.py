@@ -9,16 +9,17 @@ import numpy as np
 from rla_client.launcher import dowel
 from rla_client.launcher.deterministic import derive_seed, get_seed
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
-from rla_client.launcher.sampling.worker import DefaultWorker, reset_agent
+from rla_client.launcher.sampling.policy_calls import reset_agent
+from rla_client.launcher.sampling.worker import DefaultWorker
 
-SUCCESS_KEY = "success"  # of env_infos; recorded where an environment says it
-MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode that no limit ends
+SUCCESS_KEY = "success"  # of env_infos; recorded if an environment has it
+MAX_EPISODE_STEPS = 1000  # of a shown or evaluated episode without a limit
 
 
 def log_performance(
     itr: int, batch: EpisodeBatch, discount: float, prefix: str = "Evaluation"
 ) -> list[float]:
-    """Record how the episodes of `batch` went, in the row in the making; names as in garage.
+    """Record statistics of the episodes of `batch` in the current row; names as in garage.
 
     Args:
         itr: the iteration.
@@ -57,14 +58,14 @@ def obtain_evaluation_episodes(
     num_eps: int = 100,
     deterministic: bool = True,
 ) -> EpisodeBatch:
-    """Run `num_eps` episodes of `policy` in `env`, which the training does not use meanwhile.
+    """Run `num_eps` episodes of `policy` in `env`, which the training must not use meanwhile.
 
     Args:
         policy: as for samplers.
-        env: e.g. `runner.get_env_copy()`. Its episodes begin alike at each call.
+        env: e.g. `runner.get_env_copy()`. Each call begins with the same seed.
         max_episode_length: steps after which an episode is cut off.
-        num_eps: how many.
-        deterministic: take the action's `mean` where the policy gives one beside it.
+        num_eps: number of episodes.
+        deterministic: use the action's `mean` if the policy's infos have one.
     """
     worker = DefaultWorker(seed=get_seed() or 0, worker_number=0, max_episode_length=max_episode_length)
     worker.update_agent(_ByMean(policy) if deterministic else policy)
@@ -74,7 +75,7 @@ def obtain_evaluation_episodes(
 
 
 class _ByMean:
-    """A policy that acts by the mean of another one."""
+    """A policy that takes the mean action of another one."""
 
     def __init__(self, policy: Any) -> None:  # noqa: ANN401
         self._policy = policy

@@ -1,9 +1,9 @@
 """The plotter of `train(plot=True)`.
 
-It shows one episode of the policy after each epoch, in a copy of the environment. That draws itself, so it
-must have been made with `render_mode="human"`; of any other the log says once that nothing is shown. Random
-numbers that are drawn for it are put back, so a run with plots equals one without. A window that cannot be
-opened is a warning, not the end of the training.
+It shows one episode of the policy after each epoch, in a copy of the environment. The environment must
+have `render_mode="human"`; for any other the log says once that nothing is shown. The generators' states
+are restored afterwards, so a run with plots equals one without. If no window can be opened, the log says
+so and the training continues.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Plotter:
     """Shows the policy of one training.
 
     Args:
-        env: the environment; a copy is made of it at the first episode.
+        env: the environment; it is copied at the first episode.
         seed: of the shown episodes.
-        max_episode_length: steps after which an episode is cut off; None: the environment says.
+        max_episode_length: steps after which an episode is cut off; None: MAX_EPISODE_STEPS.
     """
 
     def __init__(self, env: object, seed: int, max_episode_length: int | None) -> None:
@@ -43,7 +43,7 @@ class Plotter:
         state = capture_rng()
         try:
             self._roll_out(policy, epoch)
-        except Exception as error:  # noqa: BLE001 - no display, a broken driver: whatever it is, train on
+        except Exception as error:  # noqa: BLE001 - no display, a broken driver: training continues
             self._give_up(f"plot=True shows nothing: {type(error).__name__}: {error}")
         finally:
             restore_generators(state)

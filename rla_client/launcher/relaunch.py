@@ -1,15 +1,13 @@
-"""The start of a launcher that continues or repeats one of its runs.
+"""Start of a launcher that continues or repeats one of its runs.
 
-`rla resume`, `rla restore-code` and `rla rerun` go by the launch record in the run's log folder
-(launch_record.py). Resume and rerun start the launcher as it was started first, in a process of its own with
-the user's rights; what it prints goes to this terminal. It gets the recorded environment variables that
-change results, and modules of the repository from where they came from.
+`rla resume` and `rla rerun` start the launcher with its recorded command (launch_record.py), in a process of
+its own with the user's rights and this terminal. It gets the recorded environment variables that change
+results, and imports modules of the repository from the recorded folders.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -17,20 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from rla_client.code import launch_archive
 from rla_client.contract.errors import LaunchError
-from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME, LOG
-from rla_client.database.tree.items import files_below
-from rla_client.launcher.launch_record import METADATA_NAME, Launch, read_launch, read_variables
+from rla_client.launcher.code_restore import restore_code
+from rla_client.launcher.launch_record import Launch, read_launch, read_variables
 from rla_client.launcher.pending_streams import await_end
 from rla_client.launcher.row_comparison import Comparison, compare_rows
-from rla_client.launcher.snapshot.snapshotter import find_snapshot
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
 from rla_client.launcher.wanted_call import VARIABLE, Relaunch, relaunch_of
 from rla_client.run.run_mode import disabled, why_disabled
 
 
 def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> int:
-    """Go on with an interrupted run, in its folder, from a snapshot.
+    """Continue an interrupted run, in its folder, from a snapshot.
 
     Args:
         log_dir: the run's log folder.
@@ -40,9 +36,9 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
         The launcher's exit status.
 
     Raises:
-        LaunchError: no launch record, a run that is still going, a launcher that no longer makes it.
-        AgentNotRunningError: no agent to write out its rows.
-        FileNotFoundError: no such snapshot; `last` without any begins at the first epoch instead.
+        LaunchError: no launch record, the run is still going, or the launcher no longer makes it.
+        AgentNotRunningError: no agent writes its rows.
+        FileNotFoundError: no such snapshot; `last` without any snapshot begins at the first epoch.
     """
     folder = Path(log_dir).absolute()
     launch, parameters = _top_launch(folder)
@@ -58,65 +54,12 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     return _start(launch, folder, relaunch_of(launch, folder, snapshots, parameters, source))
 
 
-def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
-    """Give back the run's source tree in a new folder, each file checked by its hash.
-
-    Returns:
-        The archive's manifest; `left_out` names files that it never held (too large).
-
-    Raises:
-        LaunchError: no archive, a damaged one, or `target` is not empty.
-    """
-    folder = Path(log_dir).absolute()
-    launch, _parameters = read_launch(folder)
-    return launch_archive.restore(Path(os.path.normpath(folder / launch.code_dir)), Path(target).absolute())
-
-
-def is_of_launcher(log_dir: Path) -> bool:
-    """Whether a run says that a launcher began it."""
-    return (log_dir / METADATA_NAME).exists()
-
-
-def copy_code(log_dir: Path, target: Path) -> int:
-    """Copy the code that an ordinary run of a database keeps to a new folder; how many files.
-
-    Args:
-        log_dir: the run's log folder, `<data root>/log/<table>/<index>`.
-        target: a new folder.
-
-    Raises:
-        LaunchError: it keeps none, or `target` is not empty.
-    """
-    parts = log_dir.absolute().parts
-    at = len(parts) - 1 - list(reversed(parts)).index(LOG) if LOG in parts else 0
-    code = Path(*parts[:at], CODE, *parts[at + 1 :])
-    parameters = {f"{HYPARAM_FILE_NAME}.{ending}" for ending in ("json", "yaml")}
-    kept = [Path(path) for path in files_below(str(code))] if at else []
-    kept = [path for path in kept if path.relative_to(code).as_posix() not in parameters]
-    if not kept:
-        raise LaunchError(
-            f"the run of {log_dir} keeps no code\n"
-            "hint: backup_code_dir in rla_config.yaml names what runs keep"
-        )
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()):
-            raise LaunchError(f"{target} is not empty: give a new folder")
-        for path in kept:
-            copy = target / path.relative_to(code)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, copy)
-    except OSError as error:
-        raise LaunchError(f"the code was not copied to {target}: {error}") from error
-    return len(kept)
-
-
 def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Comparison:
     """Run the same code with the same parameters again and compare the rows.
 
     Args:
         log_dir: the run's log folder.
-        target: a new folder: `target/code` gets the code, `target/run` the repeated run.
+        target: a new folder, for the code in `target/code` and the repeated run in `target/run`.
 
     Raises:
         LaunchError: the code cannot be restored, or the repeated run failed.
@@ -148,7 +91,7 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     """The launch of a run that can be started by itself.
 
     Raises:
-        LaunchError: no record, the run was part of another, or nothing is to be stored.
+        LaunchError: no record, the run was part of another, or runs are not stored here.
     """
     launch, parameters = read_launch(folder)
     if disabled():
@@ -165,23 +108,23 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
 
 
 def _start(launch: Launch, log_dir: Path, relaunch: Relaunch, *, root: Path | None = None) -> int:
-    """Start the launcher, in the repository or a copy of it at `root`, and wait for its end; its exit status.
+    """Exit status of the launcher, run in the repository or a copy of it at `root`.
 
     Raises:
-        LaunchError: it cannot be started, or it ended well without making the run.
+        LaunchError: it cannot be started, or it succeeded without making the run.
     """
     command, folder = launch.command(root=root)
     if root is not None:
         os.makedirs(folder, exist_ok=True)
     environment = {**os.environ, **read_variables(log_dir)}
     if import_path := launch.import_path(root=root):
-        given = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join([*import_path, *([given] if given else [])])
-    descriptor, token = tempfile.mkstemp(prefix="rla-launch-")  # whoever takes it removes it
+        inherited = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([*import_path, *([inherited] if inherited else [])])
+    descriptor, token = tempfile.mkstemp(prefix="rla-launch-")  # the process that makes the run removes it
     os.close(descriptor)
     try:
-        told = replace(relaunch, token=token, starter=os.getpid())
-        status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
+        request = replace(relaunch, token=token, starter=os.getpid())
+        status = _wait_for(command, folder, {**environment, VARIABLE: request.to_variable()})
         if status == 0 and os.path.exists(token):
             raise LaunchError(
                 f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
@@ -202,4 +145,4 @@ def _wait_for(command: list[str], folder: str, environment: Mapping[str, str]) -
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue  # the terminal sent it to the launcher too, which ends by it
+            continue  # the terminal also interrupts the launcher, which then ends

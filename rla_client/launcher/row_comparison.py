@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rla_client.contract.text.csv_lines import stream_rows
 
-MAX_DIFFERENCES = 10  # that are told
-_TIME_COLUMN = "timestamp"  # and whatever begins with one of these:
+MAX_DIFFERENCES = 10  # that are reported
+_TIME_COLUMN = "timestamp"
 _TIME_PREFIXES = ("time_used/", "wait_", "time/")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two runs' rows differ, time columns aside.
+    """Differences between two runs' rows, time columns aside.
 
     Attributes:
-        rows: rows of the first and of the second.
-        differences: (row number from 0, column, first value, second value), the first few.
+        rows: number of rows of the first and of the second run.
+        differences: the first few, as (row number from 0, column, first value, second value).
     """
 
     rows: tuple[int, int]
@@ -27,12 +27,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both are the same."""
+        """Whether both runs have the same rows."""
         return self.rows[0] == self.rows[1] and not self.differences
 
 
 def compare_rows(first: Path, second: Path) -> Comparison:
-    """Compare two progress.csv by the text of their cells, time columns aside."""
+    """Compare two progress.csv files by the text of their cells, time columns aside."""
     one, two = _read(first), _read(second)
     differences: list[tuple[int, str, str, str]] = []
     for number, (left, right) in enumerate(zip(one, two, strict=False)):

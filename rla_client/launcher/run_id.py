@@ -1,13 +1,13 @@
 """The run_id of an experiment's call.
 
 With RLA_RUN_ID and RLA_RESUME an item continues from its last snapshot when its program starts again.
-`exp_manager` continues by checkpoints, of which an experiment that has a runner takes none. So a call first
-looks itself for the unfinished item of its run_id, and continues in it as after `rla resume`, by the launch
-record in its log folder. It leaves to `exp_manager` what has no launch record, no snapshot, or checkpoints
-of its own.
+`exp_manager` continues from checkpoints, which an experiment with a runner does not save. So a call first
+looks for the unfinished item of its run_id, and continues it like `rla resume`, with the launch record in
+its log folder. `exp_manager` continues items without a launch record, without a snapshot or with
+checkpoints.
 
 A program may make several calls. The first has the run_id itself, the n-th `<run_id>:<n>`, also when the
-program starts again. Calls inside of another experiment, or while `exp_manager` has a run open, have none.
+program starts again. Calls inside another experiment, or while `exp_manager` has a run open, have none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rla_client.contract.layout import LOG
 from rla_client.launcher.experiment_database import DatabasePlan
 from rla_client.launcher.launch_record import read_launch
 from rla_client.launcher.pending_streams import await_end
-from rla_client.launcher.snapshot.snapshotter import find_snapshot
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
 from rla_client.launcher.wanted_call import Relaunch, relaunch_of
 from rla_client.run.configure import ResumeMode, named_run
 from rla_client.run.resume.find_run import find_here
@@ -31,7 +31,7 @@ from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 
 
 class RunName(NamedTuple):
-    """`run_id` of a call, None without one, and `resume` as `configure` takes it."""
+    """`run_id` and `resume` of a call, as in `configure`; `run_id` is None for a call without one."""
 
     run_id: str | None = None
     resume: ResumeMode = "never"
@@ -41,17 +41,18 @@ def run_name(call: int) -> RunName:
     """The name of a program's top-level call, counted from 1.
 
     Raises:
-        ArgumentError: RLA_RESUME says nothing that there is, or `must` without RLA_RUN_ID.
+        ArgumentError: RLA_RESUME has an unknown value, or is `must` without RLA_RUN_ID.
     """
     run_id, resume = named_run()
     return RunName(run_id if run_id is None or call == 1 else f"{run_id}:{call}", resume)
 
 
 def find_earlier_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
-    """How `function` continues its item of this name; None where that is exp_manager's to decide.
+    """Relaunch by which `function` continues the item of this name; None if `exp_manager` decides.
 
     Raises:
-        StillWritingError, LaunchError: a living process writes it; or it is another function's.
+        StillWritingError: a living process writes the item.
+        LaunchError: the item belongs to another function.
     """
     if name.run_id is None or name.resume == "never":
         return None

@@ -1,15 +1,14 @@
 """`LocalRunner` (later `Trainer`), the runner of a training's epochs.
 
-The algorithm drives: `train` calls `algo.train(runner)`, which loops over `runner.step_epochs()`. Between
-two epochs the runner dumps the row and then takes a snapshot, so a snapshot knows how many rows belong to
-it. It holds the runner's own description and counters, environment, algorithm, worker environments and
-generator states.
+`train` calls `algo.train(runner)`, which loops over `runner.step_epochs()`. Between two epochs the runner
+dumps the row and then takes a snapshot, so a snapshot has the number of its rows. It also has the runner's
+arguments and counters, the environment, algorithm, worker environments and generator states.
 
-Resume. `restore` loads a snapshot and cuts the outputs to its rows when it continues in the same folder;
-`resume` runs the remaining epochs. Generator states are put back right before the first of them, after
-everything else that might draw from them. What an epoch samples depends on its number and the seed
-(sampling/worker.py): so an interrupted and resumed run equals an uninterrupted one if the algorithm keeps
-its state in attributes.
+`restore` loads a snapshot and, in the same folder, cuts the outputs to its rows; `resume` runs the
+remaining epochs. The generators' states are restored right before the first of them, after everything else
+that might draw from them. The samples of an epoch depend on its number and the seed (sampling/worker.py),
+so an interrupted and resumed run equals an uninterrupted one if the algorithm keeps its state in
+attributes.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ class LocalRunner:
 
     Args:
         snapshot_config: the launcher's `ctxt`, or a SnapshotConfig.
-        max_cpus: taken for garage's sake; `setup(n_workers=…)` says how many processes sample.
+        max_cpus: ignored, for compatibility with garage; see `setup(n_workers=…)`.
 
     Attributes:
-        step_itr: the algorithm's iteration; it counts it up itself.
+        step_itr: the algorithm's iteration; the algorithm increments it.
         enable_logging: False leaves the epochs' rows and times to the algorithm.
-        step_episode: what the algorithm sampled last, if it says so here (`step_path` is the same).
+        step_episode: the last samples, set by the algorithm; `step_path` is the same.
     """
 
     def __init__(self, snapshot_config: ExperimentContext | SnapshotConfig, max_cpus: int = 1) -> None:
@@ -76,17 +75,17 @@ class LocalRunner:
         self.step_episode: Any = None
 
     def __enter__(self) -> LocalRunner:  # noqa: PYI034 - Self is of Python 3.11
-        """Nothing: as a context manager for scripts of garage's LocalTFRunner."""
+        """Do nothing: scripts of garage's LocalTFRunner use the runner as a context manager."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing: sampling has ended with `train`."""
+        """Do nothing: sampling has ended with `train`."""
 
     step_path = older_name("step_episode")
 
     @property
     def total_env_steps(self) -> int:
-        """Environment steps sampled so far, also before a resume."""
+        """Environment steps sampled so far, including those before a resume."""
         return self._stats.total_env_steps
 
     @total_env_steps.setter
@@ -103,14 +102,14 @@ class LocalRunner:
         worker_class: type[Any] | None = None,
         worker_args: dict[str, Any] | None = None,
     ) -> None:
-        """Say what is trained, and how it is sampled.
+        """Set the algorithm, the environment and the sampler.
 
         Args:
             algo: has `train(runner)`; may have `policy` (or `exploration_policy`), `sampler_cls`,
                 `max_episode_length` (or `max_path_length`), and `sampler`.
             env: a gymnasium environment.
-            sampler_cls: default: the algorithm's, else LocalSampler. One of your own that has no
-                `from_worker_factory` is made, as in 2020.06, by `sampler_cls(algo, env, **sampler_args)`.
+            sampler_cls: default: the algorithm's, else LocalSampler. A class without `from_worker_factory`
+                is called as in garage 2020.06: `sampler_cls(algo, env, **sampler_args)`.
             sampler_args: further keyword arguments of the sampler.
             n_workers: default: 1 for LocalSampler, else the machine's physical cores.
             worker_class: default: the algorithm's `worker_cls`, else DefaultWorker.
@@ -148,19 +147,20 @@ class LocalRunner:
         """Sample at least `batch_size` steps with the algorithm's policy.
 
         A sampler of your own may return other batches: with `lengths`, with `to_list()` or
-        `to_trajectory_list()`, or a list of garage's paths. They come as they are, an iterator as a list.
-        It gets the updates by keyword, as far as it takes them.
+        `to_trajectory_list()`, or a list of garage's paths. They are returned unchanged; an iterator
+        becomes a list. Such a sampler gets the updates as those keyword arguments that it has.
 
         Args:
-            itr: the iteration, for garage's sake; seeds go by the count of calls.
+            itr: ignored, for compatibility with garage; seeds depend on the number of calls.
             batch_size: steps; default: that of `train`.
-            agent_update: another policy to sample with, or parameters for the one there is.
-            env_update: another environment to sample in from now on, or a function that changes it.
+            agent_update: another policy to sample with, or parameters for the current one.
+            env_update: another environment from now on, or a function of the current one that returns it.
 
         Raises:
             NotSetupError: before `setup`, or the algorithm has no policy.
-            ArgumentError: no batch size here nor in `train`, or the sampler gave no batch.
-            WorkerError: sampling failed again and again.
+            ArgumentError: neither this call nor `train` has a batch size, or the sampler returned no
+                batch.
+            WorkerError: sampling failed repeatedly.
         """
         del itr
         setup = self._ready()
@@ -170,10 +170,10 @@ class LocalRunner:
         policy = agent_update if agent_update is not None else self._policy()
         sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
         updates = {"agent_update": policy, "env_update": env_update}
-        given = {"agent_update": agent_update, "env_update": env_update}
-        asked = {name: value for name, value in given.items() if value is not None}
+        arguments = {"agent_update": agent_update, "env_update": env_update}
+        explicit = {name: value for name, value in arguments.items() if value is not None}
         batch: Any = sampler.obtain_samples(
-            self._stats.sampled, int(size), **taken_by(sampler.obtain_samples, updates) | asked
+            self._stats.sampled, int(size), **taken_by(sampler.obtain_samples, updates) | explicit
         )
         if isinstance(batch, Iterator):
             batch = list(batch)
@@ -188,7 +188,7 @@ class LocalRunner:
         agent_update: object = None,
         env_update: object = None,
     ) -> list[dict[str, Any]]:
-        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list).
+        """Like `obtain_episodes`, but returns garage's paths (EpisodeBatch.to_list).
 
         Args:
             itr: as in `obtain_episodes`.
@@ -197,7 +197,7 @@ class LocalRunner:
             env_update: as in `obtain_episodes`.
 
         Raises:
-            ArgumentError: the batch has none.
+            ArgumentError: the batch has no paths.
         """
         return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
 
@@ -220,8 +220,8 @@ class LocalRunner:
         """Train; returns what `algo.train(runner)` returns.
 
         Args:
-            n_epochs: epochs in all.
-            batch_size: environment steps that one call for samples gives at least.
+            n_epochs: total number of epochs.
+            batch_size: minimum number of environment steps of one call for samples.
             plot: show an episode of the policy after each epoch.
             store_episodes: keep the last samples in each snapshot.
             pause_for_plot: wait for Enter after each shown episode.
@@ -254,11 +254,11 @@ class LocalRunner:
         pause_for_plot: bool | None = None,
         store_paths: bool | None = None,
     ) -> Any:  # noqa: ANN401
-        """Go on after `restore` with the epochs that are left; what is given overrides the former arguments.
+        """Run the remaining epochs after `restore`; arguments override the former ones.
 
         Args:
-            n_epochs: epochs in all, those before included.
-            batch_size: as in `train`, and so are the others.
+            n_epochs: total number of epochs, including those before the resume.
+            batch_size: as in `train`.
             plot: show episodes of the policy.
             store_episodes: keep the last samples in each snapshot.
             pause_for_plot: wait for Enter after each shown episode.
@@ -325,7 +325,7 @@ class LocalRunner:
                 self.save(epoch)
 
     def log_diagnostics(self, pause_for_plot: bool = False) -> None:
-        """Write the epoch's times as text and put `tabular` and TotalEnvSteps into the row.
+        """Write the epoch's times as text and add `tabular` and TotalEnvSteps to the row.
 
         With `train(plot=True)` it then shows an episode, and waits for Enter if `pause_for_plot`.
         """
@@ -341,7 +341,7 @@ class LocalRunner:
             self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause_for_plot)
 
     def save(self, epoch: int) -> None:
-        """Snapshot everything as of now, if the mode has this epoch.
+        """Save a snapshot of the current state, if one is due at this epoch.
 
         Raises:
             NotSetupError: before `setup`.
@@ -373,19 +373,19 @@ class LocalRunner:
     def restore(
         self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last", *, trust: bool = False
     ) -> TrainArgs:
-        """Load a snapshot and set its seed. In the folder it came from, the outputs are cut to its rows.
+        """Load a snapshot and set its seed. In the snapshot's own folder, cut the outputs to its rows.
 
         Args:
             from_dir: folder of the snapshots.
             from_epoch: number, `last` or `first`.
-            trust: load it also where it is not your own; a snapshot runs code that its file names.
+            trust: load it even if it is not your own; a snapshot runs code that its file names.
 
         Returns:
-            What the interrupted `train` was called with, and where it continues (`start_epoch`); a copy.
+            Copy of the arguments of the interrupted `train`, with the epoch to continue at (`start_epoch`).
 
         Raises:
             FileNotFoundError, NotAFileError: no such snapshot.
-            UntrustedCheckpointError: it is not your own, and `trust` is False.
+            UntrustedCheckpointError: the snapshot is not your own, and `trust` is False.
             SnapshotError: it cannot be loaded, or is not a snapshot of a runner of this release.
         """
         saved = self._snapshotter.load(from_dir, from_epoch, trust=trust)
@@ -408,7 +408,7 @@ class LocalRunner:
         return replace(self._train_args)
 
     def _with_secrets(self, saved: SetupArgs) -> SetupArgs:
-        """What a snapshot says of the setup; secrets are those that `setup` was told."""
+        """A snapshot's arguments of `setup`, with secrets from this process's `setup`."""
         own = self._setup_args or saved
         missing: list[str] = []
         sampler_args = restored(saved.sampler_args, own.sampler_args, missing, "sampler_args")
@@ -418,7 +418,7 @@ class LocalRunner:
         return replace(saved, sampler_args=sampler_args, worker_args=worker_args)
 
     def __reduce__(self) -> tuple[type[LocalRunner], tuple[SnapshotConfig]]:
-        # an algorithm may keep its runner; a snapshot of it holds only where that saved to
+        # an algorithm may have its runner as an attribute; its pickle has only the snapshot folder and mode
         shot = self._snapshotter
         return LocalRunner, (SnapshotConfig(shot.snapshot_dir, shot.snapshot_mode, shot.snapshot_gap),)
 

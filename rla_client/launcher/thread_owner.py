@@ -1,8 +1,8 @@
 """The one thread that runs experiments.
 
-The process's logger has one current run, so experiments are those of one thread: two that ran them at the
-same time would write into each other's rows, without a word. The second is refused. Calls inside of each
-other, in one thread, are fine, and so are processes: a forked child continues in the thread that it has.
+The process's logger has one current run, so two threads that run experiments at the same time would
+silently mix their rows. The second thread gets an error. Nested experiments in one thread are allowed, and
+so are processes: a forked child continues in its only thread.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ at_fork(_owner)
 
 @contextmanager
 def this_thread(name: str) -> Iterator[None]:
-    """Make experiments this thread's own for the time of the block.
+    """Reserve experiments for this thread during the block.
 
     Raises:
-        LaunchError: another thread is inside of an experiment.
+        LaunchError: another thread is inside an experiment.
     """
     me = threading.get_ident()
     with _owner.lock:

@@ -1,11 +1,12 @@
 """Parameters of a launch as plain data, in garage's encoding.
 
 A class is `{"$class": "module.Name"}`, a function `{"$function": …}`, a member of an enum `{"$enum":
-"module.Class.NAME"}` (of one of numbers or texts the number or text), another object its attributes with its
-class as `$typename`. Nobody can call these: when the call is made again, the launcher's own value stays for
-functions, classes and objects. Whatever is plain data in the launcher's call is replaced by what was
-recorded, also inside lists, tuples and dicts. Keys of dicts are texts (stream/values.py, `key_names`); the
-launcher's own keys come back for theirs.
+"module.Class.NAME"}` (a member that is a number or text is that number or text), another object its
+attributes with its class as `$typename`.
+
+When the call is repeated, functions, classes and objects are the launcher's own values. Plain data in the
+launcher's call is replaced by the recorded values, also inside lists, tuples and dicts. Keys of dicts are
+recorded as texts (stream/values.py, `key_names`) and restored from the launcher's own keys.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rla_client.contract.process.loaded_modules import loaded
 from rla_client.stream.param_values import full_name, key_names, name_of, plain_hyper_param
 from rla_client.stream.values import text_of
 
-MAX_OBJECTS = 200  # of one call that are described with their attributes; of further ones the class alone
+MAX_OBJECTS = 200  # of one call that are described with their attributes; further ones only by class
 MAX_OBJECT_DEPTH = 6
 MAX_ARRAY_ITEMS = 1 << 17  # of all arrays of one call; further ones are shown as their repr
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
@@ -44,12 +45,12 @@ _KEPT = (
 
 
 def described(parameters: object) -> Any:  # noqa: ANN401 - a parameter, or a mapping of them
-    """As variant.json holds it: plain data without any address in memory."""
+    """A parameter as in variant.json: plain data without addresses in memory."""
     return plain_hyper_param(parameters, _Description())
 
 
 class _Description:
-    """What stands for a class, function, member of an enum or object; for anything else itself."""
+    """Description of a class, function, member of an enum or object; other values are unchanged."""
 
     def __init__(self) -> None:
         self._objects = MAX_OBJECTS
@@ -107,7 +108,7 @@ def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - one line a kind
-    """`recorded` in the manner of `own`, the launcher's value; `own` where it is not plain data."""
+    """`recorded` with the type of `own`, the launcher's value; `own` if it is not plain data."""
     if isinstance(recorded, dict) and not recorded.keys().isdisjoint(_MARKS):
         return _member(own, recorded)
     if recorded is None or own is None or type(own) in _PLAIN:
@@ -126,7 +127,7 @@ def recorded_value(own: object, recorded: object) -> object:  # noqa: PLR0911 - 
 
 
 def _of_kind(kind: Any, recorded: object) -> object:  # noqa: ANN401
-    """`recorded` as an enum's member, or another number or text, of this class; itself where it is none."""
+    """`recorded` as a number, text or member of an enum of this class; unchanged if that fails."""
     try:
         value = kind(recorded)
     except Exception:  # noqa: BLE001 - no member, or a class of the user's own
@@ -135,7 +136,7 @@ def _of_kind(kind: Any, recorded: object) -> object:  # noqa: ANN401
 
 
 def _dict(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401 - a dict
-    """The recorded items with keys as `own` has them, in its order; `own` where one cannot be had."""
+    """The recorded items with the keys and order of `own`; `own` if an item cannot be restored."""
     keys = dict(zip(key_names(own), own, strict=True))
     found = {key: recorded_value(own[key], recorded[name]) for name, key in keys.items() if name in recorded}
     kinds = {type(key) for key in own}
@@ -155,10 +156,10 @@ def _dict(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401 - a dic
 
 
 def _key(name: str, kinds: set[Any]) -> object:
-    """What a recorded key was among keys of these classes.
+    """Original of a recorded key among keys of these classes.
 
     Raises:
-        LookupError: nobody knows.
+        LookupError: the class is ambiguous.
     """
     kind: Any = next(iter(kinds)) if len(kinds) == 1 else str
     if issubclass(kind, Enum):
@@ -171,7 +172,7 @@ def _key(name: str, kinds: set[Any]) -> object:
 
 
 def _member(own: Any, recorded: dict[str, Any]) -> object:  # noqa: ANN401
-    """The recorded member of the enum that `own` is of; else `own`."""
+    """The recorded member of the enum of `own`; else `own`."""
     kind = type(own)
     for member in kind if isinstance(own, Enum) else ():
         if described(member) == recorded:
@@ -206,7 +207,7 @@ def _numpy(own: object, recorded: object) -> object:
 
 
 def differs(own: object, recorded: object) -> bool:
-    """Whether a parameter shows otherwise than recorded; addresses of objects and hidden secrets aside.
+    """Whether a parameter differs from the record, apart from addresses and hidden secrets.
 
     Earlier releases recorded the repr of functions and objects.
     """

@@ -1,14 +1,13 @@
-"""The call of a launcher that RLA_RELAUNCH asks for.
+"""Call of a launcher that RLA_RELAUNCH selects.
 
-The variable tells the launcher which call of which wrapped function is meant, the folder it is to use, its
-recorded parameters, and from which snapshot it continues. That call runs there; every other call of a
-wrapped function at top level is passed over, so a launcher that runs several experiments repeats only the
-one.
+The variable has the number of the call of a wrapped function, its folder, its recorded parameters, and the
+snapshot to continue from. That call runs in that folder; every other top-level call of a wrapped function
+is skipped, so a launcher that runs several experiments repeats only one.
 
-A launcher may make its calls in several processes (multiprocessing.Pool), in which the number of a call
-means nothing. There the first call that becomes the recorded one by its parameters is taken. Processes that
-the launcher starts after the run see the variable, too: a token, a file that only one process can remove,
-makes sure that it is one; a token that is still there at the end says that no call was.
+A launcher may make its calls in several processes (multiprocessing.Pool), where the number of a call is
+not defined. There the first call that fits the recorded parameters runs. Processes that the launcher
+starts after the run have the variable, too. Therefore only the process that removes the token, a file,
+runs the call; a token that remains at the end shows that no call ran.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ _wanted: list[Relaunch] = []
 
 @dataclass(frozen=True, slots=True)
 class Relaunch:
-    """What RLA_RELAUNCH says.
+    """Content of RLA_RELAUNCH.
 
     Attributes:
         function: qualified name of the wrapped function.
-        call: which call of it, from 0.
-        log_dir: folder to use as it is.
+        call: number of its call, from 0.
+        log_dir: existing folder to use.
         snapshot_dir: folder of its snapshots.
-        config: path of rla_config.yaml, where the folder is an item's.
+        config: path of rla_config.yaml, for the folder of an item.
         parameters: recorded parameters, plain data.
         resume_from: snapshot to continue from; None for a run from the beginning.
-        log_used: outputs of an item without a configuration file; None: the usual ones.
+        log_used: outputs of an item without a configuration file; None: the default ones.
         token: file that the process which makes the run removes.
-        starter: pid of `rla`, the parent of the launcher itself, not of processes that it starts.
+        starter: pid of `rla`, the parent of the launcher's main process.
     """
 
     function: str
@@ -66,7 +65,7 @@ class Relaunch:
         return json.dumps(asdict(self))
 
     def is_for(self, function: str, call: int, parameters: Mapping[str, Any]) -> bool:
-        """Whether this call is meant. True for one call in all processes of the launcher."""
+        """Whether this call is selected. True for one call in all processes of the launcher."""
         if function != self.function:
             return False
         pooled = self.starter is not None and os.getppid() != self.starter
@@ -81,10 +80,10 @@ class Relaunch:
 
 
 def wanted() -> Relaunch | None:
-    """The run this process was started to repeat or continue; None in an ordinary launch.
+    """Relaunch for which this process was started; None in an ordinary launch.
 
     Raises:
-        LaunchError: the variable holds something else.
+        LaunchError: the variable has another content.
     """
     value = os.environ.get(VARIABLE, "")
     if _wanted or not value:
@@ -100,7 +99,7 @@ def wanted() -> Relaunch | None:
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Around the wanted run: what it starts is its own and sees no variable."""
+    """Remove the variable during the selected run, so that programs started by it do not see it."""
     value = os.environ.pop(VARIABLE, None)
     try:
         yield
@@ -110,9 +109,9 @@ def taken() -> Iterator[None]:
 
 
 def count_call(function: str, *, nested: bool) -> int:
-    """Which call of `function` in this process begins now, from 0.
+    """Count a call of `function` in this process; returns its number, from 0.
 
-    Calls inside of other experiments are counted by themselves: a relaunch does not make them.
+    Calls inside other experiments are counted separately: a relaunch does not select them.
     """
     key = (function, nested)
     number = _calls[key]
@@ -121,14 +120,14 @@ def count_call(function: str, *, nested: bool) -> int:
 
 
 def top_level_calls() -> int:
-    """How many calls of experiments that are not inside of another began in this process."""
+    """Number of top-level calls of experiments that began in this process."""
     return sum(number for (_function, nested), number in _calls.items() if not nested)
 
 
 def relaunch_of(
     launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, Any], source: ResumeFrom
 ) -> Relaunch:
-    """The call that was recorded, once more: in `log_dir`, from the snapshot `source`."""
+    """Relaunch of a recorded call in `log_dir`, from the snapshot `source`."""
     return Relaunch(
         launch.function,
         launch.call,

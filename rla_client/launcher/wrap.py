@@ -1,15 +1,14 @@
-"""`wrap_experiment`: an experiment made of a function.
+"""`wrap_experiment`, the decorator of experiments.
 
     @wrap_experiment(snapshot_mode="gap", snapshot_gap=5, name_parameters="passed")
     def my_experiment(ctxt, seed=1, lr=1e-2): ...
 
     my_experiment(seed=3)                          # data/local/experiment/my_experiment_seed=3
 
-A call claims a folder, keeps the launch record and the code as they are now, opens the outputs, and calls
-the function with a context. However it ends, the outputs are closed with what happened and the former logger
-is back. Nothing but wrong arguments and a folder that cannot be made stops a run before it begins. With
-RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed when the
-process ends.
+A call claims a folder, stores the launch record and the code, opens the outputs, and calls the function
+with a context. However the function ends, the outputs are closed with its end state, and the former logger
+is restored. With RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is temporary and
+is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -34,13 +33,14 @@ from rla_client.contract.job.snapshot_footer import read_footer
 from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.context import ExperimentContext, ResumeFrom
 from rla_client.launcher.database_run import open_item, reopen_item
-from rla_client.launcher.experiment_database import DatabasePlan, ItemPlace, find_config_of, find_database
+from rla_client.launcher.experiment_database import DatabasePlan, find_config_of, find_database
 from rla_client.launcher.experiment_folder import Folders, claim_folder, default_log_dir, experiment_name
+from rla_client.launcher.item_place import ItemPlace
 from rla_client.launcher.launch_record import describe_launch, launcher_path, write_record
 from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.run_id import RunName, find_earlier_call, run_name
-from rla_client.launcher.snapshot.snapshotter import find_snapshot
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
 from rla_client.launcher.thread_owner import this_thread
 from rla_client.launcher.variant import described, differs, recorded_value
 from rla_client.launcher.wanted_call import Relaunch, count_call, taken, top_level_calls, wanted
@@ -49,7 +49,7 @@ from rla_client.run.failure import ending
 from rla_client.run.temporary_item import TemporaryItem
 from rla_client.run.writing_rank import writes_runs
 
-ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
+ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor, which can also finish alone
 CONTEXT_NAME = "ctxt"
 Result = TypeVar("Result")
 _log = logging.getLogger("rla_client")
@@ -66,18 +66,18 @@ def wrap_experiment(
 
 
 def wrap_experiment(function: Any = None, **options: Any) -> Any:
-    """Make an experiment of a function; with or without arguments.
+    """Make an experiment of a function; a decorator with or without arguments.
 
     Args:
         function: its first parameter is `ctxt`; the others become keyword-only.
-        **options: see `context.Options`.
+        **options: see `options.Options`.
 
     Returns:
         A function that takes a dict of changed options (or nothing) and the keyword arguments,
         and returns what `function` returns.
 
     Raises:
-        ArgumentError: the first parameter is not `ctxt`, or an option cannot be meant.
+        ArgumentError: the first parameter is not `ctxt`, or an option has an invalid value.
     """
     checked = Options().changed(options)
     if function is None:
@@ -159,7 +159,7 @@ class _Call:
         self._secrets = Secrets()
 
     def run(self) -> object:
-        """Run it, or pass it over when another call is wanted."""
+        """Run the call, or skip it if a relaunch selects another one."""
         name = self._function.__qualname__
         nested = current_outputs() is not None
         self._call = count_call(name, nested=nested)
@@ -214,18 +214,18 @@ class _Call:
             own = self._parameters[key]
             value = self._parameters[key] = recorded_value(own, recorded)
             if value is own:
-                told = shown(key, own), shown(key, recorded)
-                _log.warning("%s=%r of the launcher is used; recorded is only %r", key, *told)
+                values = shown(key, own), shown(key, recorded)
+                _log.warning("%s=%r of the launcher is used; recorded is only %r", key, *values)
             else:
                 _log.warning(
                     "%s=%r, as recorded; the launcher gave %r", key, shown(key, value), shown(key, own)
                 )
 
     def _with_own_secrets(self, relaunch: Relaunch) -> dict[str, Any]:
-        """The recorded parameters; secrets, which are not recorded, are those of the launcher.
+        """The recorded parameters, with the launcher's secrets, which are not recorded.
 
         Raises:
-            LaunchError: the launcher gives none.
+            LaunchError: the launcher has no value for a secret.
         """
         missing: list[str] = []
         found: dict[str, Any] = restored(relaunch.parameters, self._parameters, missing)
@@ -237,29 +237,29 @@ class _Call:
         return found
 
     def _find_secrets(self) -> None:
-        """In both forms of the parameters in which something may show them."""
+        """Find the secrets in both forms in which parameters may be shown."""
         shown = {"parameters": self._parameters, "described": described(self._parameters)}
         self._secrets = Secrets.of(shown, hides=self._hides_secrets())
 
     def _hides_secrets(self) -> bool:
-        """AGENT.hide_secrets of the configuration that the run has, or that lies beside the launcher."""
-        relaunch, given = self._relaunch, self._options.rla_config
+        """AGENT.hide_secrets of the run's configuration, else of the launcher's."""
+        relaunch, explicit = self._relaunch, self._options.rla_config
         launcher = launcher_path()
         folder = Path.cwd() if launcher is None else launcher.parent
-        config = given or (None if relaunch is None else relaunch.config) or find_config_of(folder)
+        config = explicit or (None if relaunch is None else relaunch.config) or find_config_of(folder)
         try:
             return True if config is None else load_config(config).agent.hide_secrets
         except ConfigError:
-            return True  # the run tells the faults, if it needs the file
+            return True  # the run reports the faults, if it needs the file
 
     def _claim(self) -> Path:
         if not self._stored:
             return Path(TemporaryItem("plain", "", "noip").log_dir())
         options = self._options
-        wished = options.log_dir
-        if wished is None:
-            wished = default_log_dir(options.prefix, self._name())
-        return claim_folder(wished, existing=options.use_existing_dir)
+        wanted_dir = options.log_dir
+        if wanted_dir is None:
+            wanted_dir = default_log_dir(options.prefix, self._name())
+        return claim_folder(wanted_dir, existing=options.use_existing_dir)
 
     def _name(self) -> str:
         shown = self._options.named_parameters(self._passed, self._parameters)

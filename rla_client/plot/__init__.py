@@ -1,6 +1,6 @@
 """Plots of runs.
 
-matplotlib, numpy and pandas are imported when a plot is made, not before.
+matplotlib, numpy and pandas are imported only when a plot is made.
 """
 
 from __future__ import annotations

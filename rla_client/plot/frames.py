@@ -1,8 +1,8 @@
 """Learning curves from DataFrames of runs.
 
-Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a reader of the
-figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it. Runs without the metric
-are in no group and no count.
+`gather` reads the curves and groups their runs, `draw` draws them. `notes` gives texts about the averaged
+runs for readers of the figure; `rla plot` prints them. Runs without the metric are in no group and are not
+counted.
 """
 
 from __future__ import annotations
@@ -36,26 +36,30 @@ if TYPE_CHECKING:
 DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
-ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
-MAX_DRAWN = 1e300  # the difference of two, with a margin, is a number
-SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
-RUN = "run"  # group by it: a curve for each run
+ENDED_EARLY = (
+    "failed",
+    "killed",
+    "interrupted",
+)  # states of unfinished runs
+MAX_DRAWN = 1e300  # larger values are not drawn: the difference of two could overflow
+SAME_END = 0.98  # share of the longest run: a live run lags by some rows, which is invisible in the figure
+RUN = "run"  # pseudo-column to group by: a curve for each run
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The curves of some runs, ready to be drawn.
+    """Curves of runs, ready to be drawn.
 
     Attributes:
         metrics: names, one panel each.
-        x: column that is x.
-        points: what `Database.curves` gives.
-        full_names: metric and x as asked for → name of the column.
+        x: column of the x axis.
+        points: result of `Database.curves`.
+        full_names: metric or x as passed → name of the column.
         groups: label → its runs, in the order of the labels.
-        by: columns that the groups are made by; empty for one group.
-        states: run → state, of the runs in groups.
-        ranks: which of their ranks these are, see `Database.curves`.
+        by: columns to group by; empty for a single group.
+        states: run → state, for the runs in groups.
+        ranks: ranks of the curves, see `Database.curves`.
     """
 
     metrics: list[str]
@@ -68,7 +72,7 @@ class Gathered:
     ranks: Ranks | None = None
 
 
-def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
+def curves(  # noqa: PLR0913 - a plot has many options, all but two keyword-only
     df: pd.DataFrame,
     metric: str | Sequence[str],
     *,
@@ -84,37 +88,37 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     legend: bool = True,
     ranks: str | int | None = None,
 ) -> Figure:
-    """Plot metrics over time, one curve a group, averaged over its runs.
+    """Plot metrics over time, one curve per group, averaged over its runs.
 
     Args:
         df: rows of `database.runs(...)`; its columns can be grouped by.
-        metric: one or several; each gets its own panel, below each other. The last parts of a name will do
-            where they fit one metric only; so for `group` and `x`.
+        metric: one or several, one panel each, below each other. The last parts of a name are enough if
+            only one metric matches; likewise for `group` and `x`.
         database: the database of these runs; None: the one that made `df`.
-        group: column(s) whose values make the groups, or `run`: one each; without, one for each table that
-            has the metric.
+        group: columns to group by, or `run` for a curve per run; None: a curve for each table that has the
+            metric.
         x: column of progress.csv.
         band: ci (95 % bootstrap of the mean), iqm, stderr, std, range, median, none.
-        resample: points on the x axis at most.
+        resample: largest number of points on the x axis.
         smooth: decay length of a moving average in points; 0 interpolates only.
-        bound: keep x up to this, or inside (low, high).
-        width: of the figure in inches; 3.3 is a column of a paper.
-        ylabel: instead of the metric's name.
-        legend: write it, below the panels.
-        ranks: of runs with several ranks: all, mean, or the number of one; see `Database.curves`.
+        bound: keep points with x up to this value, or inside (low, high).
+        width: width of the figure in inches; 3.3 is a column of a paper.
+        ylabel: label instead of the metric's name.
+        legend: whether to draw a legend below the panels.
+        ranks: for runs with several ranks: all, mean, or the number of one; see `Database.curves`.
 
     Returns:
         The figure; save it by `.savefig(path)`.
 
     Raises:
-        ArgumentError: an unknown group column or band, no run has the metric, or `df` does not
-            say which database it comes from.
+        ArgumentError: an unknown group column or band, no run has the metric, or the database of `df` is
+            unknown.
     """
     found = gather(df, metric, database=database, group=group, x=x, bound=bound, ranks=ranks)
     return draw(found, band=band, resample=resample, smooth=smooth, width=width, ylabel=ylabel, legend=legend)
 
 
-def gather(  # noqa: PLR0913 - as `curves`, all but two by name
+def gather(  # noqa: PLR0913 - as `curves`, all but two keyword-only
     df: pd.DataFrame,
     metric: str | Sequence[str],
     *,
@@ -124,7 +128,7 @@ def gather(  # noqa: PLR0913 - as `curves`, all but two by name
     bound: float | tuple[float, float] | None = None,
     ranks: str | int | None = None,
 ) -> Gathered:
-    """Read the curves of some runs and put them into groups; see `curves` for arguments and errors."""
+    """Read the curves of runs and group them; see `curves` for arguments and errors."""
     database = database or _database_of(df)
     metrics = [metric] if isinstance(metric, str) else list(dict.fromkeys(metric))
     by = [] if group is None else [group] if isinstance(group, str) else list(group)
@@ -132,7 +136,7 @@ def gather(  # noqa: PLR0913 - as `curves`, all but two by name
         df = df.assign(**{RUN: _run_names(df)})
     by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
     points = database.curves(df, metrics, x=x, bound=bound, ranks=ranks)
-    metrics = list(points["metric"].cat.categories)  # of several roles each its own
+    metrics = list(points["metric"].cat.categories)  # a metric of several roles is one for each
     having = {run for name in metrics for run in curves_of(points, name)}
     if not having:
         message = (
@@ -148,7 +152,7 @@ def gather(  # noqa: PLR0913 - as `curves`, all but two by name
     return Gathered(metrics, x, points, full_names, groups, by, states, parse_ranks(ranks))
 
 
-def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
+def draw(  # noqa: PLR0913 - a plot has many options, all but one keyword-only
     found: Gathered,
     *,
     band: Band = "ci",
@@ -160,7 +164,7 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
     legend: bool = True,
     serif: bool = False,
 ) -> Figure:
-    """Draw what `gather` gave; see `curves` for arguments and errors.
+    """Draw gathered curves; see `curves` for errors.
 
     Args:
         found: the curves.
@@ -168,10 +172,10 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
         resample: see `curves`.
         smooth: see `curves`.
         width: see `curves`.
-        height: of the figure in inches; None: by the number of panels.
+        height: height of the figure in inches; None: by the number of panels.
         ylabel: see `curves`.
         legend: see `curves`.
-        serif: letters as in a paper set in Times.
+        serif: use a font for papers set in Times.
     """
     import matplotlib.figure
 
@@ -187,14 +191,14 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
             axes.set_ylabel(ylabel or found.full_names[name])
             shorten_steps(axes)
             lines, labels = axes.get_legend_handles_labels()
-            handles |= dict(zip(labels, lines, strict=True))  # a group may have one of the metrics alone
+            handles |= dict(zip(labels, lines, strict=True))  # a group may lack some of the metrics
         panels[-1].set_xlabel(found.full_names[found.x])
         if rows:
             figure.align_ylabels()
             shown = [label for label in groups if label in handles]
             figure.legend(
                 [handles[label] for label in shown],
-                [label.replace("$", r"\$") for label in shown],  # else it is a formula, or an error
+                [label.replace("$", r"\$") for label in shown],  # otherwise parsed as a formula
                 loc="outside lower center",
                 ncols=legend_columns(groups, width),
             )
@@ -202,28 +206,28 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
 
 
 def notes(found: Gathered) -> list[str]:
-    """What the curves hide: ranks and runs that are averaged, and steps in the mean."""
+    """Notes on what the curves do not show: averaged ranks and runs, and jumps of the mean."""
     from rla_client.database.curves.curve_frame import frame_shares
 
-    told = rank_notes(found.ranks, frame_shares(found.points))
+    texts = rank_notes(found.ranks, frame_shares(found.points))
     tables = {table for members in found.groups.values() for table, _ in members}
     if "table" in found.by:
-        told.append(f"a curve for each of {len(tables)} tables" if found.by == ["table"] else "")
+        texts.append(f"a curve for each of {len(tables)} tables" if found.by == ["table"] else "")
     elif any(len({table for table, _ in members}) > 1 for members in found.groups.values()):
-        told.append(f"runs of {len(tables)} tables averaged together; --group table,… keeps them apart")
+        texts.append(f"runs of {len(tables)} tables averaged together; --group table,… keeps them apart")
     ended = [state for state in found.states.values() if state in ENDED_EARLY]
     if ended:
         listing = " and ".join(f"{ended.count(state)} {state}" for state in ENDED_EARLY if state in ended)
-        told.append(f"with {listing}")
+        texts.append(f"with {listing}")
     if any(_ends_apart(found, name) for name in found.metrics):
-        told.append(
+        texts.append(
             "runs of different length: the mean may jump where one ends; --bound X ends all curves at X"
         )
-    return [text for text in told if text]
+    return [text for text in texts if text]
 
 
 def _ends_apart(found: Gathered, metric: str) -> bool:
-    """Whether a mean continues without some of its runs."""
+    """Whether a mean continues after some of its runs have ended."""
     curves = {run: xs for run, (xs, _) in curves_of(found.points, metric).items()}
     spans = {run: (xs.min(), xs.max()) for run, xs in curves.items()}
     for members in found.groups.values():
@@ -231,7 +235,7 @@ def _ends_apart(found: Gathered, metric: str) -> bool:
         if len(mine) > 1:
             first, last = min(low for low, _ in mine.values()), max(high for _, high in mine.values())
             short = [run for run, (_, high) in mine.items() if high - first < (last - first) * SAME_END]
-            # a last blank cell is no end
+            # an empty last cell is no earlier end
             if any(mine[run][1] + _usual_gap(curves[run]) < last for run in short):
                 return True
     return False
@@ -244,10 +248,10 @@ def _usual_gap(xs: NDArray[np.float64]) -> float:
 
 
 def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
-    """The curves of one metric by run, in the order of the categories of `points` (see `Database.curves`).
+    """Curves of one metric by run, in the order of the categories of `points` (see `Database.curves`).
 
-    Points at an infinite x have no place on an axis and are left out. By boundaries: pandas takes 0.2 ms to
-    hand out one of ten thousand groups.
+    Points with infinite x are left out. Groups are split at boundaries, because pandas takes 0.2 ms for each
+    of ten thousand groups.
     """
     import numpy as np
 
@@ -285,11 +289,11 @@ def _database_of(df: pd.DataFrame) -> Database:
 
 
 def _run_names(df: pd.DataFrame) -> list[str]:
-    """What each run is called in a legend: its name, else what it tracks; with its date where several are."""
+    """Names of runs in a legend: display name, else tracked parameters; with the date if not unique."""
     dates = [short_name(index) for index in df["index"]]
     tracked = [", ".join("=".join(pair) for pair in tracked_texts(index).items()) for index in df["index"]]
-    given = list(df["display_name"]) if "display_name" in df.columns else [""] * len(dates)
-    names = [one or other for one, other in zip(given, tracked, strict=True)]
+    display_names = list(df["display_name"]) if "display_name" in df.columns else [""] * len(dates)
+    names = [one or other for one, other in zip(display_names, tracked, strict=True)]
     counts = Counter(names)
     return [
         name if name and counts[name] == 1 else f"{name} {date}".strip()
@@ -305,7 +309,7 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
     columns = [df[name] for name in by]
     for row, run in enumerate(names):
         groups.setdefault(tuple(group_text(column.iloc[row]) for column in columns), set()).add(run)
-    if [*by] == [RUN]:  # its name says all
+    if [*by] == [RUN]:  # the run's name is the label
         return {clean(texts[0]): members for texts, members in groups.items()}
     ordered = sorted(groups, key=lambda texts: list(map(group_order, texts)))
     return {f"{group_label(by, texts)} ({len(groups[texts])})": groups[texts] for texts in ordered}

@@ -1,4 +1,4 @@
-"""RLA's plotter of figures that runs saved: `plot_saved_images`."""
+"""RLA's plotter of saved figures: `plot_saved_images`."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def plot_saved_images(  # noqa: PLR0913, PLR0917 - RLA's signature
         img_names: globs of names below a run's results, such as `*-react_func.png`; `**` as in .gitignore.
         hp_filter_dict: {key: allowed values}.
         verbose: print what is left out.
-        max_keep_num: of each glob show the last so many of each run, by change time.
-        summarize_res: print what each glob found.
+        max_keep_num: number of newest images of each run and glob to show.
+        summarize_res: print the number of runs of each glob.
 
     Returns:
-        The figure: one row a run and glob, its images side by side; None when nothing matched.
+        The figure with all images as tiles; None if nothing matched.
 
     Raises:
         NoSuchTableError: no such table.
-        ArgumentError: max_keep_num below 1.
+        ArgumentError: `max_keep_num` is below 1.
     """
     if max_keep_num < 1:
         message = f"max_keep_num must be 1 or more, got {max_keep_num}"
@@ -78,7 +78,7 @@ def plot_saved_images(  # noqa: PLR0913, PLR0917 - RLA's signature
 
 
 def find_images(folder: str, name: str, keep: int) -> list[str]:
-    """The last `keep` images below a folder that a glob fits, oldest first."""
+    """The newest `keep` images below a folder that match a glob, oldest first."""
     import pathspec
 
     spec = pathspec.GitIgnoreSpec.from_lines([name if name.startswith("/") else "/" + name])

@@ -1,7 +1,4 @@
-"""PDF report of runs.
-
-It has a page of facts, then a page for each metric.
-"""
+"""PDF report of runs: pages of facts, then a page for each metric."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ if TYPE_CHECKING:
     from rla_client.database.records.record import Record
     from rla_client.plot.frames import Gathered
 
-PAGE = (8.27, 5.83)  # inches: A5 across, which fills A4 and a screen in proportion
-MARGIN = 0.07  # of the page's height
-SIDE = MARGIN * PAGE[1] / PAGE[0]  # the same of its width
-LINES, LINE_CHARS = 34, 100  # of a page below its title, in the letters below
+PAGE = (8.27, 5.83)  # inches: A5 landscape, with the proportions of A4
+MARGIN = 0.07  # share of the page's height
+SIDE = MARGIN * PAGE[1] / PAGE[0]  # the same length as a share of the width
+LINES, LINE_CHARS = 34, 100  # that fit on a page below its title
 LETTERS, TITLE = 8, 14  # points
-BAND_SAID = "mean over the runs of a group, with its 95 % bootstrap interval"
+BAND_TEXT = "mean over the runs of a group, with its 95 % bootstrap interval"
 MAX_METRICS = 100
 MAX_NAMED = 3  # tables that the title names
 
@@ -51,25 +48,25 @@ def write_pdf(
     metrics: Sequence[str] = (),
     smooth: float = 0.0,
 ) -> int:
-    """Write the file whole or not at all; how many pages it has.
+    """Write the report atomically; returns the number of pages.
 
     Args:
         out: the file; its folder exists.
-        database: of the runs.
+        database: database of the runs.
         records: the runs, oldest first.
-        group: parameters, one curve for each value; None: those that differ, but for the seed.
-        metrics: to draw; none: the likely one.
-        smooth: moving average over so many points.
+        group: parameters with a curve for each value; None: those that differ, except the seed.
+        metrics: metrics to draw; empty: the likely one.
+        smooth: number of points of the moving average.
 
     Raises:
-        ArgumentError: none of the runs has the metrics, or these are more than `MAX_METRICS`.
+        ArgumentError: no run has the metrics, or there are more than `MAX_METRICS`.
         UnknownNameError: no run has one of the names.
     """
     from matplotlib.backends.backend_pdf import PdfPages
 
     by = settings(records) if group is None else list(group)
     table = tabulate_groups(records, by, metrics, clock())
-    if len(table.metrics) > MAX_METRICS:  # one that several writers have is one of each
+    if len(table.metrics) > MAX_METRICS:  # a metric of several writers counts for each
         raise ArgumentError(f"a report has {MAX_METRICS} metrics at most, not {len(table.metrics)}")
     frame = database.frame(records)
     with paper_style(), replacing(out, durable=False) as temp, PdfPages(temp) as pages:
@@ -86,17 +83,17 @@ def write_pdf(
 
 
 def _head(figure: Figure, metric: str, found: Gathered) -> None:
-    """Margins as the page of facts has them, the metric's name, and what its curves are."""
+    """Add to a figure margins, the metric's name and notes on the curves."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     if isinstance(engine := figure.get_layout_engine(), ConstrainedLayoutEngine):
         engine.set(rect=(SIDE, 0.01, 1 - 2 * SIDE, 0.99 - MARGIN))
     axes = figure.axes[0]
     axes.set_title(_plain(metric), fontsize=TITLE - 2, fontweight="bold", loc="left", pad=20)
-    said = [BAND_SAID] if any(len(members) > 1 for members in found.groups.values()) else []
-    said += [note.partition("; --")[0] for note in notes(found)]
+    texts = [BAND_TEXT] if any(len(members) > 1 for members in found.groups.values()) else []
+    texts += [note.partition("; --")[0] for note in notes(found)]
     place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
-    axes.annotate("; ".join(said), (0, 1), fontsize=LETTERS - 1, color="dimgrey", **place)
+    axes.annotate("; ".join(texts), (0, 1), fontsize=LETTERS - 1, color="dimgrey", **place)
 
 
 def _title(records: Sequence[Record]) -> str:
@@ -106,7 +103,7 @@ def _title(records: Sequence[Record]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib takes for no formula."""
+    """Text escaped so that matplotlib does not parse it as a formula."""
     return text.replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""The figure of RLA's plotter."""
+"""Figure of RLA's plotter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    Shade = tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]  # suffix, name, drawn, pair
+    Shade = tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]  # suffix, name, collection, pair
 
 
 PANEL_INCHES = (3.5, 2.6)
@@ -36,10 +36,10 @@ Scores = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Options of `plot_func` on how the figure looks; names and meanings as in RLA.
+    """Options of `plot_func` for the figure; names and meanings as in RLA.
 
     Attributes:
-        average_group: a group is its mean and a band; False draws every run.
+        average_group: draw a group as its mean and a band; False draws every run.
         shaded_std, shaded_err, shaded_range: band of the standard deviation, the standard error, min to max.
         figsize: inches.
         legend_outside: beside or below the panels.
@@ -49,15 +49,15 @@ class Style:
         tiling: symmetric, vertical or horizontal, for several panels.
         title: of the figure.
         pretty: large fonts, scientific ticks, scores printed.
-        bound_line: [(y, colour, line style, legend), …] horizontal lines.
-        colors: instead of the colour-blind-safe ones.
+        bound_line: horizontal lines as [(y, colour, line style, legend), …].
+        colors: colours instead of the colour-blind-safe ones.
         log: logarithmic y.
         ylim, xlim: limits.
-        show_number: runs per group in the legend, but for `regs2legends`.
-        skip_legend: no legend.
-        use_marker, markers: markers on the curves.
+        show_number: show runs per group in the legend, except with `regs2legends`.
+        skip_legend: draw no legend.
+        use_marker, markers: draw markers on the curves.
         legend_ncol: columns of the legend.
-        rescale_idx: scale x so that each run ends there.
+        rescale_idx: scale x so that each run ends at this value.
     """
 
     average_group: bool = True
@@ -95,7 +95,7 @@ class Style:
 
 @dataclass(slots=True)
 class CurveGroup:
-    """Curves that make one line: one a run, of one metric."""
+    """Curves of one metric and group, one per run."""
 
     legend: str
     curves: list[Curve] = field(default_factory=list)
@@ -104,7 +104,7 @@ class CurveGroup:
 def draw_figure(
     panels: Mapping[str, Mapping[str, CurveGroup]], style: Style, xlabel: str | None, ylabels: Sequence[str]
 ) -> tuple[Any, Any, Bands, Scores]:
-    """Draw everything.
+    """Draw all panels.
 
     Returns:
         (figure, legend or None, bands, scores); see `plot_func`.
@@ -271,7 +271,7 @@ def _font_sizes(panels: Sequence[Any], style: Style) -> None:
 
 def _add_legend(figure: Figure, panel: Axes, entries: Sequence[tuple[Line2D, str]], style: Style) -> Legend:
     handles, labels = [line for line, _ in entries], [label for _, label in entries]
-    shown = ["-" if label.startswith("_") else label for label in labels]  # matplotlib leaves such ones out
+    shown = ["-" if label.startswith("_") else label for label in labels]  # it omits labels that begin so
     size = PRETTY_FONTS["legend"] if style.pretty else None
     if style.legend_outside:
         fitting = legend_columns(labels, figure.get_figwidth(), 7 if style.pretty else 14)

@@ -1,8 +1,8 @@
 """RLA's plotter of curves: `plot_func` (version 2).
 
-Curves are grouped by `split_keys` (or by glob with `regs2legends`); a group shows the mean over its runs and
-a band. Runs that were logged at other time-steps than the rest of their group are interpolated instead of
-refused, and values come through the column cache of the database, so no cache file appears beside a CSV.
+Curves are grouped by `split_keys` (or by glob with `regs2legends`); a group shows the mean over its runs
+and a band. Unlike in RLA, runs that were logged at other time-steps than the rest of their group are
+interpolated instead of refused, and values are cached by the database instead of in a file beside the CSV.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     regs: str | Sequence[str],
     split_keys: str | Sequence[str],
     metrics: str | Sequence[str],
-    use_buf: bool = False,  # noqa: ARG001 - RLA's flag; columns are always cached, and never stale
+    use_buf: bool = False,  # noqa: ARG001 - RLA's flag; columns are always cached
     verbose: bool = True,
     summarize_res: bool = True,
     x_bound: float | tuple[float, float] | None = None,
@@ -58,28 +58,28 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
 ) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
     """Load runs, group them, and plot their metrics.
 
-    The figure is shown and stays pyplot's current one, until the next call.
+    The figure is shown and stays pyplot's current figure until the next call.
 
     Args:
         data_root: the database.
         task_table_name: task table.
-        regs: globs below the table; one may stand alone, as in the next two.
-        split_keys: hyper-parameters whose values make the groups; a missing one counts as `NF`.
+        regs: globs below the table; a single string is allowed, also for the next two.
+        split_keys: hyper-parameters to group by; a missing one counts as `NF`.
         metrics: columns of progress.csv.
-        use_buf: taken and not needed.
+        use_buf: ignored.
         verbose: print what is left out.
-        summarize_res: print what each glob found.
-        x_bound: time-steps beyond it are left out; a pair is (low, high).
-        xlabel: of the x axis.
-        ylabel: of the y axis, or one for each metric.
+        summarize_res: print the number of runs of each glob.
+        x_bound: largest time-step, or (low, high).
+        xlabel: label of the x axis.
+        ylabel: label of the y axis, or one for each metric.
         scale_dict: {metric: function of its values, a pandas Series}.
-        regs2legends: one legend for each of `regs`, shown as it is; the globs are the groups then.
+        regs2legends: a legend for each of `regs`; the globs are the groups then.
         hp_filter_dict: {key: allowed values}.
-        key_to_legend_fn: (values by key, split keys, metric, with metric) → legend. Groups to which it gives
-            one legend are one.
-        split_by_metrics: one panel for each metric; False draws all into one.
+        key_to_legend_fn: (values by key, split keys, metric, with metric) → legend. Groups with the same
+            legend are merged.
+        split_by_metrics: draw a panel for each metric; False draws all into one.
         save_name: file below `results/easy_plot/` of the database.
-        ranks: of runs with several ranks: all, mean, or the number of one; see `Database.curves`.
+        ranks: for runs with several ranks: all, mean, or the number of one; see `Database.curves`.
         **style: see `Style`.
 
     Returns:
@@ -89,11 +89,11 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         and of each panel under `<legend>-err/<metric>` when there are several).
 
     Raises:
-        ArgumentError: nothing was found, or options that cannot go together.
+        ArgumentError: no run or no number was found, or options exclude each other.
         NoSuchTableError: no such table.
     """
     with extra("plot", "plot_func"):
-        import pandas as pd  # noqa: F401 - what follows imports it late
+        import pandas as pd  # noqa: F401 - later imports of it must not fail
         from matplotlib import pyplot as plt
 
     options = _style(style)
@@ -155,11 +155,11 @@ def _style(style: Mapping[str, Any]) -> Style:
 
 
 def silent(_: str) -> None:
-    """For verbose=False."""
+    """Print nothing, for verbose=False."""
 
 
 def summarize(regs: Sequence[str], found: Sequence[Selected]) -> None:
-    """Print how many runs each glob found."""
+    """Print the number of runs of each glob."""
     for reg in regs:
         print(f"{reg}: {sum(run.reg == reg for run in found)} run(s)")  # noqa: T201 - as RLA
 
@@ -171,7 +171,7 @@ def _load(
     options: tuple[float | tuple[float, float] | None, str | int | None],
     say: Callable[[str], object],
 ) -> tuple[dict[tuple[str, str], Curve], list[str]]:
-    """The curves of some runs, and the metrics: of each rank its own, where the ranks are apart."""
+    """Curves of runs, and the names of the metrics, one for each rank if ranks are drawn apart."""
     from rla_client.database.curves.curve_frame import frame_shares
 
     bound, ranks = options
@@ -195,7 +195,7 @@ def _by_glob(regs: Sequence[str], legends: Sequence[str], joined: bool) -> Group
 
 
 def _by_keys(split_keys: Sequence[str], to_legend: Callable[..., str], joined: bool) -> GroupOf:
-    spelled: dict[tuple[str, str], str] = {}  # 1 and 1.0 are one group, called as its first run has it
+    spelled: dict[tuple[str, str], str] = {}  # 1 and 1.0 are one group, named by its first run
 
     def group_of(run: Selected, metric: str) -> tuple[str, str]:
         values = split_values(run.hyper_param, split_keys)

@@ -1,4 +1,4 @@
-"""The runs that `plot_func` selects by globs, with their group keys."""
+"""Runs that `plot_func` selects by globs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Selected:
     Attributes:
         table: its task table.
         index: `YYYY/MM/DD/<name>`.
-        dirname: folder of the item that was asked for.
+        dirname: folder of the run's item.
         hyper_param: hyper-parameters.
-        reg: the glob that found it first.
+        reg: the first glob that matches the run.
     """
 
     table: str
@@ -44,19 +44,18 @@ def select(
     hp_filter: Mapping[str, Iterable[Any]] | None,
     tell: Callable[[str], None],
 ) -> list[Selected]:
-    """Runs that the globs match and the filter leaves.
+    """Runs that match the globs and pass the filter.
 
     Args:
         data_root: the database.
         table: task table.
         regs: globs below the table, in the order of the curves.
-        kind: the kind of data that a run must have.
-        hp_filter: `{key: allowed values}`, values as text or numbers; runs without a key pass,
-            as in RLA.
-        tell: gets lines on what is left out.
+        kind: kind of data that a run must have.
+        hp_filter: `{key: allowed values}`, values as text or numbers; runs without a key pass, as in RLA.
+        tell: called with a line about each problem or run that is left out.
 
     Raises:
-        ArgumentError: one run is matched by two globs.
+        ArgumentError: two globs match the same run.
     """
     found: dict[str, Selected] = {}
     for reg in regs:
@@ -103,7 +102,7 @@ def _same(value: object, choice: object) -> bool:
 
 
 def split_values(hyper: HyperParams, keys: Sequence[str]) -> dict[str, str]:
-    """The values of the split keys as text, `NF` where a run has not the key."""
+    """Values of the split keys as text, `NF` for a missing key."""
     found = {}
     for key in keys:
         try:
@@ -116,7 +115,7 @@ def split_values(hyper: HyperParams, keys: Sequence[str]) -> dict[str, str]:
 def default_key_to_legend(
     parse_dict: Mapping[str, str], split_keys: Sequence[str], y_name: str, use_y_name: bool = True
 ) -> str:
-    """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel; another one for each group.
+    """Legend such as `lr=0.1.seed=3`, unique for each group; with ` eval:<metric>` if metrics share a panel.
 
     Values are quoted as by `group_label`.
     """
@@ -125,6 +124,6 @@ def default_key_to_legend(
 
 
 def curve_order(key: str) -> list[tuple[int, float, str]]:
-    """Order of group keys: numbers inside them count as numbers, so lr=0.01 stands before lr=0.1."""
+    """Sort key of group keys, with the numbers in them compared as numbers: lr=9 comes before lr=10."""
     parts = _NUMBER.split(key)
     return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]

@@ -1,7 +1,7 @@
-"""Curves smoothed on one x axis.
+"""Smoothing of curves on one x axis.
 
 A curve is a pair of float arrays (x ascending, y), shape (points,) each. `resample` of RLA is a symmetric
-exponential moving average on an even grid: each grid point takes the mean of all points, weighted by
+exponential moving average on an even grid: the value at a grid point is the mean of all points, weighted by
 exp(-distance / (smooth_step grid steps)).
 """
 
@@ -14,33 +14,33 @@ from numpy.typing import NDArray
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 FALLBACK_POINTS = 512  # grid for runs that logged at different time-steps
-MAX_DECAYS = 300.0  # exp of it, times a value, is a number
+MAX_DECAYS = 300.0  # exp of it, times a value, does not overflow
 
 
 def group_curves(found: Sequence[Curve], points: int, smooth: float = 0.0) -> Curve:
-    """The curves of one group, ready for `statistics.curve_band`.
+    """Curves of one group on one x axis, for `bands.curve_band`.
 
     Args:
         found: at least one, none of them empty.
-        points: on the x axis at most.
-        smooth: decay length of a moving average in points; 0: the values as they are.
+        points: largest number of points on the x axis.
+        smooth: decay length of a moving average in points; 0: no smoothing.
 
     Returns:
-        (x of shape (points,), y of shape (curves, points), NaN where a curve has ended).
+        (x of shape (points,), y of shape (curves, points), NaN after the end of a curve).
     """
-    longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
+    longest = max(len(curve[0]) for curve in found)  # a finer grid has no use
     grid = min(points, longest) if smooth > 0 else 0
     return align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True, most=points)
 
 
 def _spread_over(count: int, points: int) -> NDArray[np.int_]:
-    """Places of `points` entries spread over `count`, both ends among them."""
+    """Indices of `points` entries spread evenly over `count`, including both ends."""
     places: NDArray[np.int_] = np.linspace(0, count - 1, points).round().astype(int)
     return places
 
 
 def sorted_curve(curve: Curve) -> Curve:
-    """Ascending x; of points with the same x the last one stays."""
+    """The curve in ascending x; of points with equal x the last one is kept."""
     xs, ys = curve
     if len(xs) < 2 or np.all(np.diff(xs) > 0):  # noqa: PLR2004
         return xs, ys
@@ -54,7 +54,7 @@ def smooth(curve: Curve, grid: NDArray[np.float64], smooth_step: float) -> NDArr
     """Symmetric exponential moving average of a curve at grid points, shape (grid,).
 
     Args:
-        curve: x ascending.
+        curve: curve with ascending x.
         grid: even, ascending, at least two points.
         smooth_step: decay length in grid steps.
     """
@@ -71,7 +71,7 @@ def smooth(curve: Curve, grid: NDArray[np.float64], smooth_step: float) -> NDArr
 def _decayed(
     xs: NDArray[np.float64], ys: NDArray[np.float64], grid: NDArray[np.float64], period: float
 ) -> Curve:
-    """For each grid point the decayed sums of y and of 1 over the points up to it."""
+    """Decayed sums of y, and of 1, over the points up to each grid point."""
     cell = np.searchsorted(grid, xs, side="left")
     inside = cell < len(grid)
     weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
@@ -82,9 +82,9 @@ def _decayed(
 
 
 def _faded(sums: NDArray[np.float64], ages: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What has come together up to each point, where everything decays by exp(-age).
+    """Cumulative sums that decay by exp(-age).
 
-    Blocks are summed up at once as long as their weights are numbers.
+    They are computed in blocks, within which the weights do not overflow.
     """
     found = np.empty_like(sums)
     start, before = 0, 0.0
@@ -112,17 +112,17 @@ def align(
         resample: points of an even grid over the common range; 0 keeps the points as they are.
         smooth_step: see `smooth`.
         vary_len: continue to the end of the longest curve; shorter ones are NaN there.
-        most: without `resample`, so many of the points, spread over them; fewer than two: all.
+        most: without `resample`, largest number of points; fewer than two: no limit.
 
     Returns:
-        (x of shape (points,), y of shape (curves, points)). Without `resample` curves that were
-        logged at the same x keep it; others are interpolated linearly to a grid.
+        (x of shape (points,), y of shape (curves, points)). Without `resample` curves with equal x keep
+        it; others are interpolated linearly to a grid.
     """
     curves = [sorted_curve(curve) for curve in curves]
     ends = [curve[0][-1] for curve in curves]
     low = max(curve[0][0] for curve in curves) if not vary_len else min(curve[0][0] for curve in curves)
     high = max(ends) if vary_len else min(ends)
-    if high <= low:  # the ranges do not meet: show each where it is
+    if high <= low:  # the ranges do not overlap: keep both
         low, high, vary_len = min(curve[0][0] for curve in curves), max(ends), True
     if resample > 1 and high > low:
         grid = np.linspace(low, high, resample)

@@ -1,9 +1,8 @@
 """Interval estimates of scores. Pure.
 
-`scores` is a float array of shape (runs, tasks), one score a run and task, best normalised so that 1 is the
-target. The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice" (2021). Tasks with fewer runs than others are padded with NaN: every estimate leaves
-NaN out.
+`scores` is a float array of shape (runs, tasks), preferably normalised so that 1 is the target. The
+definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice" (2021). Tasks with fewer runs than others are padded with NaN, which every estimate ignores.
 
 Intervals are percentile intervals of a stratified bootstrap: runs are drawn with replacement within each
 task. `seed` makes them repeatable. The Student interval of `rla ls --group` is in
@@ -38,10 +37,10 @@ class Interval:
 
 
 def as_scores(scores: ArrayLike) -> NDArray[np.float64]:
-    """Scores as an array of shape (runs, tasks); one dimension is one task.
+    """Scores as an array of shape (runs, tasks); a one-dimensional array is one task.
 
     Raises:
-        ArgumentError: another shape, or no score at all.
+        ArgumentError: the shape is another one, or no score is finite.
     """
     array: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     if array.ndim == 1:
@@ -83,12 +82,12 @@ def interquartile_mean(scores: ArrayLike) -> float:
 
 
 def optimality_gap(scores: ArrayLike, target: float = 1.0) -> float:
-    """By how much runs fall short of the target on average; what exceeds it does not make up for it."""
+    """Mean shortfall of runs below the target; scores above the target count as the target."""
     return float(target - np.nanmean(np.minimum(as_scores(scores), target)))
 
 
 def probability_of_improvement(scores_x: ArrayLike, scores_y: ArrayLike) -> float:
-    """Probability that a run of X beats a run of Y on a task, mean over tasks; a tie counts half.
+    """Probability that a run of X beats a run of Y on a task, averaged over tasks; a tie counts half.
 
     Raises:
         ArgumentError: the numbers of tasks differ.
@@ -106,7 +105,7 @@ def probability_of_improvement(scores_x: ArrayLike, scores_y: ArrayLike) -> floa
 def performance_profile(
     scores: ArrayLike, thresholds: ArrayLike, *, of_task_means: bool = False
 ) -> NDArray[np.float64]:
-    """Fraction of runs (or of tasks by their mean) whose score is above each threshold.
+    """Fraction of runs (or of tasks, by their mean) with a score above each threshold.
 
     Returns:
         Float64 array, shape (thresholds,).
@@ -131,8 +130,8 @@ def bootstrap(
         scores: shape (runs, tasks).
         estimate: `mean`, `median`, `interquartile_mean`, `optimality_gap`, or a function of your own.
         confidence: such as 0.95.
-        repetitions: how many resamples.
-        seed: of the resampling.
+        repetitions: number of resamples.
+        seed: seed of the resampling.
     """
     array = as_scores(scores)
     draws = [estimate(sample) for (sample,) in _resamples([array], repetitions, seed)]
@@ -148,7 +147,7 @@ def improvement_interval(
     repetitions: int = DEFAULT_REPETITIONS,
     seed: int = 0,
 ) -> Interval:
-    """`probability_of_improvement` with its interval; X and Y are resampled apart from each other."""
+    """`probability_of_improvement` with its interval; X and Y are resampled independently."""
     pair = [as_scores(scores_x), as_scores(scores_y)]
     draws = [probability_of_improvement(*both) for both in _resamples(pair, repetitions, seed)]
     low, high = _bounds(draws, confidence)
@@ -171,7 +170,7 @@ def profile_band(
 
 
 def _bounds(draws: Sequence[ArrayLike], confidence: float) -> NDArray[np.float64]:
-    """The lower and the upper bound of what was drawn."""
+    """Lower and upper percentile bounds of resampled estimates."""
     edge = (1 - confidence) / 2 * 100
     return np.percentile(np.asarray(draws, dtype=np.float64), [edge, 100 - edge], axis=0)
 
@@ -179,7 +178,7 @@ def _bounds(draws: Sequence[ArrayLike], confidence: float) -> NDArray[np.float64
 def _resamples(
     arrays: Sequence[NDArray[np.float64]], repetitions: int, seed: int
 ) -> Iterator[list[NDArray[np.float64]]]:
-    """Resampled arrays: rows drawn anew within each column, among those that are there."""
+    """Resampled arrays: within each column, values drawn with replacement from those that are not NaN."""
     random = np.random.default_rng(seed)
     columns = [[column[~np.isnan(column)] for column in array.T] for array in arrays]
     for start in range(0, repetitions, _AT_ONCE):

@@ -1,7 +1,7 @@
 """Style of plots.
 
-The colours are those of Okabe and Ito (2008), black last; beyond eight curves the line style
-changes too. Sizes are meant for a figure of 3.3 inch, a column of a paper.
+The colours are those of Okabe and Ito (2008), black last; beyond eight curves the line style changes, too.
+Sizes suit a figure of 3.3 inches, a column of a paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 COLUMN_INCHES = 3.3
-PAGE_INCHES = 6.9  # two columns and what is between them
+PAGE_INCHES = 6.9  # two columns and the gap between them
 BAND_ALPHA = 0.2
 PAPER = {
     "font.size": 8,
@@ -39,7 +39,7 @@ PAPER = {
     "pdf.fonttype": 42,  # text stays text in the PDF; publishers refuse type 3
     "svg.fonttype": "none",
 }
-SERIF = {  # STIX comes with matplotlib, and looks like the Times of most papers
+SERIF = {  # STIX comes with matplotlib and resembles Times
     "font.family": "serif",
     "font.serif": ["STIXGeneral"],
     "mathtext.fontset": "stix",
@@ -48,7 +48,7 @@ SERIF = {  # STIX comes with matplotlib, and looks like the Times of most papers
 
 @contextmanager
 def paper_style(*, serif: bool = False) -> Iterator[None]:
-    """Settings of matplotlib for a figure of ours; the user's come back after the block."""
+    """Our settings of matplotlib inside the block; restores the user's afterwards."""
     import matplotlib as mpl
 
     with mpl.rc_context({**PAPER, **(SERIF if serif else {})}):
@@ -61,7 +61,7 @@ def look(place: int) -> tuple[str, str]:
 
 
 def legend_columns(labels: Collection[str], width: float, letters: float = 14) -> int:
-    """Columns of a legend below a figure that is so wide; of 7 points, about 14 letters are an inch."""
+    """Columns of a legend below a figure of `width` inches; at 7 points an inch has about 14 `letters`."""
     return max(1, min(len(labels), int(width * letters / (max(map(len, labels)) + 5))))
 
 
@@ -74,7 +74,7 @@ def shorten_steps(axes: Axes) -> None:
 
 
 def short_number(value: float) -> str:
-    """`200k`, `1.5M`, `12`."""
+    """A number such as `200k`, `1.5M`, `12`."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.4g}{letter}"
@@ -82,7 +82,7 @@ def short_number(value: float) -> str:
 
 
 def show() -> None:
-    """Show the figures where there is a screen or a notebook; nothing under a file backend."""
+    """Show the figures on a screen or in a notebook; does nothing with a file backend."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 

@@ -1,12 +1,12 @@
 """Hyper-parameter sweeps (`rla sweep`).
 
-`spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which come next,
-`command` how the program is started with them (`call`: a function). `journal` keeps what is planned and what
-became of it, `run_state` the state of each run. `driver` starts, watches and repeats the runs on an engine
+`sweep_file` reads the file into a `spec`, `space` is the search space, `samplers` choose the next trials,
+`command` builds the command of a run (`call`: the call of a function). `journal` stores planned runs and
+their events, `run_state` is the state of each run. `driver` starts, watches and repeats the runs on an engine
 (`engines/`): this machine's cores and GPUs, Slurm, or Ray; `driver_setup` makes it. `results` and
-`sweep_table` show what came of it.
+`sweep_table` show the results.
 
-A sweep survives its driver: what runs continues, and who starts the same sweep again looks after it from
-there. Truth about a run that was started is what it left itself: its exit status, written by what
-outlives its driver, and the lock that its processes hold while one of them lives.
+A sweep survives its driver: its runs continue, and the next driver of the same sweep supervises them. The
+state of a started run follows from its own files: its exit status, written by a process that outlives the
+driver, and the lock that its processes hold while one of them lives.
 """

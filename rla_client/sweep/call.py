@@ -1,9 +1,9 @@
-"""The process of a run that is a call of a function.
+"""Process of a run that calls a function.
 
-A run whose sweep names an experiment, not a command, is the process `python -m rla_client.sweep.call`. It
-imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A function of
-`wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by RLA_RUN_ID it
-continues at its last snapshot when the run was killed.
+If a sweep has an experiment instead of a command, each run is the process `python -m rla_client.sweep.call`.
+It imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A function
+of `wrap_experiment` also gets the sweep's database, unless it has a folder of its own; after a kill it
+continues at its last snapshot, by RLA_RUN_ID.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rla_client.sweep.space import Parameters
 
 
 def parameters_of(environment: Mapping[str, str]) -> Parameters:
-    """The parameters of the run that this process is.
+    """Parameters of this process's run.
 
     Raises:
-        SweepError: it is none of a sweep.
+        SweepError: this is not a process of a sweep.
     """
     try:
         return dict(json.loads(environment[PARAMETERS_VARIABLE]))
@@ -41,7 +41,7 @@ def parameters_of(environment: Mapping[str, str]) -> Parameters:
 
 
 def main() -> None:
-    """Call it.
+    """Call the function.
 
     Raises:
         SweepError: this is not a process of a sweep, or there is no such function.
@@ -68,7 +68,7 @@ def _find(where: str, name: str) -> Callable[..., Any]:
 
 
 def _loaded(path: str) -> types.ModuleType:
-    """The file as the main module under another name, as multiprocessing does it: its `main` does not run."""
+    """Load a file like multiprocessing: as the main module by another name; its `main` is not run."""
     sys.path.insert(0, os.path.dirname(path))
     sys.argv[:] = [path]
     module = types.ModuleType("__mp_main__")

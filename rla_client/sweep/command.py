@@ -1,13 +1,12 @@
-"""The command line of a run, with its environment variables.
+"""Command line of a run, with its environment variables.
 
-Parameters go where the command names them, `--lr {lr}`, or all together where it says `{args}`; a command
-that names none gets `{args}` at its end. What is filled in stays one word, whatever is in it: there is no
-shell. Beside the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is a
-brace.
+Parameters replace their names in the command, `--lr {lr}`; `{args}` stands for all of them, and is
+appended to a command without any name. A replaced value stays one word, whatever it holds: there is no
+shell. A command may also name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is a brace.
 
-The environment tells the client which run it is, so that a run that was killed continues at its last
-checkpoint: RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of its
-item; for programs that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
+The environment identifies the run for the client, so that a killed run continues at its last checkpoint:
+RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, into which the client writes the item for
+the sweep. RLA_SWEEP_PARAMETERS has the parameters as JSON, for programs that read it.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ CALLER = (sys.executable, "-m", "rla_client.sweep.call")
 
 
 def check_command(spec: Spec, folder: Path) -> None:
-    """Be sure that every run can be started.
+    """Check that every run can be started.
 
     Raises:
-        SweepError: the command names what no run has, leaves out a parameter, or there is no such program.
+        SweepError: the command has an unknown name, leaves out a parameter, or its program does not exist.
     """
     if spec.experiment:
         file = spec.experiment.rpartition(":")[0]
@@ -66,7 +65,7 @@ def check_command(spec: Spec, folder: Path) -> None:
 
 
 def command_of(spec: Spec, journal: Journal, run: SweepRun) -> tuple[str, ...]:
-    """Program and arguments of a run."""
+    """Program and arguments of a run, as words."""
     if spec.experiment:
         return CALLER
     named = set(_named(spec.command))
@@ -91,7 +90,7 @@ def command_of(spec: Spec, journal: Journal, run: SweepRun) -> tuple[str, ...]:
 
 
 def environment_of(spec: Spec, journal: Journal, run: SweepRun) -> dict[str, str]:
-    """The variables that a run gets beside those that are there."""
+    """Environment variables to add for a run."""
     found = {
         DATA_ROOT_VARIABLE: str(journal.data_root),
         "RLA_RUN_ID": journal.run_id(run),
@@ -101,7 +100,7 @@ def environment_of(spec: Spec, journal: Journal, run: SweepRun) -> dict[str, str
         **({EXPERIMENT_VARIABLE: spec.experiment} if spec.experiment else {}),
     }
     cpus = spec.resources.cpus
-    if cpus >= 1:  # else eight runs on eight cores start eight threads each
+    if cpus >= 1:  # otherwise each of eight runs on eight cores starts eight threads
         found |= {
             name: str(int(cpus)) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ
         }
@@ -109,19 +108,19 @@ def environment_of(spec: Spec, journal: Journal, run: SweepRun) -> dict[str, str
 
 
 def work_of(spec: Spec, journal: Journal, run: SweepRun) -> Work:
-    """What an engine is told of a run that it is to start."""
+    """Work for an engine to start a run."""
     command, environment = command_of(spec, journal, run), environment_of(spec, journal, run)
     return replace(files_of(journal, run), command=command, environment=environment)
 
 
 def files_of(journal: Journal, run: SweepRun) -> Work:
-    """What an engine is told of a run that an earlier driver started: its files, by which it is found."""
+    """Work for an engine to find a run that an earlier driver started, by its files."""
     files = {kind: journal.name_of(run, kind) for kind in ("txt", "exit", "lock")}
     return Work(run.number, (), {}, journal.begun_in, files["txt"], files["exit"], files["lock"])
 
 
 def can_start(spec: Spec, run: SweepRun) -> bool:
-    """Whether a run, which another file may have planned, has all that the command names."""
+    """Whether a run, perhaps planned by another version of the file, has all parameters in the command."""
     return {*_named(spec.command)} & {*spec.names} <= run.parameters.keys()
 
 

@@ -1,8 +1,8 @@
 """Driver of a sweep.
 
-One thread decides until there is nothing left to do, or it is asked to stop; engines tell it of ends, and a
-sampler says what is tried next. What it decides is in the journal before it is done, so that another driver
-continues from any line of this one.
+One thread decides until nothing is left to do, or until it is asked to stop; engines report ended
+attempts, and a sampler chooses the next trials. Every decision is written to the journal before it is
+carried out, so that another driver can continue after a kill at any point.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, AttemptEnded, Engine, tail
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, KILLS, tail
+from rla_client.sweep.engines.base import AttemptEnded, Engine
 from rla_client.sweep.journal import Journal, SweepError, key_of
 from rla_client.sweep.run_state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, SweepRun
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec
 
-LOOK_S = 0.5  # between two looks at what was asked meanwhile
-GRACE_S = 30.0  # for runs that are to stop; then they are killed
-MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
+LOOK_S = 0.5  # between checks for requests
+GRACE_S = 30.0  # time for runs to stop before they are killed
+MAX_KILLS = 10  # of one run; then it has failed, so that the sweep ends
 TAIL_BYTES = 4096
-FRAME = " \t│┃║╭╮╰╯─━"  # around errors that rich and typer print
+FRAME = " \t│┃║╭╮╰╯─━"  # box characters around errors of rich and typer
 STOP, LEAVE = "stop", "leave"
 _log = logging.getLogger(__name__)
 
 
 class Driver:
-    """See the module.
+    """Driver of one sweep.
 
     Attributes:
-        asked: STOP or LEAVE once that was asked; a signal handler may set it.
+        asked: STOP or LEAVE once requested, else empty; a signal handler may set it.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class Driver:
         self._left_out: set[int] = set()
 
     def run(self) -> None:
-        """Do all of it.
+        """Run the sweep to its end, or until a request.
 
         Raises:
-            SweepError: the engine can start nothing.
+            SweepError: the engine cannot start runs.
         """
         try:
             self._find_left()
@@ -83,22 +84,22 @@ class Driver:
         self._on_look()
 
     def stop_left(self) -> int:
-        """Stop what an earlier driver left running, and plan nothing; how many runs were stopped.
+        """Stop the runs that an earlier driver left, and plan nothing; returns the number of stopped runs.
 
         Raises:
-            SweepError: it cannot be found.
+            SweepError: the runs cannot be found.
         """
         try:
             self._find_left()
             left = list(self._running.values())
-            self.asked = STOP  # only now: what ended before was not stopped
+            self.asked = STOP  # set only now, because runs that had ended before were not stopped
             self._stop()
         finally:
             self._engine.close()
         return sum(run.state == STOPPED for run in left)
 
     def _look(self) -> None:
-        """Show what is new and see what was asked; not after each of a thousand short runs."""
+        """Call `on_look` and read requests, at most once per `LOOK_S`."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
@@ -110,10 +111,10 @@ class Driver:
         return self._dry and not self._running and not self._waiting
 
     def _find_left(self) -> None:
-        """Find out what became of the runs that an earlier driver began.
+        """Adopt the runs that an earlier driver started, or note their ends.
 
         Raises:
-            SweepError: they may still be going, on another engine.
+            SweepError: they may still run on another engine.
         """
         began = [run for run in self._journal.runs.values() if run.state == RUNNING]
         for run in began:
@@ -129,7 +130,7 @@ class Driver:
                 self._note(run, AttemptEnded(run.number, status), gone="lost")
 
     def _remember(self) -> None:
-        """Tell a learning sampler what was tried; a trial whose seeds are not all planned gets the others."""
+        """Tell a learning sampler the earlier trials, and plan missing seeds of these."""
         trials = results.trials_of(self._journal.runs)
         wanted: list[tuple[int, Parameters]] = []
         for trial, runs in sorted(trials.items()):
@@ -142,7 +143,7 @@ class Driver:
             self._expect([run for run in planned if run.trial == trial])
 
     def _plan(self) -> None:
-        """Have trials planned: all of them, or of a learning sampler what there is room for."""
+        """Plan trials: all of them, or with a learning sampler as many as there is room for."""
         if self._dry:
             return
         if not self._sampler.learns:
@@ -159,7 +160,7 @@ class Driver:
             self._expect(self._journal.plan(self._with_seeds(next(self._trials), parameters), anew=True))
 
     def _all(self) -> Iterator[tuple[int, Parameters]]:
-        """All that the file asks for; a trial that was planned before keeps its number wherever it stands."""
+        """(trial, parameters) of all trials in the file; a known trial keeps its number at any position."""
         known: dict[str, dict[int, None]] = {}
         for run in self._journal.runs.values():
             known.setdefault(key_of(self._spec.without_seed(run.parameters)), {})[run.trial] = None
@@ -174,7 +175,7 @@ class Driver:
         return [(trial, {**parameters, SEED: seed}) for seed in self._spec.seeds]
 
     def _expect(self, runs: list[SweepRun]) -> None:
-        """Queue what is to be started of planned runs; a learning sampler hears of a trial that is over."""
+        """Queue planned runs that must be started; report a trial that is over to a learning sampler."""
         for run in runs:
             if run.state == DROPPED:
                 self._journal.tell(run, "revived")
@@ -184,7 +185,7 @@ class Driver:
             self._tell(runs[0].trial)
 
     def _leave_out_all_but(self, planned: list[SweepRun]) -> None:
-        """Runs that the file no longer asks for are not started; what runs or is over stays as it is."""
+        """Drop waiting and stopped runs that the file no longer has; other runs are kept."""
         asked_for = {run.number for run in planned}
         self._left_out = self._journal.runs.keys() - asked_for
         for number in sorted(self._left_out):
@@ -221,7 +222,7 @@ class Driver:
     def _take(self, ended: AttemptEnded) -> None:
         run = self._running.pop(ended.number, None)
         if run is None:
-            return  # told twice
+            return  # reported twice
         self._note(run, ended, gone="killed")
         if run.state == WAITING:
             self._queue(run)
@@ -229,12 +230,12 @@ class Driver:
             self._tell(run.trial)
 
     def _note(self, run: SweepRun, ended: AttemptEnded, *, gone: str) -> None:
-        """Write down what became of an attempt.
+        """Note the outcome of an attempt in the journal.
 
         Args:
-            run: whose.
-            ended: what its engine says of it.
-            gone: the outcome where nothing tells how it ended: it was killed, or lost with an earlier driver.
+            run: the run.
+            ended: report of the engine.
+            gone: the outcome without an exit status: `killed`, or `lost` with an earlier driver.
         """
         outcome, reason = self._judge(run, ended, gone)
         content: dict[str, object] = {"reason": reason} if reason else {}
@@ -247,9 +248,9 @@ class Driver:
         self._journal.tell(run, outcome, **content)
 
     def _judge(self, run: SweepRun, ended: AttemptEnded, gone: str) -> tuple[str, str]:
-        """The outcome of an attempt, and its reason where it is none to wish for."""
+        """Outcome of an attempt, and the reason if it is not a success."""
         status = ended.status if ended.status is not None else self._journal.exit_status(run)
-        # a program that was asked to end may do so in good order before its run has finished
+        # a program may exit with 0 after a request to stop, although its run is not finished
         if status == 0 and not (self.asked == STOP and self._finished_in_database(run) is False):
             return "finished", ""
         number = 0 if status is None else status - BY_SIGNAL
@@ -260,21 +261,21 @@ class Driver:
         if status is None:
             return gone, ended.reason
         if number in KILLS:
-            what, said = f"killed by {signal.Signals(number).name}", ended.reason
+            what, detail = f"killed by {signal.Signals(number).name}", ended.reason
         else:
             what = f"exit status {status}"
-            said = ended.reason or self._last_words(run)
-        return "killed" if number in KILLS else "failed", f"{what}: {said}" if said else what
+            detail = ended.reason or self._last_line(run)
+        return "killed" if number in KILLS else "failed", f"{what}: {detail}" if detail else what
 
     def _finished_in_database(self, run: SweepRun) -> bool | None:
-        """None: it opened no item."""
+        """Whether the run has finished by its item; None if it opened none."""
         items = self._journal.items(run)
         return results.settled(items[-1]) == FINISHED if items else None
 
-    def _last_words(self, run: SweepRun) -> str:
-        """The last line of the output that has a letter or a digit, without the frame of a box around it.
+    def _last_line(self, run: SweepRun) -> str:
+        """The last line of the output with a letter or a digit, without a box around it.
 
-        If that is the hint of one of our errors, the error is before it.
+        If it is the hint of one of our errors, the error's line is added before it.
         """
         text = tail(self._journal.path(run, "txt"), TAIL_BYTES).decode(errors="replace")
         stripped = (line.strip(FRAME) for line in reversed(text.splitlines()))
@@ -283,7 +284,7 @@ class Driver:
         return f"{next(lines, '')}; {last}".removeprefix("; ") if last.startswith("hint: ") else last
 
     def _tell(self, trial: int) -> None:
-        """Tell a learning sampler what came of a trial once all its runs are over: their mean."""
+        """Report a trial's mean to a learning sampler once all its runs are over."""
         assert self._spec.metric is not None
         runs = results.trials_of(self._journal.runs)[trial]
         if any(run.state not in OVER for run in runs):
@@ -310,7 +311,7 @@ class Driver:
         self._sampler.tell(trial, value)
 
     def _stop(self) -> None:
-        """Ask all runs to end; those that do not in time are killed."""
+        """Ask all runs to end, and kill those that do not end in time."""
         self._engine.stop(list(self._running), kill=False)
         deadline = time.monotonic() + GRACE_S
         while self._running:

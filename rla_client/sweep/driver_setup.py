@@ -1,7 +1,4 @@
-"""Setup of a sweep's driver.
-
-`begin` makes a driver from a sweep's file, also of one that was begun before.
-"""
+"""Setup of a sweep's driver."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ from rla_client.sweep.sweep_file import read_spec
 
 
 def find_root(given: Path | None) -> Path:
-    """The database of a sweep, which may not be there yet: as `rla_client.init` chooses it.
+    """Data root of a sweep, which may not exist yet, chosen as by `rla_client.init`.
 
     Raises:
-        DatabaseError: there are several.
+        DatabaseError: there are several databases.
     """
     if given is not None:
         return given.absolute()
@@ -45,10 +42,10 @@ def find_root(given: Path | None) -> Path:
 
 
 def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
-    """The engine of this name.
+    """Make the engine of this name.
 
     Raises:
-        SweepError: it cannot be used here, or takes no such run.
+        SweepError: the engine cannot be used here, or does not support these runs.
     """
     if name == "slurm":
         from rla_client.sweep.engines.slurm_engine import SlurmEngine  # noqa: PLC0415 - an extra
@@ -70,22 +67,22 @@ def begin(
     failed: bool = False,
     on_look: Callable[[Journal, Spec], None],
 ) -> tuple[Journal, Spec, Driver]:
-    """Be the driver of the sweep of a file, which may have been begun before.
+    """Make the driver of a file's sweep, which may have been started before.
 
     Args:
         path: the file.
         root: the database.
         engine: `local`, `slurm` or `ray`.
-        name: of the sweep where the file gives none; None: that of the file.
-        failed: start again what failed.
+        name: default name of the sweep, if the file has none; None: the file's name.
+        failed: restart failed runs.
         on_look: called about twice a second.
 
     Returns:
-        The sweep, held; its file; what runs it.
+        The sweep's locked journal, the content of the file, and the driver.
 
     Raises:
         ConfigError: the file has faults.
-        SweepError: it cannot be started; nothing was.
+        SweepError: the sweep cannot be started; nothing was started.
     """
     spec = read_spec(path, name)
     text = path.read_bytes()
@@ -110,9 +107,9 @@ def begin(
 
 
 def kept_spec(journal: Journal) -> Spec:
-    """The file of a sweep as it was last started.
+    """Content of a sweep's file as of its last start.
 
     Raises:
-        ConfigError: it is damaged.
+        ConfigError: the file is damaged.
     """
     return read_spec(journal.folder / FILE, journal.name)

@@ -1,19 +1,19 @@
-"""The journal of a sweep, which one driver at a time writes.
+"""Journal of a sweep, written by one driver at a time.
 
-    sweep.yaml       the file, as it was when the sweep was last started
-    journal.jsonl    one event a line, only ever appended; the first says where it began
-    driver.lock      flocked by the driver for as long as it lives
-    request          what `rla sweep stop` asks of the driver: `stop` or `leave`
-    runs/0001.txt    what run 1 printed, all its attempts
-    runs/0001.exit   the exit status of its last attempt, written by what outlives it; absent while it runs
-    runs/0001.lock   flocked by the processes of its last attempt, with the number of their group
-    runs/0001.job    flocked by the job of Slurm whose turn it is, and by its program
-    runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)
-    slurm/           what was submitted: 0001.plan names the runs of the first array, the rest is submitit's
+    sweep.yaml       the file as of the last start
+    journal.jsonl    one event a line, append-only; the first has the working folder
+    driver.lock      locked (flock) by the driver while it lives
+    request          request of `rla sweep stop`: `stop` or `leave`
+    runs/0001.txt    output of all attempts of run 1
+    runs/0001.exit   exit status of its last attempt, written by a longer-lived process; absent while it runs
+    runs/0001.lock   locked by the processes of its last attempt; holds their process group
+    runs/0001.job    locked by the Slurm job that runs it, and by its program
+    runs/0001.items  database items that it opened, a line each (RLA_RUN_FILE)
+    slurm/           submissions: 0001.plan names the runs of the first array, other files are submitit's
 
-It lies in `<data root>/local/sweeps/<name>/`. What is planned is on the disk before any of it starts: a run
-that is started again must have the parameters it had. A line that was torn by a power cut is passed over;
-what it said is seen again from the run's files.
+The journal lies in `<data root>/local/sweeps/<name>/`. Planned runs are durable before any of them starts,
+because a restarted run must have the same parameters. A line torn by a power cut is skipped; its event is
+found again from the run's files.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from rla_client.contract.process.locks import holder_pid, try_lock
 from rla_client.contract.text.bounded_parsing import parse_json
 from rla_client.contract.text.number_parsing import parse_uint
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status, is_held
+from rla_client.sweep.engines.attempt_files import MAX_STATUS_BYTES, exit_status, is_held
 from rla_client.sweep.run_state import RUNNING, SweepRun
 
 if TYPE_CHECKING:
     from rla_client.sweep.space import Parameters
 
 
-FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
+FOLDER = ("local", "sweeps")  # below the data root, outside of items, never replicated
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
-PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
+PUBLIC_FOLDER = 0o755  # readable by others, within the umask
 WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_ITEMS_BYTES = 1 << 20
-CLOCKS_S = 60.0  # by which the clocks of two machines may differ
-LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
+CLOCKS_S = 60.0  # largest difference between the clocks of two machines
+LOCK_S = 0.5  # a process that checks for a driver holds the lock for a moment
 FORMAT = 1
 
 
@@ -59,12 +59,12 @@ class Journal:
     """The events of one sweep and the states that follow from them.
 
     Attributes:
-        folder: of the sweep.
-        runs: by number.
-        ident: tells this sweep from others that had its name.
+        folder: folder of the sweep.
+        runs: runs by number.
+        ident: identifier that differs from earlier sweeps of the same name.
         begun_in: working folder of its runs.
-        data_root: their database.
-        is_new: `hold` began it.
+        data_root: database of its runs.
+        is_new: whether `hold` created the sweep.
     """
 
     def __init__(self, data_root: Path, name: str) -> None:
@@ -80,14 +80,14 @@ class Journal:
         self._lock: int | None = None
 
     def exists(self) -> bool:
-        """Whether such a sweep was ever started."""
+        """Whether the sweep has ever been started."""
         return (self.folder / JOURNAL).is_file()
 
     def read(self) -> Journal:
-        """All events so far.
+        """Read all events; returns itself.
 
         Raises:
-            SweepError: there is no such sweep, or it is of a later release.
+            SweepError: there is no such sweep, or it was made by another release.
         """
         self.runs, self.ident = {}, ""
         try:
@@ -108,7 +108,7 @@ class Journal:
         try:
             event = parse_json(line)
         except ValueError:
-            return  # torn, or the empty end
+            return  # a torn line, or the empty end
         if not isinstance(event, dict):
             return
         if event.get("event") == "sweep":
@@ -123,13 +123,13 @@ class Journal:
             elif (found := self.runs.get(parse_uint(event.get("run")))) is not None:
                 found.handle_event(event)
         except (TypeError, ValueError, OverflowError):
-            return  # follows on a torn line, or is damaged
+            return  # depends on a torn line, or is damaged
 
     def hold(self) -> Journal:
-        """Become the driver of the sweep, which may be new.
+        """Become the driver of the sweep, which may be new; returns itself.
 
         Raises:
-            SweepError: another process is.
+            SweepError: another process is its driver, or other users can write its files.
         """
         path = self.folder / LOCK
         self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -139,14 +139,14 @@ class Journal:
         self.check_own()
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if not try_lock(self._lock, timeout_s=LOCK_S):
-            told = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            holder = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
             self.release()
             raise SweepError(
-                f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
+                f"the sweep {self.name!r} is being run already by {holder or 'another process'}\n"
                 f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
             )
         if not _leads_to(path, self._lock):
-            self.release()  # who held it before has discarded the sweep that it began
+            self.release()  # the former holder has discarded its new sweep
             return self.hold()
         try:
             os.ftruncate(self._lock, 0)
@@ -159,10 +159,10 @@ class Journal:
         return self
 
     def check_own(self) -> None:
-        """Be sure that nobody else says what is run: commands stand in these files.
+        """Check that other users cannot change the files, which contain commands to run.
 
         Raises:
-            SweepError: somebody else owns them, or may write them.
+            SweepError: another user owns a file, or may write it.
         """
         for path in (self.folder, self.folder / "runs", self.folder / JOURNAL, self.folder / FILE):
             try:
@@ -181,39 +181,39 @@ class Journal:
         self.is_new = not self.exists()
         if self.is_new:
             first = {"event": "sweep", "format": FORMAT, "ident": secrets.token_hex(3), "folder": os.getcwd()}
-            write_atomic(path, _lines([first]), mode=PRIVATE_FILE)  # so that no journal begins torn
+            write_atomic(path, _lines([first]), mode=PRIVATE_FILE)  # so that line 1 is never torn
             fsync_folder(self.folder.parent)
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         self.read()
         size = os.fstat(self._file).st_size
         if os.pread(self._file, 1, size - 1) != b"\n":
-            self._write(b"\n")  # behind a torn line, so that the next is whole
+            self._write(b"\n")  # ends a torn line, so that the next one is complete
 
     def release(self) -> None:
-        """Be its driver no longer."""
+        """Stop being the driver."""
         for descriptor in (self._file, self._lock):
             if descriptor is not None:
                 os.close(descriptor)
         self._file = self._lock = None
 
     def discard(self) -> None:
-        """Have what `hold` began be gone, while it is held; a sweep that was there, or has runs, stays."""
+        """Delete a sweep that `hold` created and that has no runs, while it is locked; keep other sweeps."""
         if self.is_new and not self.runs:
-            gone = self.folder.with_name(f".{self.name}-{secrets.token_hex(8)}")  # at once: somebody may wait
+            gone = self.folder.with_name(f".{self.name}-{secrets.token_hex(8)}")
             self.folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
     def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[SweepRun]:
-        """Have all these runs planned, on the disk before this returns.
+        """Plan runs durably.
 
-        Those that are planned already stay what they are; a choice that is wanted twice is run twice.
+        Runs that are planned already are reused; equal parameters that are wanted twice are run twice.
 
         Args:
-            wanted: (trial, parameters with the seed) of each.
-            anew: none of them is planned yet, though another may be like it.
+            wanted: (trial, parameters with the seed) of each run.
+            anew: plan all of them as new runs, even if there are equal ones.
 
         Returns:
-            The runs in that order, known ones too.
+            The runs in that order, including known ones.
         """
         known: dict[str, list[SweepRun]] = {}
         for run in () if anew else reversed(self.runs.values()):
@@ -237,14 +237,14 @@ class Journal:
         return found
 
     def tell(self, run: SweepRun, event: str, **content: object) -> None:
-        """Note what became of a run.
+        """Apply an event to a run and append it to the journal.
 
         Raises:
-            ValueError: that cannot become of it now.
+            ValueError: the event is not allowed in the run's state.
         """
-        told = {"event": event, "run": run.number, **content, "time": time.time()}
-        run.handle_event(told)
-        self._write(_lines([told]))
+        entry = {"event": event, "run": run.number, **content, "time": time.time()}
+        run.handle_event(entry)
+        self._write(_lines([entry]))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None, "not its driver"
@@ -259,18 +259,18 @@ class Journal:
             ) from error
 
     def request(self, what: str) -> None:
-        """Ask the driver for something."""
+        """Send the driver a request."""
         write_atomic(self.folder / REQUEST, what.encode())
 
     def requested(self) -> str:
-        """What was asked of the driver; empty: nothing."""
+        """The pending request to the driver; empty without one."""
         try:
             return read_small(self.folder / REQUEST, MAX_STATUS_BYTES).decode(errors="replace")
         except (OSError, RlaError):
             return ""
 
     def driver(self) -> int | None:
-        """The process that drives it; 0 where that cannot be told; None: none does."""
+        """Process id of the driver; 0 if unknown; None without a driver."""
         try:
             descriptor = os.open(self.folder / LOCK, READ_FLAGS)
         except OSError:
@@ -281,59 +281,59 @@ class Journal:
             os.close(descriptor)
 
     def run_id(self, run: SweepRun) -> str:
-        """The run_id by which it continues where it was killed."""
+        """The run's run_id for the client, by which it continues after a kill."""
         return f"{self.name}-{self.ident}-{run.number}"
 
     def path(self, run: SweepRun, kind: str) -> Path:
-        """One of its files: txt, exit, lock or items."""
+        """Path of one of a run's files: txt, exit, lock, job or items."""
         return Path(self.name_of(run, kind))
 
     def name_of(self, run: SweepRun, kind: str) -> str:
-        """The same as text, which a sweep of many short runs has more time for."""
+        """The path as text, which is faster for many short runs."""
         return f"{self._runs}/{run.number:04d}.{kind}"
 
     def exit_status(self, run: SweepRun) -> int | None:
-        """Of its last attempt; None where it left none."""
+        """Exit status of a run's last attempt; None without one."""
         return exit_status(self.path(run, "exit"))
 
     def exit_time(self, run: SweepRun) -> float | None:
-        """When its last attempt left its exit status, Unix seconds; None where it left none."""
+        """Time of a run's last exit status, Unix seconds; None without one."""
         try:
             return self.path(run, "exit").stat().st_mtime
         except OSError:
             return None
 
     def has_ended(self, run: SweepRun) -> bool:
-        """Whether a run that is noted down as running has ended since, as far as its files tell."""
+        """Whether a run noted as running has ended since, by its files."""
         if self.exit_status(run) is not None:
             return True
         return run.engine == "local" and not is_held(self.name_of(run, "lock"))
 
     def is_queued(self, run: SweepRun) -> bool:
-        """Whether a run that is noted down as running waits in the queue of Slurm.
+        """Whether a run noted as running waits in the queue of Slurm.
 
-        Which job it has is not noted where that was submitted late, or by a driver that was killed: then
-        the file of a job counts that was written since the run was to start.
+        If the journal lacks its job (submitted late, or by a driver that was killed), the run has left the
+        queue once its job file was written after its start.
         """
         if run.state != RUNNING or run.engine != "slurm":
             return False
         path = self.path(run, "job")
         try:
-            told = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            job_text = read_small(path, MAX_STATUS_BYTES * 8).decode(errors="replace")
             written = path.stat().st_mtime
         except (OSError, RlaError):
             return True
         if run.handle:
-            return not told.startswith(f"job {run.handle} ")
-        return not told or written < run.started - CLOCKS_S
+            return not job_text.startswith(f"job {run.handle} ")
+        return not job_text or written < run.started - CLOCKS_S
 
     def items(self, run: SweepRun) -> list[Mapping[str, Any]]:
-        """The database items that it opened: data_root, table and index of each, oldest first."""
+        """Database items that a run opened: data_root, table and index of each, oldest first."""
         return items_of(self.path(run, "items"))
 
 
 def items_of(path: Path) -> list[Mapping[str, Any]]:
-    """What `Journal.items` tells of the file of a run."""
+    """`Journal.items` from a run's file."""
     try:
         lines = read_small(path, MAX_ITEMS_BYTES).split(b"\n")
     except (OSError, RlaError):
@@ -341,18 +341,18 @@ def items_of(path: Path) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for line in lines:
         try:
-            told = parse_json(line)
+            item = parse_json(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and all(
-            isinstance(told.get(k), str) for k in ("data_root", "table", "index")
+        if isinstance(item, dict) and all(
+            isinstance(item.get(k), str) for k in ("data_root", "table", "index")
         ):
-            found.append(told)
+            found.append(item)
     return found
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:
-    """Whether a path still is that of an open file."""
+    """Whether a path still leads to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
@@ -360,7 +360,7 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 def names(data_root: Path) -> list[str]:
-    """The sweeps of a database, the newest first."""
+    """Names of the sweeps of a database, newest first."""
     try:
         with os.scandir(data_root.joinpath(*FOLDER)) as entries:
             found = [
@@ -375,12 +375,12 @@ def names(data_root: Path) -> list[str]:
 
 def _lines(events: Iterable[Mapping[str, Any]]) -> bytes:
     now = time.time()
-    told = (json.dumps({"time": now, **event}, separators=(",", ":"), default=str) for event in events)
-    return "".join(f"{line}\n" for line in told).encode()
+    texts = (json.dumps({"time": now, **event}, separators=(",", ":"), default=str) for event in events)
+    return "".join(f"{line}\n" for line in texts).encode()
 
 
 def key_of(parameters: Mapping[str, Any]) -> str:
-    """A text that is the same for the same choice, in whatever order."""
+    """A text that is equal for equal parameters, in any order."""
     return json.dumps(parameters, sort_keys=True, default=str)
 
 

@@ -1,6 +1,6 @@
 """Results of a sweep in the database.
 
-A run is judged by its state and its metric, a trial by the mean of its finished runs.
+A trial is judged by the mean of the metric over its finished runs.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rla_client.sweep.journal import Journal
 from rla_client.sweep.run_state import FINISHED, OVER, SweepRun
 from rla_client.sweep.spec import TrialMetric
 
-SETTLE_S = 60.0  # for rows of an ended run to be in their files
-ELSEWHERE_S = 5.0  # for those of a run whose agent is another machine's, or is just being told of its end
+SETTLE_S = 60.0  # time for an agent to write the rows of an ended run
+ELSEWHERE_S = 5.0  # the same for a run of another machine's agent, or one that has just learnt of the end
 POLL_S = 0.05
 _log = logging.getLogger(__name__)
 MOST_BEST = 5
 
 
 def settled(item: Mapping[str, Any]) -> str | None:
-    """The state that the database gives an ended run, once the agent has written all of it.
+    """State of an ended run in the database, once the agent has written all its rows.
 
-    Of a run of another machine, whose spool is not here, that is what is there after `ELSEWHERE_S` at most.
+    For a run of another machine, with its spool elsewhere, this waits `ELSEWHERE_S` at most.
     """
     try:
         await_end(f"{item['data_root']}/{LOG}/{item['table']}/{item['index']}", SETTLE_S)
@@ -56,12 +56,12 @@ def _state(item: Mapping[str, Any]) -> str | None:
 
 
 def last_values(item: Mapping[str, Any]) -> Mapping[str, object]:
-    """The last value of everything that a run has recorded so far."""
+    """Last values of all metrics of a run so far."""
     return read_record(Path(item["data_root"]), item["table"], item["index"], (LOG,)).metrics
 
 
 def last_number(values: Mapping[str, object], metric: str) -> float | None:
-    """That of a metric among `last_values`; None without one, or where the name fits several."""
+    """Number of a metric in `last_values`; None without one, or if the name matches several."""
     try:
         return _number(values.get(full_name(metric, values, "")))
     except RlaError:
@@ -69,7 +69,7 @@ def last_number(values: Mapping[str, object], metric: str) -> float | None:
 
 
 def value(item: Mapping[str, Any], metric: TrialMetric) -> float | None:
-    """What a run is judged by; None where it has no such number, NaN where its training diverged."""
+    """Value that a run is judged by; None without a number, NaN if its training diverged."""
     if metric.of == "last":
         return last_number(last_values(item), metric.name)
     root = Path(item["data_root"])
@@ -77,7 +77,7 @@ def value(item: Mapping[str, Any], metric: TrialMetric) -> float | None:
     try:
         whole = run.scalars([metric.name])[metric.name]
         diverged = bool(recorded_nan(whole.to_numpy(float)).any())
-    except (RlaError, OSError, ValueError):  # the last: texts
+    except (RlaError, OSError, ValueError):  # ValueError: a column of texts
         return None
     column = whole.dropna()
     if diverged and (metric.of == "mean" or not len(column)):
@@ -97,15 +97,15 @@ def _number(raw: object) -> float | None:
 
 
 def trial_value(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean over the seeds of a trial and half of its 95 % interval, of those that have a value.
+    """Mean over the seeds of a trial that have a value, and half of its 95 % interval.
 
-    A seed whose value is NaN makes the mean NaN: the others would flatter the trial.
+    A NaN makes the mean NaN, because the other seeds would flatter the trial.
     """
     return mean_and_interval([one for one in values if one is not None])
 
 
 def trials_of(runs: Mapping[int, SweepRun]) -> dict[int, list[SweepRun]]:
-    """The runs of each trial."""
+    """Trial → its runs."""
     found: dict[int, list[SweepRun]] = {}
     for run in runs.values():
         found.setdefault(run.trial, []).append(run)
@@ -113,14 +113,14 @@ def trials_of(runs: Mapping[int, SweepRun]) -> dict[int, list[SweepRun]]:
 
 
 class MetricValues:
-    """The metric of each run as far as it is known; that of an ended run is read once."""
+    """Values of the metric per run; those of ended runs are cached."""
 
     def __init__(self, journal: Journal, metric: TrialMetric | None) -> None:
         self.journal, self.metric = journal, metric
         self._final: dict[tuple[int, int], float] = {}
 
     def of(self, run: SweepRun) -> float | None:
-        """The value so far; None without one."""
+        """Value of a run so far; None without one."""
         if self.metric is None or not run.attempts:
             return None
         key = (run.number, run.attempts)
@@ -137,12 +137,12 @@ class MetricValues:
         return read
 
     def of_finished(self, runs: Iterable[SweepRun]) -> list[tuple[SweepRun, float]]:
-        """Those that have finished with a value, and this."""
+        """(run, value) of the finished runs that have a value."""
         return [(run, value) for run in runs if run.state == FINISHED and (value := self.of(run)) is not None]
 
 
 def best_trials(values: MetricValues) -> list[dict[str, Any]]:
-    """The best trials by the mean of their finished runs, the best first, with what these have in common."""
+    """Rows of trials by the mean of their finished runs, best first, with the parameters that these share."""
     metric = values.metric
     if metric is None:
         return []
@@ -164,7 +164,7 @@ def best_trials(values: MetricValues) -> list[dict[str, Any]]:
 
 
 def undecided(values: MetricValues) -> tuple[int, int, TooFewSeeds] | None:
-    """The best two trials, where their seeds are too few to tell them apart."""
+    """The best two trials if more seeds are needed to tell them apart; else None."""
     if values.metric is None:
         return None
     trials = trials_of(values.journal.runs)
@@ -177,22 +177,22 @@ def undecided(values: MetricValues) -> tuple[int, int, TooFewSeeds] | None:
 
 
 def named_column(name: str, kind: str, taken: Collection[str]) -> str:
-    """A column's name; where another column has it, with its kind before it."""
+    """Name of a column, prefixed by its kind if the name is in use."""
     return f"{kind}.{name}" if name in taken else name
 
 
 def with_parameters(row: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table with a column for each parameter."""
+    """A row with a column for each parameter added."""
     return {**row, **{named_column(name, "parameters", row): value for name, value in parameters.items()}}
 
 
 def no_metric(journal: Journal, metric: TrialMetric | None, *, wait: bool = False) -> str | None:
-    """Why no finished run has a value of the metric that judges them; None where one has, or none finished.
+    """Message that no finished run has the metric; None if one has it, or if no run has finished.
 
     Args:
-        journal: of the sweep.
-        metric: that judges them.
-        wait: for the rows of the last one to be in their files, if none has it before.
+        journal: journal of the sweep.
+        metric: metric of the sweep.
+        wait: wait for the rows of the last run, if no other run has the metric.
     """
     finished = [run for run in journal.runs.values() if run.state == FINISHED]
     if metric is None or not finished:

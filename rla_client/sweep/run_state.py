@@ -1,4 +1,4 @@
-"""The state of a run of a sweep, as it follows from its events.
+"""State of a run of a sweep, as it follows from its events.
 
     waiting --started--> running --placed----> running     its engine has a handle for it
                                  --finished--> finished
@@ -11,7 +11,7 @@
     waiting, stopped --dropped--> dropped     the file no longer asks for it
     dropped --revived--> waiting     it does again
 
-Of a run that fails or is killed the one who saw it says whether it is started `again`.
+The event of a failed or killed run says whether it is started `again`.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ MAX_REASON_CHARS = 500
 class SweepRun:
     """One run: a trial's parameters with one seed."""
 
-    number: int  # from 1, in the order in which runs were planned
-    trial: int  # which choice of parameters, from 1
-    parameters: dict[str, Any]  # with the seed
+    number: int  # from 1, in the order of planning
+    trial: int  # number of the trial, from 1
+    parameters: dict[str, Any]  # including the seed
     state: str = WAITING  # see above
-    attempts: int = 0  # how often it was started
-    failures: int = 0  # how often it failed since it was last told to begin anew
-    kills: int = 0  # how often it was killed since then
-    reason: str = ""  # of the last end that was none to wish for
-    started: float = 0.0  # of the last attempt, Unix seconds
-    ended: float = 0.0  # likewise, once it ended
-    engine: str = ""  # which engine started it last
-    handle: str = ""  # what that engine knows it by
+    attempts: int = 0  # number of starts
+    failures: int = 0  # number of failures since the run was last revived
+    kills: int = 0  # number of kills since then
+    reason: str = ""  # of the last unsuccessful end
+    started: float = 0.0  # start of the last attempt, Unix seconds
+    ended: float = 0.0  # end of the last attempt, Unix seconds
+    engine: str = ""  # engine of the last attempt
+    handle: str = ""  # identifier of the attempt in that engine
     reasons: list[str] = field(default_factory=list)
 
     def handle_event(self, event: Mapping[str, Any]) -> None:
-        """Take one event.
+        """Apply an event; the only writer of `state`.
 
         Raises:
-            ValueError: it cannot follow on this state.
+            ValueError: the event is not allowed in this state.
         """
         kind = str(event.get("event"))
         after = TRANSITIONS.get((self.state, kind))
@@ -81,7 +81,7 @@ class SweepRun:
         elif kind == "revived":
             self.failures = self.kills = 0
         elif kind in OUTCOMES:
-            self.ended = parse_moment(event["ended"]) if "ended" in event else when  # it was seen later
+            self.ended = parse_moment(event["ended"]) if "ended" in event else when  # noticed later
             self.failures += kind == "failed"
             self.kills += kind == "killed"
             reason = str(event.get("reason", ""))[:MAX_REASON_CHARS]
@@ -94,25 +94,25 @@ class SweepRun:
 
     @classmethod
     def planned(cls, event: Mapping[str, Any]) -> SweepRun:
-        """The run that a `planned` event names.
+        """The run of a `planned` event.
 
         Raises:
-            ValueError: it names none.
+            ValueError: the event is malformed.
         """
         parameters = event.get("parameters")
         if not isinstance(parameters, dict):
-            raise ValueError("a run without parameters")  # noqa: TRY004 - what the file holds, not a type of ours
+            raise ValueError("a run without parameters")  # noqa: TRY004 - a fault of the file, not of the caller
         return cls(parse_uint(event.get("run")), parse_uint(event.get("trial")), parameters)
 
     def took(self, now: float) -> float | None:
-        """Seconds that its last attempt ran; None before the first."""
+        """Duration of the last attempt in seconds; None before the first."""
         if not self.started:
             return None
         return max((now if self.state == RUNNING else self.ended or self.started) - self.started, 0.0)
 
 
 def counts(runs: Mapping[int, SweepRun]) -> dict[str, int]:
-    """How many are in each state, in the order in which they are shown."""
+    """Number of runs in each state, in the order of display."""
     found = dict.fromkeys(STATES, 0)
     for run in runs.values():
         found[run.state] += 1

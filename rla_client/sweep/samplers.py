@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class Sampler(Protocol):
-    """Says what is tried, trial after trial."""
+    """Chooses the parameters of trials, one after another."""
 
-    learns: bool  # what is tried next depends on what came of others
+    learns: bool  # whether the next trial depends on the results of others
 
     def next(self) -> Parameters | None:
-        """The next trial's parameters; None when there are no more."""
+        """Parameters of the next trial; None if there are no more."""
 
     def tell(self, trial: int, value: float | None) -> None:
-        """What came of a trial, counted from 1; None: nothing, it failed."""
+        """Report the value of a trial, counted from 1; None if it failed."""
 
     def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """A trial that an earlier driver began; it counts as given."""
+        """Report a trial of an earlier driver, which counts as chosen."""
 
 
 def make_sampler(spec: Spec) -> Sampler:
-    """The sampler of the sweep's method.
+    """Make the sampler of the sweep's method.
 
     Raises:
-        SweepError: optuna is not installed, or there are more runs than make any sense.
+        SweepError: optuna is not installed, or there are too many runs.
     """
     _check_runs(spec, spec.trials or 0)
     if spec.method == "optuna":
@@ -44,7 +44,7 @@ def make_sampler(spec: Spec) -> Sampler:
 
 
 class Listed:
-    """Methods grid, list and random, or nothing: what is tried does not depend on what came of it."""
+    """Sampler of the methods grid, list and random, which do not depend on results."""
 
     learns = False
 
@@ -52,14 +52,14 @@ class Listed:
         self._trials = iter(trials)
 
     def next(self) -> Parameters | None:
-        """As `Sampler.next`."""
+        """See `Sampler.next`."""
         return next(self._trials, None)
 
     def tell(self, trial: int, value: float | None) -> None:
-        """Nothing depends on it."""
+        """Ignore the result."""
 
     def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """They are given again: the journal knows them by what they are."""
+        """Do nothing: the trial is chosen again, and the journal recognizes its parameters."""
 
 
 def _check_runs(spec: Spec, trials: int) -> None:
@@ -81,9 +81,9 @@ def _trials(spec: Spec) -> Iterator[Parameters]:
 
 
 class OptunaSampler:
-    """Method optuna: its default sampler (TPE), which learns from the trials that ended.
+    """Sampler of the method optuna: its default sampler (TPE), which learns from ended trials.
 
-    The study lives in memory; what earlier drivers tried is told to it again.
+    The study is in memory; trials of earlier drivers are added to it again.
     """
 
     learns = True
@@ -101,7 +101,7 @@ class OptunaSampler:
         self._earlier: dict[int, Mapping[str, Any]] = {}
 
     def next(self) -> Parameters | None:
-        """As `Sampler.next`."""
+        """See `Sampler.next`."""
         number = max(max(self._asked, default=0), max(self._earlier, default=0)) + 1
         if number > (self._spec.trials or 0):
             return None
@@ -121,15 +121,15 @@ class OptunaSampler:
         return chosen
 
     def _sampler(self, trial: int) -> optuna.samplers.BaseSampler:
-        """A sampler for one trial: begun anew, a single one would give its first draws again."""
+        """A sampler for one trial; a single seeded sampler would repeat its first draws after a restart."""
         import optuna  # noqa: PLC0415 - an extra
 
-        # constant_liar: what runs beside counts as bad, so that parallel trials differ
+        # constant_liar: running trials count as bad, so that parallel trials differ
         seed = zlib.crc32(f"{self._spec.random_seed}/{trial}".encode())
         return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 
     def tell(self, trial: int, value: float | None) -> None:
-        """As `Sampler.tell`."""
+        """See `Sampler.tell`."""
         import optuna  # noqa: PLC0415 - an extra
 
         failed = optuna.trial.TrialState.FAIL
@@ -150,11 +150,11 @@ class OptunaSampler:
                     distributions[one.name] = known.FloatDistribution(kind.low, kind.high, log=kind.log)
             chosen = {name: parameters[name] for name in distributions}
             try:
-                told = optuna.trial.create_trial(params=chosen, distributions=distributions, value=value)
-            except ValueError:  # the file's ranges have changed since, and it lies outside of them
+                added = optuna.trial.create_trial(params=chosen, distributions=distributions, value=value)
+            except ValueError:  # the file's ranges have changed since and exclude it
                 return
-            self._study.add_trial(told)
+            self._study.add_trial(added)
 
     def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
-        """As `Sampler.known`."""
+        """See `Sampler.known`."""
         self._earlier[trial] = parameters

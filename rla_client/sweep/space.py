@@ -1,9 +1,9 @@
 """Search space of a sweep. Pure.
 
-A trial is one choice of a value for each dimension whose condition holds. Dimensions are drawn in an order
-in which each comes behind those that its condition names, else as they were given. What trial n of a random
-search gets depends on the sweep's random seed, n and the dimension's name alone: more trials or one more
-dimension change no earlier value.
+A trial has a value for each dimension with a condition that holds. Each dimension is drawn after those in
+its condition, otherwise in the order of the file. The values of trial n of a random search depend only on
+the sweep's random seed, n and the dimension's name: more trials or further dimensions change no earlier
+value.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any, Literal, TypeAlias
 Value: TypeAlias = "str | int | float | bool | None"
 Parameters: TypeAlias = dict[str, Any]
 
-MAX_GRID = 100_000  # trials; more is a slip in the file, and none of them could be looked at
-MAX_RUNS = 200_000  # trials with their seeds; each is a line of the journal and three files
-MAX_DIMENSIONS = 200  # each is a level of recursion of the grid
+MAX_GRID = 100_000  # trials; more are a mistake in the file
+MAX_RUNS = 200_000  # trials times seeds; each has a line of the journal and three files
+MAX_DIMENSIONS = 200  # each is a level of recursion in the grid
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One of some values; a constant is the only one of them."""
+    """One of several values; a constant is a single value."""
 
     values: tuple[Value, ...]
 
     def draw(self, generator: random.Random) -> Value:
-        """Any of them, each as likely."""
+        """A value, with equal probabilities."""
         return generator.choice(self.values)
 
     def holds(self, value: Value) -> bool:
-        """Whether it is one of them."""
+        """Whether a value is one of them."""
         return value in self.values
 
 
@@ -43,7 +43,7 @@ class Range:
 
     low: float
     high: float
-    log: bool = False  # its logarithm is uniform, not itself
+    log: bool = False  # its logarithm is uniform
     whole: bool = False  # whole numbers only
 
     def draw(self, generator: random.Random) -> Value:
@@ -53,14 +53,14 @@ class Range:
         if not self.log:
             share = generator.random()  # not `low + share * (high - low)`: the difference may be infinite
             return min(max(self.low * (1 - share) + self.high * share, self.low), self.high)
-        # a whole number gets the share of the logarithm that lies around it, also the first and last
+        # a whole number, also the first and last, gets the share of the logarithm around it
         edge = 0.5 if self.whole else 0.0
         found = math.exp(generator.uniform(math.log(self.low - edge), math.log(self.high + edge)))
         found = min(max(found, self.low), self.high)
         return min(max(round(found), int(self.low)), int(self.high)) if self.whole else found
 
     def holds(self, value: Value) -> bool:
-        """Whether it lies in the range."""
+        """Whether a value lies in the range."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
 
@@ -71,19 +71,19 @@ Kind: TypeAlias = "Choices | Range"
 class Dimension:
     """One hyper-parameter."""
 
-    name: str  # as the program takes it
-    kind: Kind  # what it may be
-    # other dimension → the values under which this one is there; empty: always
+    name: str  # name of the program's parameter
+    kind: Kind  # its possible values
+    # condition: other dimension → values for which this one exists; empty: always
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     def check(self, kinds: Mapping[str, Kind]) -> None:
-        """Be sure that the condition can hold.
+        """Check that the condition can hold.
 
         Args:
-            kinds: what each parameter may be.
+            kinds: possible values of each parameter.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: it can never hold.
         """
         for other, values in self.when.items():
             if other not in kinds or other == self.name:
@@ -97,26 +97,26 @@ class Dimension:
                     raise ValueError(f"{text} a draw from a continuous range never hits")
 
     def applies(self, chosen: Mapping[str, Any]) -> bool:
-        """Whether its condition holds, given what was chosen before."""
+        """Whether the condition holds for the values chosen so far."""
         return all(name in chosen and chosen[name] in values for name, values in self.when.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All dimensions, each behind those that its condition names."""
+    """All dimensions, each after those in its condition."""
 
     dimensions: tuple[Dimension, ...] = ()
 
     @classmethod
     def of(cls, dimensions: Sequence[Dimension], listed: Sequence[Parameters] = ()) -> Space:
-        """The space of dimensions in any order.
+        """Space of dimensions, given in any order.
 
         Args:
-            dimensions: some of them under conditions.
-            listed: choices of other parameters, which conditions may name, too.
+            dimensions: the dimensions.
+            listed: listed values of other parameters, which conditions may also name.
 
         Raises:
-            ValueError: a condition can never hold, conditions go in a circle, or there are too many.
+            ValueError: a condition can never hold, conditions are circular, or there are too many dimensions.
         """
         if len(dimensions) > MAX_DIMENSIONS:
             raise ValueError(f"has {len(dimensions)} of them; at most {MAX_DIMENSIONS}")
@@ -139,24 +139,24 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all dimensions."""
+        """Names of all dimensions."""
         return tuple(one.name for one in self.dimensions)
 
     @property
     def always(self) -> frozenset[str]:
-        """Names of those that every trial has."""
+        """Names of the dimensions that every trial has."""
         return frozenset(one.name for one in self.dimensions if not one.when)
 
     @property
     def ranges(self) -> tuple[str, ...]:
-        """Names of those that cannot be counted through."""
+        """Names of the dimensions that cannot be enumerated."""
         return tuple(one.name for one in self.dimensions if isinstance(one.kind, Range))
 
     def grid(self, given: Parameters | None = None) -> Iterator[Parameters]:
-        """Each combination once, the last dimension changing first; there may be no ranges.
+        """All combinations, with the last dimension changing first; there must be no ranges.
 
         Args:
-            given: what all of them have besides.
+            given: further parameters of all combinations.
         """
         return self._combine(given or {}, 0)
 
@@ -173,7 +173,7 @@ class Space:
             yield from self._combine({**chosen, one.name: value}, place + 1)
 
     def draw(self, random_seed: int, trial: int) -> Parameters:
-        """What trial `trial` of a random search tries."""
+        """Parameters of trial `trial` of a random search."""
         chosen: Parameters = {}
         for one in self.dimensions:
             if one.applies(chosen):

@@ -13,17 +13,17 @@ SEED = "seed"
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one run takes."""
+    """Resources of one run."""
 
     cpus: float = 1.0
     memory: int = 0  # bytes; 0: not counted
-    gpus: float = 0.0  # of its own; a half lets two runs share one
-    parallel: int | None = None  # runs at a time at most; None: as many as fit
+    gpus: float = 0.0  # number of GPUs; with 0.5, two runs share one
+    parallel: int | None = None  # largest number of runs at a time; None: as many as fit
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMetric:
-    """What a trial is judged by: the last value of a metric, or its best or mean over the run."""
+    """Metric that trials are judged by: its last, best or mean value in a run."""
 
     name: str
     goal: str = "maximize"
@@ -31,44 +31,44 @@ class TrialMetric:
 
     @property
     def maximize(self) -> bool:
-        """Whether more is better."""
+        """Whether larger values are better."""
         return self.goal == "maximize"
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a sweep file asks for."""
+    """Content of a sweep file."""
 
     name: str
-    command: tuple[str, ...] = ()  # with placeholders; empty where an experiment is called
+    command: tuple[str, ...] = ()  # with placeholders; empty if an experiment is called
     experiment: str = ""  # `file.py:function` or `module:function`
-    arguments: str = "--{name} {value}"  # what one parameter becomes in `{args}`
-    method: Method = "grid"  # how trials are chosen
-    space: Space = field(default_factory=Space)  # what is tried
-    listed: tuple[Parameters, ...] = ()  # the trials of method list
-    trials: int | None = None  # how many, of methods random and optuna
-    seeds: tuple[int, ...] | None = None  # each trial runs once with each; None: no such dimension
-    metric: TrialMetric | None = None  # what a trial is judged by
-    retries: int = 0  # how often a run that failed is started again
+    arguments: str = "--{name} {value}"  # form of one parameter in `{args}`
+    method: Method = "grid"  # method of choosing trials
+    space: Space = field(default_factory=Space)  # search space
+    listed: tuple[Parameters, ...] = ()  # trials of method list
+    trials: int | None = None  # number of trials of methods random and optuna
+    seeds: tuple[int, ...] | None = None  # each trial runs once with each; None: no seeds
+    metric: TrialMetric | None = None  # metric that trials are judged by
+    retries: int = 0  # number of restarts of a failed run
     resources: Resources = field(default_factory=Resources)
     environment: Mapping[str, str] = field(default_factory=dict)  # variables for the runs
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of an engine: its own
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # engine → its options
     random_seed: int = 0  # of methods random and optuna
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every hyper-parameter that a run may have, the seed last."""
+        """Names of all hyper-parameters of runs, the seed last."""
         listed = dict.fromkeys(name for one in self.listed for name in one)
         seed = () if self.seeds is None else (SEED,)
         return (*dict.fromkeys((*self.space.names, *listed)), *seed)
 
     @property
     def always(self) -> frozenset[str]:
-        """Those that every run has."""
+        """Names of the hyper-parameters that every run has."""
         shared = [set(one) for one in self.listed]
         of_list = set.intersection(*shared) if shared else set()
         return frozenset((*self.space.always, *of_list, *(() if self.seeds is None else (SEED,))))
 
     def without_seed(self, parameters: Mapping[str, Any]) -> Parameters:
-        """The choice that a run's parameters are: all but the seed, if that is one of `seeds`."""
+        """Parameters of the trial of a run: without the seed, if that is one of `seeds`."""
         return {name: value for name, value in parameters.items() if name != SEED or self.seeds is None}

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_SEEDS = 10_000
-MAX_WHOLE = (1 << 63) - 1  # of a whole number: what programs and numpy take
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # what YAML 1.1 takes for text
+MAX_WHOLE = (1 << 63) - 1  # 64 bits, as in programs and numpy
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # text in YAML 1.1
 _SPAN = re.compile(r"(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def plain_value(node: yaml.Node) -> Value:
-    """Any scalar as the value that it stands for."""
+    """Value of a scalar."""
     import yaml  # noqa: PLC0415 - loaded already: there is a node
 
     if shape(node) != "scalar":
@@ -33,7 +33,7 @@ def plain_value(node: yaml.Node) -> Value:
     is_bare = cast("yaml.ScalarNode", node).style is None
     if node.tag.endswith(":str") and is_bare and _NUMBER.fullmatch(node.value):
         value: Any = float(node.value)
-    elif is_bare and ":" in node.value:  # 24:00:00 is a time, not the number that YAML 1.1 takes it for
+    elif is_bare and ":" in node.value:  # 24:00:00 is a time, but a number in YAML 1.1
         value = str(node.value)
     else:
         try:
@@ -51,7 +51,7 @@ def plain_value(node: yaml.Node) -> Value:
 
 
 def command_words(node: yaml.Node) -> tuple[str, ...]:
-    """A command line, or program and arguments as a list."""
+    """Words of a command line, or of a list of program and arguments."""
     if shape(node) == "sequence":
         if not node.value or any(shape(one) != "scalar" for one in node.value):
             raise WrongValueError("must be the program and its arguments")
@@ -69,7 +69,7 @@ def command_words(node: yaml.Node) -> tuple[str, ...]:
 
 
 def check_text(text: str) -> None:
-    """Be sure that a program can be given it; WrongValueError: it cannot."""
+    """Raise WrongValueError if a text cannot be passed to a program."""
     if "\0" in text:
         raise WrongValueError("holds a NUL character, which no program can be given")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -77,7 +77,7 @@ def check_text(text: str) -> None:
 
 
 def size_bytes(node: yaml.Node) -> int:
-    """Bytes: a number, or one with a unit."""
+    """Bytes of a number with or without a unit."""
     found = _SIZE.fullmatch(Text()(node).strip())
     if found is None:
         raise WrongValueError(f"must be a size such as 2GiB or 500MB, not {quote(node)}")
@@ -90,7 +90,7 @@ def size_bytes(node: yaml.Node) -> int:
 
 
 def seed_list(node: yaml.Node) -> tuple[int, ...]:
-    """How many seeds, the first and last, or all of them."""
+    """Seeds, given as their number, as first and last, or as a list."""
     wanted = f"must be how many, as in 5, or 1..5, or a list of whole numbers, not {quote(node)}"
     if shape(node) == "sequence":
         found = [plain_value(one) for one in node.value]

@@ -50,11 +50,14 @@ _RANGES = {
 
 
 def read_spec(path: Path, name: str | None = None) -> Spec:
-    """Read a sweep file; a ConfigError names all its faults.
+    """Read a sweep file.
 
     Args:
         path: the file.
-        name: of the sweep where the file gives none; None: that of the file.
+        name: default name of the sweep, if the file has none; None: the file's name.
+
+    Raises:
+        ConfigError: the file has faults; the message lists all of them.
     """
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` describes the format"])
@@ -64,8 +67,8 @@ def read_spec(path: Path, name: str | None = None) -> Spec:
     reader = _Reader()
     found = reader.spec(node, name or path.stem)
     if reader.faults:
-        told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
-        raise ConfigError(str(path), [_told(where, key, text) for where, key, text in told])
+        faults = sorted(reader.faults, key=lambda fault: _line(fault[0]))
+        raise ConfigError(str(path), [_fault_text(where, key, text) for where, key, text in faults])
     return found
 
 
@@ -73,7 +76,7 @@ def _line(node: yaml.Node) -> int:
     return node.start_mark.line + 1 if node.start_mark else 0
 
 
-def _told(node: yaml.Node, key: str, text: str) -> str:
+def _fault_text(node: yaml.Node, key: str, text: str) -> str:
     line = f"line {_line(node)}: " if node.start_mark else ""
     return f"{line}{key.lstrip('.')}{' ' if key else ''}{text}"
 
@@ -117,8 +120,8 @@ class _Reader(SectionReader):
         values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
         values.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", default_name).strip("-.") or "sweep")
         if not NAME.fullmatch(values["name"]):
-            told = f"{values['name']!r} must be letters, digits, '_', '-' and '.'"
-            self.faults.append((nodes.get("name", root), ".name", told))
+            text = f"{values['name']!r} must be letters, digits, '_', '-' and '.'"
+            self.faults.append((nodes.get("name", root), ".name", text))
         values["listed"] = self._listed(nodes.get("list"))
         values["space"] = self._space(nodes.get("parameters"), values["listed"])
         values["metric"] = self._metric(nodes.get("metric"))
@@ -129,7 +132,7 @@ class _Reader(SectionReader):
         }
         found = Spec(**values)
         faulty = {below.lstrip(".").partition(".")[0].partition("[")[0] for _, below, _ in self.faults}
-        if not faulty & {"", "method"}:  # the file is not a mapping; or what the others must be is not known
+        if not faulty & {"", "method"}:  # without a mapping or a method, the other rules are unknown
             self._check(root, nodes, found, faulty)
         return found
 
@@ -146,7 +149,7 @@ class _Reader(SectionReader):
     def _entries(
         self, node: yaml.Node | None, below: str, known: dict[str, str] | None = None
     ) -> dict[str, yaml.Node]:
-        """Those of a mapping, which may be missing or empty."""
+        """Entries of a mapping, which may be missing or empty."""
         return {} if node is None or is_empty(node) else self.mapping(node, below, known)
 
     def _section(self, node: yaml.Node | None, name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
@@ -274,7 +277,7 @@ class _Reader(SectionReader):
         return tuple(found)
 
     def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec, faulty: set[str]) -> None:
-        """Add what does not fit together, but for keys that have a fault of their own."""
+        """Add faults of combinations of keys, except for keys that have faults of their own."""
         counts = spec.method in {"grid", "list"}
         listed = {name for one in spec.listed for name in one}
         ranges = ", ".join(spec.space.ranges)

@@ -1,7 +1,4 @@
-"""Printed tables of a sweep.
-
-They list counts, runs and trials (the best: `results.best_trials`).
-"""
+"""Printed tables of a sweep's runs or trials."""
 
 from __future__ import annotations
 
@@ -32,25 +29,25 @@ _SIGNIFICANT = 6
 
 
 def shown_counts(journal: Journal) -> dict[str, int]:
-    """How many runs are in each state; those that wait in Slurm as queued, if there are any."""
+    """Number of runs in each state, with those in Slurm's queue counted as queued."""
     found = counts(journal.runs)
     queued = sum(map(journal.is_queued, journal.runs.values()))
     return {**found, RUNNING: found[RUNNING] - queued, QUEUED: queued} if queued else found
 
 
 def summary(journal: Journal, driver: int | None) -> str:
-    """How many runs are in which state, and who looks after them."""
-    told = ", ".join(f"{count} {state}" for state, count in shown_counts(journal).items() if count)
+    """Line with the number of runs in each state, and a note if no driver supervises them."""
+    text = ", ".join(f"{count} {state}" for state, count in shown_counts(journal).items() if count)
     number = len(journal.runs)
     by = ""
     if driver is None and any(run.state not in OVER for run in journal.runs.values()):
         ended = sum(run.state == RUNNING and journal.has_ended(run) for run in journal.runs.values())
         by = "; nobody drives it" + (f", and {ended} of those running have ended since" if ended else "")
-    return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {told or 'none planned yet'}{by}"
+    return f"sweep {journal.name}: {number} run{'' if number == 1 else 's'}: {text or 'none planned yet'}{by}"
 
 
 def rows(values: MetricValues, now: float) -> list[dict[str, Any]]:
-    """One row for each run: those that run first, then what went wrong, waits and is done."""
+    """One row per run: running ones first, then failed, stopped, waiting and finished ones."""
     journal, metric = values.journal, values.metric
     found = []
 
@@ -72,7 +69,7 @@ def rows(values: MetricValues, now: float) -> list[dict[str, Any]]:
 
 
 def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
-    """Rows as a table, with what they have; the first `most` of them."""
+    """The first `most` rows as a table, with all their columns."""
     names = list(dict.fromkeys(name for row in found for name in row))
     shown = found if most is None else found[:most]
     text = table_text(names, [[_shown(row, name) for name in names] for row in shown], room)
@@ -81,7 +78,7 @@ def table(found: list[dict[str, Any]], most: int | None = None, room: int | None
 
 
 def reasons(journal: Journal) -> list[str]:
-    """Why runs did not finish so far, each reason once with its runs."""
+    """Reasons of unfinished runs, one line per reason with its runs."""
     found: dict[str, list[int]] = {}
     for run in journal.runs.values():
         if run.reason and run.state != FINISHED:

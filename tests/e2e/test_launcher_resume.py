@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "client" / "launcher"))
 import launchers
 
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import relaunch
+from rla_client.launcher import code_restore, relaunch
+from rla_client.launcher.launch_record import is_of_launcher
 from rla_client.launcher.pending_streams import await_end
 
 
@@ -265,11 +266,11 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="is gone; `rla restore-code`"):
         relaunch.resume(folder)
 
-    relaunch.restore_code(folder, tmp_path / "code")
+    code_restore.restore_code(folder, tmp_path / "code")
     assert {name.name: name.read_bytes() for name in (tmp_path / "code").iterdir()} == wanted
     assert os.access(tmp_path / "code" / "run.sh", os.X_OK)
     with pytest.raises(LaunchError, match="not empty"):
-        relaunch.restore_code(folder, tmp_path / "code")
+        code_restore.restore_code(folder, tmp_path / "code")
 
     compared = relaunch.rerun(folder, tmp_path / "again")
     assert compared.rows == (4, 4)
@@ -284,7 +285,7 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     manifest = folder / "launch_manifest.json"
     manifest.write_text(manifest.read_text().replace('"sha256": "', '"sha256": "0'))
     with pytest.raises(LaunchError, match="damaged"):
-        relaunch.restore_code(folder, tmp_path / "code")
+        code_restore.restore_code(folder, tmp_path / "code")
     (tmp_path / "empty").mkdir()
     with pytest.raises(LaunchError, match="launch record"):
         relaunch.resume(tmp_path / "empty")
@@ -419,11 +420,11 @@ def test_the_code_of_an_ordinary_run_is_copied(tmp_path: Path) -> None:
     for folder in (log, code / "pkg"):
         folder.mkdir(parents=True)
     with pytest.raises(LaunchError, match="keeps no code"):
-        relaunch.copy_code(log, tmp_path / "none")
+        code_restore.copy_code(log, tmp_path / "none")
     (code / "pkg" / "a.py").write_text("x = 1\n")
     (code / "train.py").write_text("import pkg.a\n")
     (code / "parameter.yaml").write_text("lr: 1\n")
-    assert not relaunch.is_of_launcher(log)
+    assert not is_of_launcher(log)
     target = tmp_path / "then"
     done = rla("restore-code", str(log), str(target), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -431,4 +432,4 @@ def test_the_code_of_an_ordinary_run_is_copied(tmp_path: Path) -> None:
     assert (target / "pkg" / "a.py").read_text() == "x = 1\n"
     assert sorted(path.name for path in target.rglob("*.*")) == ["a.py", "train.py"]
     with pytest.raises(LaunchError, match="is not empty"):
-        relaunch.copy_code(log, target)
+        code_restore.copy_code(log, target)

@@ -1,4 +1,4 @@
-"""`rla capture install|remove|check`: programs that are recorded without a change of theirs."""
+"""`rla capture install|remove|check`: recording of unchanged programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.text.command_line import examples
 from rla_client.database.text.machine_text import json_text
 
-CHECK_S = 60.0  # a command that starts no Python is ended then
+CHECK_S = 60.0  # a command that starts no Python is then ended
 
 
 def register(app: typer.Typer) -> None:

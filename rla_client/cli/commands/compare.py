@@ -1,4 +1,4 @@
-"""`rla compare`: the hyper-parameters in which runs differ."""
+"""`rla compare`: differing hyper-parameters of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rla_client.cli.registration import LOOK, add_command
 from rla_client.cli.selection import Selection, takes_runs
 from rla_client.contract.errors import ArgumentError
 
-MAX_COMPARED = 100  # runs that references fit; --where may leave more
+MAX_COMPARED = 100  # runs that references match; --where may give more
 
 
 def register(app: typer.Typer) -> None:

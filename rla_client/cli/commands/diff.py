@@ -1,4 +1,4 @@
-"""`rla diff`: the differences between two runs."""
+"""`rla diff`: differences between two runs."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def du(
 
 
 def _with_chains(database: Database, chosen: Selection) -> set[tuple[str, str]]:
-    """The chosen runs, each with those that it continues."""
+    """The chosen runs, and all earlier items of their chains."""
     runs = {(one.table, one.index) for one in chosen.records(database)}
     links = database.links()
     earlier = runs

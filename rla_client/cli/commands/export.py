@@ -52,7 +52,7 @@ def export(
         raise ArgumentError("--ranks is about curves: give the --metric, too")
     database = open_database(data_root)
     records = chosen.records(database)
-    told: list[str] = []
+    rank_texts: list[str] = []
     if tensorboard:
         folders = tensorboard_folders(database.data_root, records)
         make_logdir(folders, out, copy=True)
@@ -67,13 +67,15 @@ def export(
         frame = database.curves(records, metric, ranks=ranks)
         from rla_client.database.curves.curve_frame import frame_shares
 
-        told = rank_notes(parse_ranks(ranks), frame_shares(frame))
+        rank_texts = rank_notes(parse_ranks(ranks), frame_shares(frame))
     else:
         frame = database.frame(records).dropna(axis=1, how="all")
     write_table(frame, out, written)
     from rla_client.code.written_files import note_written
 
     note_written(database.data_root, out)
-    facts = {"file": str(out), "rows": len(frame), "runs": len(records), **({"notes": told} if told else {})}
+    facts = {"file": str(out), "rows": len(frame), "runs": len(records)}
+    if rank_texts:
+        facts["notes"] = rank_texts
     text = f"{out}: {len(frame)} rows of {len(records)} run(s), {written}"
-    print_done(facts, "; ".join([text, *told]), as_json=as_json)
+    print_done(facts, "; ".join([text, *rank_texts]), as_json=as_json)

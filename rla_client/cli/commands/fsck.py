@@ -72,7 +72,7 @@ def fsck(
 
 
 def _left_text(faults: Sequence[TreeFault], repairable: Sequence[TreeFault]) -> str:
-    """What a repair would leave, and what to do with it."""
+    """Text about the faults that a repair leaves, and how to repair them."""
     asked = [fault.kind for fault in faults if fault.repairable and fault not in repairable]
     by_hand = sum(not fault.repairable for fault in faults)
     text = f"; {len(asked)} only by `rla fsck --fix --only {','.join(sorted(set(asked)))}`" if asked else ""

@@ -98,8 +98,8 @@ def import_(
         say_aside(f"{count} run(s): {remark}")
     counts = Counter(run.rsplit("/", 4)[0] for run in made)
     where = ", ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
-    told = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
-    told += f"; {len(there)} were there already" if there else ""
+    text = f"imported {len(made)} run(s)" + (f" into table {where}" if made else "")
+    text += f"; {len(there)} were there already" if there else ""
     facts = {
         "tables": dict(counts),
         "runs": len(made),
@@ -107,7 +107,7 @@ def import_(
         "left_out": [*problems],
         "remarks": dict(done.remarks),
     }
-    print_done(facts, told, as_json=as_json)
+    print_done(facts, text, as_json=as_json)
     if problems and not made and not there:
         raise typer.Exit(1)
 
@@ -133,6 +133,6 @@ def _import_samples(
         say_aside(f"skipped {len(done.skipped)} files with neither a prompt nor a completion, such as {one}")
     for column in done.withheld:
         say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
-    told = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
-    told += f"; {done.there} were there already" if done.there else ""
-    print_done(facts, told, as_json=as_json)
+    text = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"
+    text += f"; {done.there} were there already" if done.there else ""
+    print_done(facts, text, as_json=as_json)

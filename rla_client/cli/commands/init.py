@@ -1,4 +1,4 @@
-"""`rla init`: a prepared project."""
+"""`rla init`: setup of a project."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def init(
 
 
 def snippet_of(folder: Path, data: str) -> str:
-    """What to add to a script of the project, whose runs then go where `data` says, and what to type then."""
+    """Lines to add to a script, so that its runs go into the folder `data`, and commands to use then."""
     usual = data.strip("/") == DATA_FOLDER
     return SNIPPET.format(
         table=json.dumps(folder.absolute().name, ensure_ascii=False),
@@ -65,10 +65,14 @@ def snippet_of(folder: Path, data: str) -> str:
 
 
 def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
-    """Make `folder`, new or not, a project whose database is `data` below it; a line for each thing done.
+    """Set up a project in a new or existing folder; returns a line for each action.
+
+    Args:
+        folder: the project's folder.
+        data: folder of its database, relative to `folder`.
 
     Raises:
-        ArgumentError: it is a file, or has an rla_config.yaml already; nothing was changed.
+        ArgumentError: `folder` is a file, or has an rla_config.yaml already; nothing was changed.
     """
     done = []
     if not os.path.lexists(folder):
@@ -92,7 +96,7 @@ def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
 
 
 def ignore(path: Path, lines: list[str]) -> list[str]:
-    """Append the lines that a .gitignore lacks; returns them."""
+    """Append lines that a .gitignore lacks; returns the appended lines."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     present = {line.strip() for line in text.splitlines()}
     missing = [line for line in lines if line not in present and line.strip("/") not in present]

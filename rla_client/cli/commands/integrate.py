@@ -1,4 +1,4 @@
-"""`rla integrate`: a script's logger lines turned into ours."""
+"""`rla integrate`: integration of our logger into a script."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def integrate(
 
 
 def _diff(source: SourceEdits, file: Path) -> str:
-    """What changes, as `diff -u` shows it; empty where nothing does."""
+    """The changes as a unified diff; empty without any."""
     if not source.changed:
         return ""
     before, after = (

@@ -20,7 +20,7 @@ from rla_client.contract.text.command_line import examples
 from rla_client.database.clock import clock as now
 from rla_client.database.text.numbers import bytes_text
 
-MAX_SHOWN = 20  # runs or parts that are named
+MAX_SHOWN = 20  # runs or parts that are printed
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _root(data_root: Path | None) -> Path:
-    """The database's folder, once pyarrow is there."""
+    """Data root of the database, after a check for pyarrow."""
     need_pyarrow()
     return open_database(data_root).data_root
 
@@ -70,8 +70,8 @@ def build(
         say_aside(f"left out: {problem}")
     counts = f"{done.read} read, {done.removed} removed, {done.parts} part(s) written"
     left = f"; {done.left_out} left for the next time" if done.left_out else ""
-    told = f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s{left}"
-    print_done(asdict(done), told, as_json=as_json)
+    text = f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s{left}"
+    print_done(asdict(done), text, as_json=as_json)
 
 
 def verify(
@@ -99,9 +99,9 @@ def verify(
     print_done(asdict(found), "\n".join(lines), as_json=as_json)
     if found.wrong or found.broken:
         say_aside(
-            "they were removed from the lake\nhint: rla lake build"
+            "wrong and damaged parts were removed from the lake\nhint: rla lake build"
             if found.dropped
-            else "another process builds it; verify again later"
+            else "another process builds the lake; verify again later"
         )
         raise typer.Exit(1)
 
@@ -112,12 +112,12 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
     found = lake_status(_root(data_root), now())
     when = "never" if found.built is None else time.strftime(MOMENT, time.localtime(found.built))
-    told = (
+    text = (
         f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}\n"
         f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
         f"{found.live} are not ended"
     )
-    print_done(asdict(found), told, as_json=as_json)
+    print_done(asdict(found), text, as_json=as_json)
 
 
 def drop(yes: Yes = False, data_root: DataRoot = None, as_json: AsJson = False) -> None:

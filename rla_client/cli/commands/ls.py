@@ -1,4 +1,4 @@
-"""`rla ls`: the list of runs."""
+"""`rla ls`: list of runs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _one_table(argument: str | None, option: str | None) -> str | None:
 def _full_columns(
     records: list[Record], columns: list[str] | None, sort: str
 ) -> tuple[list[str] | None, str]:
-    """`columns` and `sort` as the runs spell them; a name that no run has would be an empty column."""
+    """Full names of `columns` and `sort`; raises UnknownNameError for names that no run has."""
     from rla_client.database.filter.name_completion import full_names
 
     full = full_names({*(columns or ()), sort.removeprefix("-")}, records)
@@ -206,7 +206,7 @@ def _listing(
 
 
 def _seldom(records: list[Record], now: float, *, everything: bool) -> dict[str, list[str | None]]:
-    """Columns at the end that are there where a run has something in them; tags always with `everything`."""
+    """Further columns at the end, without empty ones; but always tags with `everything`."""
     found = {
         "reason": [None if everything else _why_ended(record) for record in records],
         "parts": ["; ".join(parts_of(record, now)) or None for record in records],
@@ -216,20 +216,20 @@ def _seldom(records: list[Record], now: float, *, everything: bool) -> dict[str,
 
 
 def _why_ended(record: Record) -> str | None:
-    """Why a run ended that did not finish, as far as its files say."""
+    """Reason why a run ended without finishing; None if unknown."""
     return record.told.get("reason") if record.state in BROKEN_OFF else None
 
 
 def _metric_columns(
     records: list[Record], metrics: list[str], *, everything: bool
 ) -> tuple[list[str], Callable[[Record], list[object]]]:
-    """Names of the metrics' columns, and what a run has in them; where none was asked for, the likely one."""
+    """Names of the metrics' columns, and a function for a run's cells; by default the likely metric."""
     if metrics:
         return metrics, lambda record: [record.metrics.get(name) for name in metrics]
     if everything:
         return ["metric", "value"], lambda record: [record.likely or None, record.likely_value]
     likely = sorted({record.likely for record in records} - {""})
-    if len(likely) > 1:  # else the name is the column's
+    if len(likely) > 1:  # a single name becomes the column's name
         return ["metric"], lambda record: [
             f"{record.likely}={clean(record.likely_value)}" if record.likely else None
         ]
@@ -239,7 +239,7 @@ def _metric_columns(
 
 
 def _shown(value: Any, field: str | None) -> object:  # noqa: ANN401
-    """A value as people write it: dates, durations, lists of names (tags, kinds), whole numbers as ints."""
+    """A value for people: dates, durations, lists of names (tags, kinds), whole numbers as ints."""
     if field == "duration":
         return duration_text(value)
     if field in MOMENTS and value is not None:

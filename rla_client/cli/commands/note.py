@@ -1,4 +1,4 @@
-"""`rla note`: the note of a run."""
+"""`rla note`: note of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`rla plot`: learning curves as a picture.
-
-Each curve is the mean over the runs of a group.
-"""
+"""`rla plot`: learning curves as a picture, averaged over groups of runs."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ if TYPE_CHECKING:
 
 
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
-MAX_INCHES = 40.0  # of a plot; 300 dots an inch make it the 100 million pixels that are drawn at most
-PLOT_NAME = "plot.png"  # where nobody names a file
+MAX_INCHES = 40.0  # at 300 dots per inch more than 100 million pixels, the maximum
+PLOT_NAME = "plot.png"  # default file
 PDF_NAME = "plot.pdf"
 MARK = "rla plot"
-PLOT_MARKS = {".png": {"Software": MARK}, ".pdf": {"Creator": MARK}}  # texts in the file, by its ending
-MARK_WITHIN = 1 << 16  # bytes of its beginning, where a PNG has it, or of its end, where a PDF has it
+PLOT_MARKS = {".png": {"Software": MARK}, ".pdf": {"Creator": MARK}}  # metadata by the ending of the file
+MARK_WITHIN = 1 << 16  # bytes at the beginning of a PNG, or the end of a PDF, that hold the mark
 SIZES = {"column": COLUMN_INCHES, "page": PAGE_INCHES}
 
 
@@ -107,11 +104,11 @@ def plot(
     if out.suffix.lower() not in PLOT_ENDINGS:
         raise ArgumentError(f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}")
     for name in metrics or ():
-        if Path(name).suffix.lower() in PLOT_ENDINGS:  # as after --pdf, which takes no value
+        if Path(name).suffix.lower() in PLOT_ENDINGS:  # a mistake such as `--pdf plot.pdf`
             raise ArgumentError(f"{name!r} is a file, no metric\nhint: -o {name} writes it")
     database = open_database(data_root)
     with extra("plot", "rla plot"):
-        import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
+        import matplotlib as mpl  # noqa: F401 - later imports of it must not fail
         import pandas as pd  # noqa: F401
 
     from rla_client.plot.frames import draw, gather, notes
@@ -140,7 +137,7 @@ def plot(
 
 
 def _inches(size: str | None, width: float | None) -> tuple[float, float | None]:
-    """Width and height that --size or --width ask for; None: a height by the number of panels."""
+    """Width and height by --size or --width; None for a height by the number of panels."""
     if size is None:
         return width or COLUMN_INCHES, None
     if width is not None:
@@ -160,7 +157,7 @@ def _inches(size: str | None, width: float | None) -> tuple[float, float | None]
 
 
 def _default_file(name: str) -> Path:
-    """Where a plot goes that nobody named a file for; never over a file that `rla plot` did not write."""
+    """Default file of a plot; raises ArgumentError if it exists and is not from `rla plot`."""
     out = Path(name)
     if out.exists():
         with open_plain(out, links=True) as file:
@@ -174,7 +171,7 @@ def _default_file(name: str) -> Path:
 
 
 def _likely(records: list[Record]) -> list[str]:
-    """The metric to plot where none was named, and a line that says so; DatabaseError: the runs have none."""
+    """The default metric, which is printed; raises DatabaseError if the runs have none."""
     found = likely_of(records)
     if found is None:
         raise DatabaseError("none of these runs has a metric with numbers yet")

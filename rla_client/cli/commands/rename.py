@@ -1,4 +1,4 @@
-"""`rla rename`: the display name of a run."""
+"""`rla rename`: display name of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla report`: the page of runs as one file."""
+"""`rla report`: page of runs as one file."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _write_pdf(
     as_json: bool,
 ) -> None:
     with extra("plot", "rla report FILE.pdf"):
-        import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
+        import matplotlib as mpl  # noqa: F401 - later imports of it must not fail
         import pandas as pd  # noqa: F401
 
     from rla_client.database.database import Database

@@ -1,4 +1,4 @@
-"""`rla rerun`: a repeated run."""
+"""`rla rerun`: repetition of a run."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def rerun(
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.launcher import relaunch
-    from rla_client.launcher.experiment_database import ItemPlace
     from rla_client.launcher.experiment_folder import RERUN_FOLDER, claim_folder
+    from rla_client.launcher.item_place import ItemPlace
 
     log_dir = find_log_dir(run, table, data_root)
-    # beside a plain run: data/local is not part of later archives; not among a database's items, nor
-    # here, where the folder would be taken for code of the project
+    # Beside a plain run, because data/local is left out of code archives. For an item neither among the items
+    # nor in the working folder, where the folder would count as code of the project.
     place = ItemPlace.of(log_dir)
     base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)
     wanted = folder or base / f"{log_dir.name[:100]}-rerun"
@@ -47,9 +47,9 @@ def rerun(
     compared = relaunch.rerun(log_dir, target)
     first, second = compared.rows
     equal = compared.equal
-    said = f"equal: {first} rows, time columns aside"
-    said = said if equal else f"different: {first} rows then, {second} now"
-    lines = [f"{said}; the repeated run is in {target}"]
+    verdict = f"equal: {first} rows, time columns aside"
+    verdict = verdict if equal else f"different: {first} rows then, {second} now"
+    lines = [f"{verdict}; the repeated run is in {target}"]
     for row, column, then, now in () if equal else compared.differences:
         lines.append(f"  row {row}, {column}: {then} then, {now} now")
     names = ("row", "column", "then", "now")

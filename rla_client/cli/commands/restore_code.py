@@ -1,4 +1,4 @@
-"""`rla restore-code`: the code that a run was started from."""
+"""`rla restore-code`: restored code of a run."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ def restore_code(
     as_json: AsJson = False,
 ) -> None:
     """Restore the code that a run was started from; of a launcher's run every file is checked by its hash."""
-    from rla_client.launcher import relaunch
+    from rla_client.launcher import code_restore
+    from rla_client.launcher.launch_record import is_of_launcher
 
     log_dir = find_log_dir(run, table, data_root)
-    if not relaunch.is_of_launcher(log_dir):
-        copied = relaunch.copy_code(log_dir, folder)
+    if not is_of_launcher(log_dir):
+        copied = code_restore.copy_code(log_dir, folder)
         facts = {"file": str(folder), "files": copied, "left_out": {}}
         print_done(facts, f"{copied} files in {folder}, the copy that the run keeps", as_json=as_json)
         return
-    manifest = relaunch.restore_code(log_dir, folder)
+    manifest = code_restore.restore_code(log_dir, folder)
     left = sorted(manifest.left_out.items())
     lines = [f"{len(manifest.files)} files in {folder}, each all hashes as recorded"]
     lines += [f"not archived: {name} ({why})" for name, why in left]

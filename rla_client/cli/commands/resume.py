@@ -1,4 +1,4 @@
-"""`rla resume`: a launcher's run, continued."""
+"""`rla resume`: continued run of a launcher."""
 
 from __future__ import annotations
 

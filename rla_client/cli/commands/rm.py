@@ -74,18 +74,18 @@ def rm(
     with held(database.data_root):
         name = move_to_trash(database.data_root, items, clock())
     kept = f"Kept for {TRASH_DAYS:.0f} days at least; delete now: rla trash empty"
-    told = (
+    text = (
         f"moved {len(items)} item(s) to the trash as {name}\nMoved to trash ({bytes_text(total)}). {kept}\n"
         f"to undo: rla trash restore {name}"
     )
     facts = {"runs": names_of(records), "items": len(items), "size": total, "entry": name}
-    print_done(facts, told, as_json=as_json)
+    print_done(facts, text, as_json=as_json)
 
 
 def _say_about_master(
     data_root: Path, items: Sequence[Item], tell: Callable[[str], None], *, master: bool
 ) -> None:
-    """Warn about what would be left in the trash alone."""
+    """Warn about files of which no other copy exists, and about copies on the master."""
     from rla_client.database.changes.master_trash import lacking
 
     found = lacking(data_root, items)

@@ -17,9 +17,9 @@ from rla_client.database.tree.run_names import shown_name
 if TYPE_CHECKING:
     from rla_client.database.samples.samples_of_run import Samples
 
-FIRST = ("id", "step", "role", "name", "group", "reward")  # columns of the list; texts come last
+FIRST = ("id", "step", "role", "name", "group", "reward")  # columns of the list before the texts
 TEXTS = ("prompt", "completion")
-BETWEEN_BYTES = 120  # of a line between two samples
+BETWEEN_BYTES = 120  # longest line between two samples
 
 
 def register(app: typer.Typer) -> None:
@@ -139,20 +139,20 @@ def _print_diffs(shown: Samples, other: Mapping[str, Any]) -> None:
 
 def _print_list(shown: Samples, asked: Sequence[str], *, as_csv: bool) -> None:
     columns = shown.index.columns
-    names = [name for name in FIRST if name in columns and _tells(columns[name], name)]
+    names = [name for name in FIRST if name in columns and _is_informative(columns[name], name)]
     if as_csv:
         names = [*names, *(name for name in columns if name not in {*names, *TEXTS})]
     names += [name for name in asked if name in columns and name not in {*names, *TEXTS}]
     names += [name for name in TEXTS if name in columns]
     rows = [[columns[name][row] for name in names] for row in shown.rows]
-    if not as_csv:  # which has lines as they are
+    if not as_csv:  # a CSV cell keeps its lines
         rows = [[" ".join(cell.split()) if isinstance(cell, str) else cell for cell in row] for row in rows]
     if rows or as_csv:
         print_rows(names, rows, as_json=False, as_csv=as_csv)
 
 
-def _tells(column: Sequence[object], name: str) -> bool:
-    """Whether a column says anything: one role or name for all does not."""
+def _is_informative(column: Sequence[object], name: str) -> bool:
+    """Whether a column is worth printing; a single role or name for all samples is not."""
     return name not in {"role", "name"} or len(set(column)) > 1
 
 

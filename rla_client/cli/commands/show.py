@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from rla_client.database.run import Run
 
 
-MAX_RESULTS = 100_000  # files that are counted
-MAX_NAMES = 20  # of results that are listed
+MAX_RESULTS = 100_000  # files of results to count
+MAX_NAMES = 20  # of results to list
 _STATE_TEXTS = {
     "waiting": "waits for an agent; rla-agent start --detach",
     "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
@@ -96,13 +96,13 @@ def show(
 
 
 class _Curves(NamedTuple):
-    """The metrics of a run.
+    """Metrics of a run.
 
     Attributes:
-        ranks: which were asked for.
+        ranks: the chosen ranks.
         last: metric → last value.
-        notes: what is to be known of the ranks.
-        points: of one rank or of a mean: metric → (x, y); else they are read when they are wanted.
+        notes: notes about the ranks.
+        points: metric → (x, y) pairs for one rank or a mean; None: to be read when needed.
     """
 
     ranks: Ranks | None
@@ -129,7 +129,7 @@ def _curves(database: Database, run: Run, ranks: Ranks | None) -> _Curves:
 
 
 def _full_metrics(run: Run, metrics: list[str], curves: _Curves) -> list[str]:
-    """Metrics as the run spells them; looked up before the page, which would hide the error."""
+    """Full names of metrics; checked before anything is printed, so that an error is not missed."""
     names = _metric_names(run, curves) if metrics else []
     lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
     every = [one for name in metrics for one in of_all_roles(name, names)]
@@ -140,7 +140,7 @@ def _full_metrics(run: Run, metrics: list[str], curves: _Curves) -> list[str]:
 
 
 def _metric_names(run: Run, curves: _Curves) -> list[str]:
-    """Columns of the run's table, of a chain those of all its items."""
+    """Columns of the run's table, or of all items of its chain."""
     from rla_client.database.curves.chart_points import chart_names
 
     if curves.points is not None:
@@ -232,11 +232,11 @@ def _unfinished_checkpoints(run: Run) -> list[str]:
 
 
 def _last_checkpoints(run: Run) -> list[str]:
-    """Names of the last five that are here; of a sharded one its shards and its size, too."""
-    told = {one.path.name: one for one in _sharded(run) if one.whole}
+    """Names of the last five local checkpoints; for a sharded one with its shards and size."""
+    sharded = {one.path.name: one for one in _sharded(run) if one.whole}
     found = []
     for path in run.checkpoints:
-        one = told.get(path.name)
+        one = sharded.get(path.name)
         if one is None:
             found.append(path.name)
         elif not one.pruned:
@@ -245,7 +245,7 @@ def _last_checkpoints(run: Run) -> list[str]:
 
 
 def _results(run: Run) -> dict[str, str]:
-    """Name of what was recorded → how often, and when last."""
+    """Name of a result → number of files and last time-step."""
     from rla_client.database.results_by_name import grouped
 
     folder = run.folder(OTHER_RESULTS)
@@ -261,7 +261,7 @@ def _results(run: Run) -> dict[str, str]:
 
 
 def _worker_tables(run: Run) -> list[str]:
-    """`progress.<label>.csv` of a run, without what was set aside."""
+    """Names of `progress.<label>.csv` of a run, without replaced ones."""
     names = (path.name for path in Path(run.folder(LOG)).glob("progress.*.csv"))
     return sorted(name for name in names if not name.startswith("progress.old-"))
 
@@ -299,7 +299,7 @@ def _print_run(run: Run, metrics: list[str], curves: _Curves) -> None:
 
 
 def _print_checkpoints(run: Run) -> None:
-    """Checkpoints and tables, wherever they are."""
+    """Print checkpoints here and elsewhere, and tables of further writers."""
     noted = _noted_checkpoints(run)
     for title, names in (
         ("checkpoints", _last_checkpoints(run)),
@@ -326,8 +326,8 @@ def _standing(run: Run, now: float) -> dict[str, object]:
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)
     origin = _origin(run, about)
-    told = {"host": record.host, "imported": f"from {clean(origin)}" if origin else ""}
-    facts |= {name: value for name, value in told.items() if value}
+    optional = {"host": record.host, "imported": f"from {clean(origin)}" if origin else ""}
+    facts |= {name: value for name, value in optional.items() if value}
     if lines := lost_lines(about):
         facts["lost"] = "\n".join(lines).removeprefix("lost: ")
     if parts := parts_of(record, now):
@@ -361,17 +361,17 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
         named = key == "signal" and "killed by " in reason
         if text and not named and text not in reason:
             detail.append(text)
-    if reason.startswith(f"{state} "):  # killed by SIGKILL
+    if reason.startswith(f"{state} "):  # such as `killed by SIGKILL`
         return ", ".join(detail)
     return state + (f" ({', '.join(detail)})" if detail else "")
 
 
 def _origin(run: Run, about: dict[str, Any]) -> str:
-    """Which tool and run of it, or which file, a run was imported from; empty for others."""
-    told = about.get("imported")
-    if isinstance(told, dict):
-        return " ".join(str(told[name]) for name in ("from", "id") if told.get(name))
-    index = None if about else RunIndex.parse(run.index)  # tables of text have no run.json
+    """Tool and run, or file, that a run was imported from; empty for other runs."""
+    imported = about.get("imported")
+    if isinstance(imported, dict):
+        return " ".join(str(imported[name]) for name in ("from", "id") if imported.get(name))
+    index = None if about else RunIndex.parse(run.index)  # runs imported from text tables have no run.json
     named = index is not None and index.ip == NO_IP and index.info.startswith("&source=")
     return index.info.removeprefix("&source=") if index and named else ""
 

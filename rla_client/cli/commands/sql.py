@@ -1,4 +1,4 @@
-"""`rla sql`: a query over runs."""
+"""`rla sql`: SQL query over runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rla_client.database.lake.sql_query import Clock
 
 
-MAX_TABLE_BYTES = 64 << 20  # of a table, which needs all rows at once
+MAX_TABLE_BYTES = 64 << 20  # of an aligned table, which has all rows in memory
 MAX_QUERY_BYTES = 1 << 20
 
 
@@ -64,7 +64,7 @@ def sql(
 
     from rla_client.database.lake.sql_query import Clock
 
-    whole = as_json or as_csv or parquet is not None  # these are printed in parts
+    whole = as_json or as_csv or parquet is not None  # these are printed in batches
     text, clock = _query(query, file), Clock(timeout, None if whole else MAX_TABLE_BYTES)
     with ExitStack() as held:
         if bucket:
@@ -77,7 +77,7 @@ def sql(
 def _of_bucket(
     held: ExitStack, bucket: str, endpoint: str, query: str, clock: Clock
 ) -> duckdb.DuckDBPyConnection:
-    """A query's result over a bucket's lake, whose files are there until `held` ends."""
+    """Result of a query over a bucket's lake, whose local files exist until `held` ends."""
     from rla_client.database.lake.bucket_lake import opened
     from rla_client.database.lake.bucket_query import query_bucket
 

@@ -184,7 +184,7 @@ def stop(
 
 
 def _stop_left(journal: Journal) -> int | None:
-    """Stop runs that have no driver; how many were stopped, None where none is noted as running."""
+    """Stop runs without a driver; returns their number, None if no run is noted as running."""
     from rla_client.sweep.driver import Driver
     from rla_client.sweep.driver_setup import kept_spec, make_engine
     from rla_client.sweep.run_state import RUNNING

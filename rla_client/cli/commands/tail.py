@@ -1,4 +1,4 @@
-"""`rla tail`: the end of a run's text log or table."""
+"""`rla tail`: end of a run's text log or table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:
         going = live()
         with open_plain(path) as file:
             size = written_bytes(file)
-            offset = offset if size >= offset else 0  # cut by a resume: from the start
+            offset = offset if size >= offset else 0  # truncated by a resume: print it from the start
             file.seek(offset)
             block = file.read(size - offset)
         whole = block.rfind(b"\n") + 1

@@ -54,7 +54,7 @@ def tb(
         return
     if find_spec("tensorboard") is None:
         raise DatabaseError("rla tb needs tensorboard: pip install 'rla-agent[tb]'")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folder goes, TensorBoard ends
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: ends all
     with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:
         make_logdir(folders, Path(made) / "runs", copy=False)
         say_aside(f"{len(folders)} run(s); Ctrl-C ends it")

@@ -1,4 +1,4 @@
-"""`rla top`: the dashboard in a terminal."""
+"""`rla top`: dashboard in a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def top(*, chosen: Selection, data_root: DataRoot = None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ArgumentError("rla top needs a terminal\nhint: rla ls prints the runs once")
     database = open_database(data_root)
-    database.progress = None  # it would write into the screen
+    database.progress = None  # progress would be written into the screen
     with extra("top", "rla top"):
         from rla_client.top.app import TopApp
         from rla_client.top.runs_on_screen import MAX_SHOWN, RunsOnScreen
@@ -40,5 +40,5 @@ def top(*, chosen: Selection, data_root: DataRoot = None) -> None:
         both = [f"({text})" for text in (chosen.where, where) if text]
         return replace(chosen, where=" and ".join(both) or None).records(database)
 
-    look(None)  # a fault in the options is told before the screen changes
+    look(None)  # errors in the options are printed before the screen changes
     TopApp(RunsOnScreen(database.data_root, look)).run()

@@ -1,4 +1,4 @@
-"""`rla trash`: the trash of a database."""
+"""`rla trash`: trash of a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla verify`: the master compared with the sent files."""
+"""`rla verify`: comparison of the master with the sent files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rla web`: the page of runs, live in a browser."""
+"""`rla web`: live page of runs in a browser."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def web(
 
 
 def _say_now(text: str) -> None:
-    """Also into a pipe or a file before the server ends."""
+    """Print and flush, so that a pipe or a file gets the text before the server ends."""
     say(text)
     sys.stdout.flush()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ScriptChanges:
-    """What was found in a script.
+    """Changes to a script.
 
     Attributes:
-        libraries: whose lines become ours.
-        by_hand: what is left to the user, with its line.
+        libraries: libraries or kinds of lines that are replaced.
+        by_hand: changes that the user must make, each with its line.
     """
 
     libraries: list[str] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""Rewriting of the lines of a training script that log.
+"""Rewriting of a training script's logging lines.
 
-A `SummaryWriter` and wandb are imported from our adapters, a model of stable-baselines3 learns with our
-callback. A script that has none of these opens a run behind the line that parses its arguments, and logs what
-it prints in its loops.
+`SummaryWriter` and wandb are imported from our adapters, and models of stable-baselines3 learn with our
+callback. A script without these opens a run after the line that parses its arguments, and logs the numbers
+that it prints in loops.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rla_client.cli.integrate.writer_lines import WRITER, change_writers
 
 
 def integrate(source: SourceEdits, table: str) -> ScriptChanges:
-    """Note the edits that make a script's logger lines ours.
+    """Add the edits that integrate our logger into a script.
 
     Args:
-        source: gets the edits.
-        table: for the runs of a script that has no logger.
+        source: the script, which receives the edits.
+        table: task table for a script without a logger.
     """
     changes = ScriptChanges()
     if _uses_us(source.tree):

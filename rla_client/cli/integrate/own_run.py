@@ -1,4 +1,4 @@
-"""Opening of a run in a script that has no logger of ours."""
+"""Opening of a run in a script without a logger."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rla_client.cli.integrate.script_syntax import dotted_name
 from rla_client.cli.integrate.source_edits import SourceEdits
 
 _PARSES = frozenset({"parse_args", "parse_known_args", "cli", "parse"})
-_PARSERS = frozenset({"tyro", "simple_parsing"})  # modules, of which `cli` and `parse` are
+_PARSERS = frozenset({"tyro", "simple_parsing"})  # modules with `cli` and `parse`
 _COUNTS = frozenset({"range", "trange", "count", "enumerate"})
-_READS = frozenset({"item", "mean"})  # methods that may be called once more
-_NUMBERS = frozenset({"float", "int", "round", "abs", "len", "sum", "min", "max"})  # likewise functions
+_READS = frozenset({"item", "mean"})  # methods without side effects
+_NUMBERS = frozenset({"float", "int", "round", "abs", "len", "sum", "min", "max"})  # the same for functions
 _MEANS = frozenset({"np.mean", "numpy.mean", "torch.mean", "statistics.mean"})
 _OF_MANY = frozenset(
     {"sum", "min", "max", *_MEANS}
-)  # which would exhaust an iterator: slices and attributes alone
+)  # allowed only for slices and attributes, because they would exhaust an iterator
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def open_run(source: SourceEdits, changes: ScriptChanges, table: str, *, prints: bool) -> None:
-    """Open a run behind the line that parses the arguments; log what is printed in loops."""
+    """Open a run after the line that parses the arguments; log numbers that are printed in loops."""
     parsed = _parsed(source.tree)
     printed = _printed(source.tree) if prints else []
     if parsed is None and not printed:
@@ -53,7 +53,7 @@ def _quoted(text: str) -> str:
 
 
 def _parsed(tree: ast.Module) -> tuple[ast.stmt, str] | None:
-    """The first statement that has the script's arguments, and the name that they get."""
+    """The first statement that assigns the parsed arguments, and the assigned name."""
     makers: set[str] = set()
     for function in ast.walk(tree):
         if not isinstance(function, _Function):
@@ -77,7 +77,7 @@ def _parsed(tree: ast.Module) -> tuple[ast.stmt, str] | None:
 
 
 def _assigned(node: ast.AST, makers: set[str]) -> str | None:
-    """The name that a statement gives what a parser returns."""
+    """Name to which a statement assigns the result of a parser; None for other statements."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         target: ast.expr = node.target
     elif isinstance(node, ast.Assign):
@@ -86,7 +86,7 @@ def _assigned(node: ast.AST, makers: set[str]) -> str | None:
         return None
     if node.value is None or not _parses(node.value, makers):
         return None
-    if isinstance(target, ast.Tuple) and target.elts:  # of parse_known_args
+    if isinstance(target, ast.Tuple) and target.elts:  # parse_known_args
         target = target.elts[0]
     return dotted_name(target) or None
 
@@ -102,9 +102,9 @@ def _parses(value: ast.expr, makers: set[str]) -> bool:
 
 
 def _printed(tree: ast.Module) -> list[tuple[ast.stmt, list[ast.expr], str]]:
-    """Statements in loops that print numbers, with these and the name of the loop's counter."""
+    """Statements in loops that print numbers, each with the numbers and the name of the loop's counter."""
     found: list[tuple[ast.stmt, list[ast.expr], str]] = []
-    logged: dict[int, set[str]] = {}  # in a block already
+    logged: dict[int, set[str]] = {}  # block → names logged in it
 
     def visit(node: ast.AST, counters: tuple[str, ...], loops: int, around: ast.AST) -> None:
         if isinstance(node, ast.For | ast.While | ast.AsyncFor):
@@ -143,7 +143,7 @@ def _counter(loop: ast.For | ast.While | ast.AsyncFor) -> str:
 
 
 def _values(call: ast.Call, counters: tuple[str, ...]) -> list[ast.expr]:
-    """What a call of `print` formats, and may be read once more without doing anything."""
+    """Values that a call of `print` formats and that can be evaluated again without side effects."""
     if dotted_name(call.func) != "print":
         return []
     parts: list[ast.expr] = []
@@ -160,7 +160,7 @@ def _values(call: ast.Call, counters: tuple[str, ...]) -> list[ast.expr]:
     plain = [part for part in parts if _is_plain(part) and _name(part) not in counters]
     named: dict[str, ast.expr] = {}
     for part in sorted(plain, key=lambda part: not isinstance(part, ast.Name | ast.Attribute)):
-        named.setdefault(_name(part), part)  # a name's own value before a sum with it
+        named.setdefault(_name(part), part)  # a name itself takes precedence over a sum with it
     return [part for part in plain if _name(part) and named[_name(part)] is part]
 
 
@@ -182,7 +182,7 @@ def _is_plain(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp):
         sides = [side for side in (value.left, value.right) if not _is_number(side)]
         return isinstance(value.op, _ARITHMETIC) and bool(sides) and all(map(_is_plain, sides))
-    if isinstance(value, ast.Subscript):  # the last ones of a list
+    if isinstance(value, ast.Subscript):  # such as the last values of a list
         return _is_plain(value.value) and all(
             isinstance(node, ast.Slice | ast.UnaryOp | ast.USub | ast.Load) or _is_number(node)
             for node in ast.walk(value.slice)
@@ -201,7 +201,7 @@ def _is_number(value: ast.AST) -> bool:
 
 
 def _read_by(call: ast.Call) -> ast.expr | None:
-    """What a call reads that may be made once more: `loss` of `loss.item()` and of `np.mean(loss)`."""
+    """Argument of a call without side effects: `loss` of `loss.item()` and of `np.mean(loss)`."""
     if call.keywords:
         return None
     if not call.args and isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
@@ -211,7 +211,7 @@ def _read_by(call: ast.Call) -> ast.expr | None:
 
 
 def _name(value: ast.expr) -> str:
-    """The name under which a value is logged: `group/name` of an attribute, the first one of a sum."""
+    """Name to log a value under: `group/name` for an attribute, the first name in a sum."""
     if isinstance(value, ast.Call):
         inner = _read_by(value)
         return "" if inner is None else _name(inner)

@@ -1,4 +1,4 @@
-"""Rewriting of the calls in which a model of stable-baselines3 learns."""
+"""Rewriting of the calls of stable-baselines3's `learn`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def change_models(source: SourceEdits, changes: ScriptChanges) -> None:
 
 
 def _with_callback(source: SourceEdits, call: ast.Call, changes: ScriptChanges) -> bool:
-    """Give a call of `learn` our callback beside its own; False where what it has is not to be seen."""
+    """Add our callback to a call of `learn`; False, with advice for the user, if its own is unclear."""
     given = next((word.value for word in call.keywords if word.arg == "callback"), None)
     if given is None and len(call.args) > 1:
         given = call.args[1]
@@ -52,7 +52,7 @@ def _with_callback(source: SourceEdits, call: ast.Call, changes: ScriptChanges) 
 
 
 def _join(source: SourceEdits, given: ast.expr) -> bool:
-    """Put our callback beside a script's own; False where it cannot be seen what that is."""
+    """Combine our callback with the script's own; False if that one is unclear."""
     if isinstance(given, ast.List) and given.elts:
         source.add_behind(given.elts[-1], f", {CALLBACK}")
         return True
@@ -67,7 +67,7 @@ def _join(source: SourceEdits, given: ast.expr) -> bool:
 
 
 def _kinds(tree: ast.Module, value: ast.expr) -> set[str]:
-    """Of what kind an expression is: `list`, `call` (one object), `other`; of a name, all it is set to."""
+    """Kinds of an expression: `list`, `call` (one object), `other`; for a name those of its assignments."""
     if isinstance(value, ast.List | ast.ListComp):
         return {"list"}
     if isinstance(value, ast.Call):

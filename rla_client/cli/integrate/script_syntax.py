@@ -1,4 +1,4 @@
-"""Reading of a script's syntax tree."""
+"""Helpers to read a script's syntax tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def imported_modules(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    """Each import statement with the name of a module that it imports."""
+    """(import statement, imported module) pairs."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -17,12 +17,12 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.Import
 
 
 def alias_text(alias: ast.alias) -> str:
-    """A name that an import statement takes, as it is written there."""
+    """Source text of a name in an import statement."""
     return f"{alias.name} as {alias.asname}" if alias.asname else alias.name
 
 
 def dotted_name(node: ast.expr) -> str:
-    """`a.b.c` of an expression that is one; else empty, or with an empty beginning."""
+    """`a.b.c` for an expression of that form; for others empty, or with an empty first part."""
     if isinstance(node, ast.Attribute):
         return f"{dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

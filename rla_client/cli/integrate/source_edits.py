@@ -1,6 +1,6 @@
 """Edits of a Python source at the positions that `ast` gives.
 
-Whatever no edit names stays byte for byte: comments, quotes, line ends, the encoding.
+Everything outside of the edits stays byte for byte: comments, quotes, line ends, the encoding.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import tokenize
 
 from rla_client.contract.errors import ArgumentError
 
-MAX_BYTES = 4 << 20  # a script that somebody writes has a hundredth of it
+MAX_BYTES = 4 << 20  # a hundred times the size of a large script
 
 
 class SourceEdits:
-    """One file's text, and what is to change in it.
+    """Text of a file with its edits.
 
     Attributes:
-        before: the text as it is.
-        encoding: of the file.
-        line_end: of its first line.
-        tree: its syntax.
+        before: text before the edits.
+        encoding: encoding of the file.
+        line_end: line end of its first line.
+        tree: its syntax tree.
 
     Args:
         content: the file's bytes.
 
     Raises:
-        ArgumentError: it is no Python of this interpreter's version, or larger than `MAX_BYTES`.
+        ArgumentError: it is no valid Python for this interpreter, or larger than `MAX_BYTES`.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -39,7 +39,7 @@ class SourceEdits:
             self.tree = ast.parse(text)
         except (SyntaxError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"it cannot be read as Python: {error}") from error
-        # as Python counts lines, and in UTF-8, as it counts columns
+        # lines as Python counts them, in UTF-8, because its columns are bytes
         self._lines = [line.encode() for line in io.StringIO(text, newline="")]
         self._starts = [0]
         for line in self._lines:
@@ -50,21 +50,21 @@ class SourceEdits:
         self.line_end = "\r\n" if first.endswith(b"\r\n") else "\n"
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
-        """The source of a node."""
+        """Source text of a node."""
         start, end = self._span(node)
         return b"".join(self._lines)[start:end].decode()
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        """Put a text in the place of a node."""
+        """Replace a node by a text."""
         self._add(*self._span(node), text)
 
     def add_behind(self, node: ast.expr | ast.keyword, text: str) -> None:
-        """Put a text behind a node."""
+        """Insert a text after a node."""
         end = self._span(node)[1]
         self._add(end, end, text)
 
     def add_argument(self, call: ast.Call, text: str) -> None:
-        """Put an argument behind those of a call."""
+        """Append an argument to a call."""
         given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
         if given:
             self.add_behind(max(given, key=lambda one: self._span(one)[1]), f", {text}")
@@ -73,21 +73,21 @@ class SourceEdits:
             self._add(end, end, text)
 
     def stands_alone(self, statement: ast.stmt) -> bool:
-        """Whether nothing but blanks stands before a statement on its line."""
+        """Whether only blanks precede a statement on its line."""
         return not self._lines[statement.lineno - 1][: statement.col_offset].strip()
 
     def indentation(self, statement: ast.stmt) -> str:
-        """What stands before a statement that stands alone."""
+        """Indentation of a statement that stands alone."""
         return self._lines[statement.lineno - 1][: statement.col_offset].decode()
 
     def new_lines(self, statement: ast.stmt, *texts: str) -> str:
-        """Statements in the place of one: below each other, or where it is not alone on its line beside."""
+        """Text of statements to replace one: on separate lines, or on one line if it does not stand alone."""
         if not self.stands_alone(statement):
             return "; ".join(texts)
         return (self.line_end + self.indentation(statement)).join(texts)
 
     def insert_after(self, statement: ast.stmt, text: str) -> bool:
-        """Put a line behind a statement, indented as it is; False where more follows on its line."""
+        """Insert a line after a statement with its indentation; False if the statement shares its line."""
         if not self.stands_alone(statement):
             return False
         end = statement.end_lineno or statement.lineno
@@ -102,14 +102,14 @@ class SourceEdits:
         return True
 
     def insert_at_top(self, text: str) -> None:
-        """Put a line before all statements, behind the docstring and imports from `__future__`."""
+        """Insert a line before all statements, but after the docstring and imports from `__future__`."""
         number = 0
         for statement in self.tree.body:
             future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
             if not future and not _is_text(statement):
                 break
             number = statement.end_lineno or statement.lineno
-        if not number:  # behind the line for the shell and the encoding
+        if not number:  # after the lines for the shell and the encoding
             while number < len(self._lines) and self._lines[number].startswith(b"#"):
                 number += 1
         self._add(self._starts[number], self._starts[number], text + self.line_end)
@@ -120,19 +120,19 @@ class SourceEdits:
         return bool(self._edits)
 
     def result(self) -> str:
-        """The text with all edits.
+        """Text with all edits.
 
         Raises:
-            ArgumentError: what came out is no Python, as an edit met a line of a form that nobody thought of.
+            ArgumentError: the result is no valid Python, because of an unforeseen form of a line.
         """
         content = b"".join(self._lines)
-        behind = len(content)
+        following = len(content)
         for start, end, _, new in sorted(self._edits, reverse=True):
-            if end > behind:
+            if end > following:
                 line = content.count(b"\n", 0, start) + 1
                 raise ArgumentError(f"two changes meet in line {line}")
             content = content[:start] + new + content[end:]
-            behind = start
+            following = start
         text = content.decode()
         try:
             ast.parse(text)

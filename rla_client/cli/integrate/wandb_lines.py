@@ -12,7 +12,7 @@ OUR_WANDB = "rla_client.integrations.wandb"
 
 
 def change_wandb(source: SourceEdits, changes: ScriptChanges) -> None:
-    """Import our wandb module where a script imports wandb."""
+    """Replace imports of wandb by our module."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import) and any(alias.name == "wandb" for alias in node.names):
             lines = [

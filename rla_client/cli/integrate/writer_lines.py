@@ -16,7 +16,7 @@ OUR_WRITER = "from rla_client.integrations.tensorboard import SummaryWriter"
 
 
 def change_writers(source: SourceEdits, changes: ScriptChanges) -> None:
-    """Import our SummaryWriter where a script imports another one."""
+    """Replace imports of other SummaryWriters by ours."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom) and node.module in WRITERS and not node.level:
             ours = [alias for alias in node.names if alias.name == WRITER]
@@ -44,7 +44,7 @@ def change_writers(source: SourceEdits, changes: ScriptChanges) -> None:
 
 
 def _modules(tree: ast.Module) -> dict[str, ast.Import | ast.ImportFrom]:
-    """Names by which the script has a module with a SummaryWriter, with the statement that imports it."""
+    """Name of an imported module with a SummaryWriter → statement that imports it."""
     found: dict[str, ast.Import | ast.ImportFrom] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,7 +1,7 @@
 """dowel's `logger` on top of `rla_client.logger`.
 
-An experiment has its outputs already, through the agent. Those that a user adds are for files beside them,
-and for programs without an experiment; this process writes them, at once: any object with `types_accepted`,
+The agent writes the outputs of an experiment. A user may add outputs, for other files or for programs
+without an experiment; this process writes them at once. An output is any object with `types_accepted`,
 `record`, `dump` and `close`.
 """
 
@@ -32,7 +32,7 @@ class DowelLogger(Prefixed):
         self.x_axis = DEFAULT_X_AXIS
 
     def log(self, data: object) -> None:
-        """Write text behind time and prefixes, or put the values of a TabularInput into the next row."""
+        """Write text after time and prefixes, or add the values of a TabularInput to the next row."""
         prefix = "".join(self._prefixes)
         for output in self._outputs:
             if isinstance(data, output.types_accepted):
@@ -49,7 +49,7 @@ class DowelLogger(Prefixed):
                 rla_logger.record_tabular(key, value)
 
     def dump_all(self, step: int | None = None) -> dict[str, Any]:
-        """Write the row. Its time-step is the value under the x axis, else `step`."""
+        """Write the row. Its time-step is the value of the x axis, else `step`."""
         at = rla_logger.getkvs().get(self.x_axis, step)
         if isinstance(at, (int, float)) and math.isfinite(at):
             rla_logger.set_time(at)
@@ -71,7 +71,7 @@ class DowelLogger(Prefixed):
                 writer.add_figure(key, value)
 
     def add_output(self, output: LogOutput) -> None:
-        """Give everything that is logged from now on to `output` too.
+        """Also write everything that is logged from now on to `output`.
 
         Raises:
             ArgumentError: it is a class, or has no `record` and `dump`.
@@ -86,28 +86,28 @@ class DowelLogger(Prefixed):
         return any(isinstance(output, output_type) for output in self._outputs)
 
     def remove_output_type(self, output_type: type) -> None:
-        """Close and forget added outputs of a type. The experiment's own stay."""
+        """Close and remove added outputs of a type. The experiment's own outputs stay."""
         for output in [output for output in self._outputs if isinstance(output, output_type)]:
             self._outputs.remove(output)
             self._have(output, output.close)
 
     def remove_all(self) -> None:
-        """Close and forget all added outputs. The experiment's own stay."""
+        """Close and remove all added outputs. The experiment's own outputs stay."""
         self.remove_output_type(object)
 
     def reset_output(self, output: LogOutput) -> None:
-        """Put `output` in the place of added ones of its type."""
+        """Replace added outputs of its type by `output`."""
         self.remove_output_type(type(output))
         self.add_output(output)
 
     def dump_output_type(self, output_type: type, step: int | None = None) -> None:
-        """Have added outputs of a type write what they were given."""
+        """Dump added outputs of a type."""
         for output in self._outputs:
             if isinstance(output, output_type):
                 self._have(output, partial(output.dump, step))
 
     def _have(self, output: LogOutput, write: Callable[[], None]) -> None:
-        """Write by an output of the user's; a disk that refuses does not end the training."""
+        """Call an output of the user; a disk error does not end the training."""
         try:
             write()
         except OSError as error:
@@ -115,10 +115,10 @@ class DowelLogger(Prefixed):
             warn_rarely(self._warned, name, "output %s lost what it was given: %s", name, error)
 
     def disable_warnings(self) -> None:
-        """Nothing: dowel's word; what nobody takes is no reason for a warning here."""
+        """Do nothing: values without an output cause no warnings here, unlike in dowel."""
 
     def swap(self, contents: Contents) -> Contents:
-        """Use other prefixes, pictures, outputs and x axis and give the former."""
+        """Replace prefixes, pictures, outputs and x axis; return the former ones."""
         former = self._prefixes, self._pictures, self._outputs, self.x_axis
         self._prefixes, self._pictures, self._outputs, self.x_axis = contents
         return former

@@ -18,27 +18,27 @@ from rla_client.launcher.dowel.table_input import Histogram, TabularInput, is_pi
 
 
 def time_lead() -> str:
-    """What dowel puts before a text: the local time."""
+    """Local time, as dowel puts it before a text."""
     return datetime.now().strftime("%Y-%m-%d %H:%M:%S | ")  # noqa: DTZ005 - local, as in dowel
 
 
 class LogOutput(ABC):
-    """Something that takes what is logged."""
+    """Destination of logged texts and rows."""
 
     @property
     def types_accepted(self) -> type | tuple[type, ...]:
-        """What `record` is called with: str, TabularInput, or both."""
+        """Types that `record` accepts: str, TabularInput, or both."""
         return (str, TabularInput)
 
     @abstractmethod
     def record(self, data: object, prefix: str = "") -> None:
-        """Take text, with the prefixes in force, or a TabularInput."""
+        """Accept text, with the current prefixes, or a TabularInput."""
 
     def dump(self, step: int | None = None) -> None:  # noqa: B027 - many have nothing to do
-        """Write what was taken."""
+        """Write what was recorded."""
 
     def close(self) -> None:  # noqa: B027 - likewise
-        """Let go of files."""
+        """Close files."""
 
 
 class _Lines(LogOutput):
@@ -59,7 +59,7 @@ class _Lines(LogOutput):
 
 
 class StdOutput(_Lines):
-    """Standard output. It prints texts in the logger's place, and rows where the logger does not.
+    """Standard output: prints texts instead of the logger, and rows if the logger does not.
 
     Args:
         with_timestamp: put the time before each line.
@@ -69,13 +69,13 @@ class StdOutput(_Lines):
         super().__init__(sys.stdout, with_timestamp=with_timestamp)
 
     def record(self, data: object, prefix: str = "") -> None:
-        """Print a text, or a row that the logger does not."""
+        """Print a text, or a row that the logger does not print."""
         if isinstance(data, str) or PRINTED.isdisjoint(rla_logger.get_current().sinks):
             super().record(data, prefix)
 
 
 class TextOutput(_Lines):
-    """A text file, written anew.
+    """A text file, overwritten.
 
     Args:
         file_name: its path; folders above it are made.
@@ -101,7 +101,7 @@ class _Rows(LogOutput):
 
 
 class CsvOutput(_Rows):
-    """A CSV file of rows, written anew; columns that come later are added to the header.
+    """A CSV file of rows, overwritten; later columns are added to the header.
 
     Args:
         file_name: its path; folders above it are made.
@@ -138,7 +138,7 @@ class TensorBoardOutput(_Rows):
 
     Args:
         log_dir: its folder.
-        x_axis: key of the row that is the step; by default what `dump_all` was given.
+        x_axis: key of the row that is the step; default: the step of `dump_all`.
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], x_axis: str | None = None) -> None:
@@ -155,7 +155,7 @@ class TensorBoardOutput(_Rows):
         self._taken.update(data.as_dict)
 
     def dump(self, step: int | None = None) -> None:
-        """Write the kept values at their step."""
+        """Write the recorded values at their step."""
         taken, self._taken = self._taken, {}
         at = taken.get(self._x_axis, step) if self._x_axis is not None else step
         for key, value in taken.items():

@@ -1,4 +1,4 @@
-"""dowel's `tabular`, the values of the row in the making."""
+"""dowel's `tabular`, the values of the current row."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def is_picture(value: object) -> bool:
 
 
 class Prefixed:
-    """Puts prefixes, which nest, before what it is given: keys, or lines of text."""
+    """Nested prefixes of keys or lines of text."""
 
     def __init__(self) -> None:
         self._prefixes: list[str] = []
 
     @contextmanager
     def prefix(self, prefix: str) -> Iterator[None]:
-        """Put `prefix` before what is given in the block."""
+        """Add `prefix` during the block."""
         self.push_prefix(prefix)
         try:
             yield
@@ -47,23 +47,23 @@ class Prefixed:
             self.pop_prefix()
 
     def push_prefix(self, prefix: str) -> None:
-        """Put `prefix` before what is given from now on."""
+        """Add `prefix` from now on."""
         self._prefixes.append(prefix)
 
     def pop_prefix(self) -> None:
-        """Take the last prefix away."""
+        """Remove the last prefix."""
         self._prefixes.pop()
 
 
 class TabularInput(Prefixed):
-    """Values of the row in the making, under prefixes that nest."""
+    """Values of the current row, under nested prefixes."""
 
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[str, Any] = {}
 
     def record(self, key: str, val: object) -> None:
-        """Set a value; the key gets the prefixes in force."""
+        """Set a value; the key gets the current prefixes."""
         self._values["".join(self._prefixes) + str(key)] = val
 
     def record_misc_stat(self, key: str, values: Iterable[float], placement: str = "back") -> None:
@@ -94,11 +94,11 @@ class TabularInput(Prefixed):
             self.record(name, float(reduce(data)) if data.size else float("nan"))
 
     def clear(self) -> None:
-        """Forget the values."""
+        """Remove all values."""
         self._values.clear()
 
     def mark(self, key: object = None) -> None:
-        """Nothing: a user's outputs tell dowel with this, and the next ones, what they have taken."""
+        """Do nothing: outputs of a user call this and its aliases to report the keys they wrote."""
 
     mark_str = mark_all = disable_warnings = mark
 
@@ -109,7 +109,7 @@ class TabularInput(Prefixed):
 
     @property
     def as_primitive_dict(self) -> dict[str, Any]:
-        """A copy of those values that have a place in a table: no histograms, no figures."""
+        """A copy of the values that fit into a table: no histograms, no figures."""
         return {key: value for key, value in self._values.items() if not is_picture(value)}
 
     def __str__(self) -> str:
@@ -118,13 +118,13 @@ class TabularInput(Prefixed):
         return format_table(self.as_primitive_dict)
 
     def swap(self, values: dict[str, Any], prefixes: list[str]) -> tuple[dict[str, Any], list[str]]:
-        """Put other contents in and give the former: nested experiments do not mix their rows."""
+        """Replace the contents and return the former ones, so that nested experiments have separate rows."""
         former = self._values, self._prefixes
         self._values, self._prefixes = values, prefixes
         return former
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        # by name: a snapshot of code that uses it must not bring a copy of its own
+        # by name: a snapshot of code that uses it must not contain a copy
         return "tabular" if self is tabular else (TabularInput, ())
 
 

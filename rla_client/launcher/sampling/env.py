@@ -5,9 +5,9 @@
     garage        reset() → (observation, episode_info)   step → EnvStep (reward, observation, env_info,
                                                           step_type, …)
 
-An environment whose `reset` takes no seed is seeded by its `seed` method where it has one, else through an
-environment that it wraps (one of its attributes), which is reset once more for that. Where there is neither,
-one warning says that its episodes repeat only if they draw from seeded generators.
+An environment without a seed argument of `reset` is seeded by its `seed` method, else through an
+environment that it wraps (one of its attributes), which is reset once more for that. Without either, one
+warning says that its episodes repeat only if they draw from seeded generators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rla_client.contract.process.call_signature import signature_of
 from rla_client.launcher.sampling.env_spec import StepType
 
 NEW_STEP = 5  # observation, reward, terminated, truncated, info
-TRUNCATED_KEY = "TimeLimit.truncated"  # older gym's way to say that a limit of steps ended the episode
+TRUNCATED_KEY = "TimeLimit.truncated"  # older gym's mark that a limit of steps ended the episode
 _log = logging.getLogger("rla_client")
 _takes_seed: dict[type, bool] = {}
 _warned: set[type] = set()
@@ -39,11 +39,11 @@ class Env(Protocol):
 
 
 def reset_env(env: Env, seed: int | None) -> tuple[Any, dict[str, Any]]:
-    """Begin an episode: (first observation, what `reset` said about it).
+    """Begin an episode; returns (first observation, info).
 
     Args:
         env: the environment.
-        seed: for the episode, and those after it; None continues with the generator there is.
+        seed: seed of this and later episodes; None continues with the current generator.
     """
     answer = env.reset() if seed is None else _reset_seeded(env, seed)
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping):  # noqa: PLR2004
@@ -52,7 +52,7 @@ def reset_env(env: Env, seed: int | None) -> tuple[Any, dict[str, Any]]:
 
 
 def step_env(env: Env, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """Act once: (observation, reward, terminated, truncated, info)."""
+    """Act once; returns (observation, reward, terminated, truncated, info)."""
     answer = env.step(action)
     if hasattr(answer, "step_type"):
         kind = int(answer.step_type)
@@ -64,6 +64,21 @@ def step_env(env: Env, action: object) -> tuple[Any, float, bool, bool, dict[str
     observation, reward, done, info = answer
     cut = bool(done) and bool(info.get(TRUNCATED_KEY))
     return observation, float(reward), bool(done) and not cut, cut, info
+
+
+def updated_env(env: Any, update: Any) -> object:  # noqa: ANN401
+    """The environment after an update, which is an environment or a function of the old one."""
+    if update is None:
+        return env
+    return update if hasattr(update, "step") else update(env)
+
+
+def seed_spaces(env: object, seed: int) -> None:
+    """Seed the spaces of an environment, from which exploring policies draw actions."""
+    for name in ("action_space", "observation_space"):
+        space = getattr(env, name, None)
+        if space is not None and hasattr(space, "seed"):
+            space.seed(seed)
 
 
 def _reset_seeded(env: Env, seed: int) -> object:

@@ -1,8 +1,8 @@
 """Environments as bytes.
 
-For further workers, for worker processes and for snapshots an environment is carried by cloudpickle. One
-that cannot be pickled (a simulator behind C++) but was made by `gymnasium.make` is made anew from its spec
-instead; it then starts afresh, which for environments that are reset at each epoch makes no difference.
+Further workers, worker processes and snapshots get an environment by cloudpickle. An environment that
+cannot be pickled (e.g. a simulator in C++) but was made by `gymnasium.make` is made again from its spec
+instead. It then has a new state, which makes no difference if environments are reset at each epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cloudpickle
 
 from rla_client.contract.errors import SnapshotError
 
-_told: set[str] = set()
+_warned: set[str] = set()
 _log = logging.getLogger("rla_client")
 
 
@@ -22,7 +22,7 @@ def pack_env(env: object) -> bytes:
     """Bytes from which `unpack_env` makes a copy.
 
     Raises:
-        SnapshotError: it can neither be pickled nor be made again from a spec.
+        SnapshotError: the environment can neither be pickled nor be made again from a spec.
     """
     try:
         data: bytes = cloudpickle.dumps(env)
@@ -31,15 +31,15 @@ def pack_env(env: object) -> bytes:
         if spec is None:
             message = f"the environment can neither be pickled ({error}) nor made again: it has no spec"
             raise SnapshotError(message) from error
-        if repr(spec) not in _told:
-            _told.add(repr(spec))
+        if repr(spec) not in _warned:
+            _warned.add(repr(spec))
             _log.warning("%s cannot be pickled (%s); copies are made from its spec", env, error)
         data = cloudpickle.dumps(EnvOfSpec(spec))
     return data
 
 
 def unpack_env(data: bytes) -> Any:  # noqa: ANN401
-    """The copy. Runs code of the environment: only for bytes of this user's own."""
+    """Unpickle the copy. This runs code of the environment: only for this user's own bytes."""
     return cloudpickle.loads(data)
 
 
@@ -49,13 +49,13 @@ def copy_env(env: object) -> object:
 
 
 class EnvOfSpec:
-    """Stands for an environment in a pickle; loading gives the environment, made from its spec."""
+    """Substitute for an environment in a pickle; loading makes the environment from its spec."""
 
     def __init__(self, spec: object) -> None:
         self.spec = spec
 
     def make(self) -> object:
-        """Make it."""
+        """Make the environment."""
         import gymnasium  # noqa: PLC0415
 
         return gymnasium.make(self.spec)
@@ -67,7 +67,7 @@ class EnvOfSpec:
 
 
 def env_to_save(env: Any) -> object:  # noqa: ANN401
-    """`env` itself if it can be pickled, else what makes it anew."""
+    """`env` if it can be pickled, else its spec as an `EnvOfSpec`."""
     try:
         cloudpickle.dumps(env)
     except Exception:  # noqa: BLE001 - any environment may raise anything

@@ -1,4 +1,4 @@
-"""An episode in the making."""
+"""Running episode of an environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rla_client.launcher.sampling.episode_batch import EpisodeBatch, stack, stac
 
 
 class Episode:
-    """An episode in the making; `take` hands over the steps since the last `take`."""
+    """A running episode; `take` returns the steps since the last `take`."""
 
     def __init__(self, env: Env, seed: int | None, limit: int | None) -> None:
         self._env = env
@@ -25,7 +25,7 @@ class Episode:
 
     @property
     def pending(self) -> int:
-        """Steps that `take` would hand over."""
+        """Number of steps that `take` would return."""
         return len(self._taken)
 
     def step(self, action: object, agent_info: dict[str, Any]) -> None:

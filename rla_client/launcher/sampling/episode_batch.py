@@ -1,8 +1,8 @@
-"""A batch of episodes, as samplers give it to algorithms.
+"""A batch of episodes, as samplers return it to algorithms.
 
-Steps of all its episodes lie behind each other; `lengths` says where each ends. Shapes: N episodes, S =
-lengths.sum() steps in all, O and A the shapes of one observation and action. An observation space that is
-not an array (dict, tuple) gives arrays of objects of shape (S,).
+Arrays have the steps of all episodes one after the other; `lengths` has the number of steps of each.
+Shapes: N episodes, S = lengths.sum() steps in all, O and A the shapes of one observation and action.
+Observations that are no arrays (dict, tuple) become arrays of objects of shape (S,).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class EpisodeBatch:
     """N episodes, or fragments of episodes.
 
     Attributes:
-        observations: (S, *O), what each action was chosen by.
-        last_observations: (N, *O), what followed the last action of each episode.
+        observations: (S, *O), the observation before each action.
+        last_observations: (N, *O), the observation after the last action of each episode.
         actions: (S, *A).
         rewards: float64 (S,).
         step_types: int8 (S,), of StepType. The last step of an episode is TERMINAL or TIMEOUT;
             of a fragment also FIRST or MID.
         lengths: int64 (N,), steps of each episode, at least 1.
-        env_infos: key → (S, …): those keys that `env.step` gave at every step.
-        agent_infos: key → (S, …): those keys that the policy gave at every step.
-        episode_infos: key → (N, …): what `env.reset` gave, likewise.
-        env_spec: what the samplers' environment takes and gives; None where nobody said.
+        env_infos: key → (S, …): the keys that `env.step` returned at every step.
+        agent_infos: key → (S, …): the keys that the policy returned at every step.
+        episode_infos: key → (N, …): the keys that `env.reset` returned for every episode.
+        env_spec: spec of the samplers' environment; None if unknown.
     """
 
     observations: Array
@@ -74,12 +74,12 @@ class EpisodeBatch:
 
     @property
     def n_steps(self) -> int:
-        """S."""
+        """Number of steps of all episodes, S."""
         return len(self.rewards)
 
     @property
     def next_observations(self) -> Array:
-        """(S, *O): what followed each action."""
+        """(S, *O): the observation after each action."""
         following = np.concatenate([self.observations[1:], self.last_observations[-1:]])
         ends = np.cumsum(self.lengths) - 1
         following[ends] = self.last_observations
@@ -106,32 +106,32 @@ class EpisodeBatch:
 
     @property
     def padded_observations(self) -> Array:
-        """(N, max(lengths), *O), zeros behind the end of each episode."""
+        """(N, max(lengths), *O), zeros after the end of each episode."""
         return self._padded(self.observations)
 
     @property
     def padded_next_observations(self) -> Array:
-        """(N, max(lengths), *O): what followed each action, likewise."""
+        """(N, max(lengths), *O): the observation after each action, padded likewise."""
         return self._padded(self.next_observations)
 
     @property
     def padded_actions(self) -> Array:
-        """(N, max(lengths), *A), likewise."""
+        """(N, max(lengths), *A), padded likewise."""
         return self._padded(self.actions)
 
     @property
     def padded_rewards(self) -> Array:
-        """Float64 (N, max(lengths)), likewise."""
+        """Float64 (N, max(lengths)), padded likewise."""
         return self._padded(self.rewards)
 
     @property
     def padded_step_types(self) -> Array:
-        """Int8 (N, max(lengths)), likewise; the zeros behind the end are no FIRST, see `valids`."""
+        """Int8 (N, max(lengths)), padded likewise; zeros after the end do not mean FIRST, see `valids`."""
         return self._padded(self.step_types)
 
     @property
     def padded_env_infos(self) -> Infos:
-        """Key → (N, max(lengths), …), likewise; None behind the end in arrays of objects."""
+        """Key → (N, max(lengths), …), padded likewise; None after the end in arrays of objects."""
         return {key: self._padded(values) for key, values in self.env_infos.items()}
 
     @property
@@ -141,7 +141,7 @@ class EpisodeBatch:
 
     @property
     def valids(self) -> Array:
-        """Float64 (N, max(lengths)): 1 where there is a step, 0 behind the end."""
+        """Float64 (N, max(lengths)): 1 for a step, 0 after the end."""
         return self._padded(np.ones(self.n_steps))
 
     @property
@@ -194,12 +194,12 @@ class EpisodeBatch:
         """The reverse of `to_list`; step_types and infos may be missing.
 
         Args:
-            env_spec: kept as the batch's `env_spec`; None if there is none to keep.
-            paths: dicts with observations, next_observations (else the last observation counts as what
-                followed), actions, rewards, and step_types, dones or terminals.
+            env_spec: the batch's `env_spec`.
+            paths: dicts with observations, next_observations (without them, the last observation is
+                repeated), actions, rewards, and step_types, dones or terminals.
 
         Raises:
-            ArgumentError: there are none, one lacks something, or arrays do not fit together.
+            ArgumentError: there are no paths, a path lacks a key, or its arrays have different lengths.
         """
         try:
             batches = [_one_path(path) for path in paths]
@@ -212,12 +212,12 @@ class EpisodeBatch:
 
     @classmethod
     def concatenate(cls, *given: EpisodeBatch | Sequence[EpisodeBatch]) -> EpisodeBatch:
-        """All episodes of batches, given one by one or as one list, in their order.
+        """All episodes of batches, passed one by one or as one list, in their order.
 
-        Of the infos those keys stay that all of them have; the env_spec is the first one's.
+        The result has the info keys that all batches have, and the env_spec of the first.
 
         Raises:
-            ArgumentError: there are none.
+            ArgumentError: there are no batches.
         """
         batches: list[EpisodeBatch] = []
         for one in given:
@@ -271,7 +271,7 @@ def _one_path(path: dict[str, Any]) -> EpisodeBatch:
 
 
 def stack(values: Sequence[object]) -> Array:
-    """One array with `values` along its first axis; an array of objects where they differ in shape."""
+    """One array with `values` along its first axis; an array of objects if their shapes differ."""
     try:
         return np.stack([np.asarray(value) for value in values])
     except (ValueError, TypeError):
@@ -279,7 +279,7 @@ def stack(values: Sequence[object]) -> Array:
 
 
 def stack_infos(infos: Sequence[dict[str, Any]]) -> Infos:
-    """Key → stacked values, for the keys that every one of `infos` has."""
+    """Key → stacked values, for the keys that all of `infos` have."""
     if not infos:
         return {}
     keys = [key for key in infos[0] if all(key in info for info in infos)]

@@ -1,7 +1,7 @@
 """Worker of several environments side by side.
 
-The policy's `get_actions(observations)` is used where there is one; `reset(mask)` tells such a policy in
-which of its environments an episode begins.
+A policy's `get_actions(observations)` is used if it has one; its `reset(mask)` is called with the
+environments in which an episode begins.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import numpy as np
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.deterministic import derive_seed
+from rla_client.launcher.sampling.env import seed_spaces, updated_env
 from rla_client.launcher.sampling.env_pickle import copy_env
 from rla_client.launcher.sampling.episode import Episode
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
-from rla_client.launcher.sampling.worker import Worker, choose_actions, reset_agent, seed_spaces, updated_env
+from rla_client.launcher.sampling.policy_calls import choose_actions, reset_agent
+from rla_client.launcher.sampling.worker import Worker
 
 
 class FragmentWorker(Worker):
-    """Steps several copies of the environment side by side and gives fragments of episodes.
+    """Steps several copies of the environment side by side and returns fragments of episodes.
 
     Args:
         seed: as in Worker.
         worker_number: as in Worker.
         max_episode_length: as in Worker.
         max_path_length: as in Worker.
-        n_envs: how many copies.
+        n_envs: number of copies.
         timesteps_per_call: steps of each copy in one rollout.
     """
 
@@ -55,7 +57,7 @@ class FragmentWorker(Worker):
         self._episodes: list[Episode] = []
 
     def update_env(self, env: object) -> None:
-        """Use `env` and copies of it, or each of a list of environments."""
+        """Use `env` and copies of it, or a list of one environment per copy."""
         if isinstance(env, list):
             if len(env) != self.n_envs:
                 raise ArgumentError(f"a list for n_envs={self.n_envs} has {len(env)} environments")
@@ -68,7 +70,7 @@ class FragmentWorker(Worker):
         self._episodes = []
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
-        """Begin an epoch: all copies are reset, with seeds of their own."""
+        """Begin an epoch: reset all copies, each with its own seed."""
         super().start_epoch(epoch, attempt)
         assert self.reset_seed is not None
         self._episodes = []
@@ -87,7 +89,7 @@ class FragmentWorker(Worker):
         return EpisodeBatch.concatenate(parts)
 
     def _step_all(self) -> list[EpisodeBatch]:
-        """Step every copy once; the episodes that ended, for which others have begun."""
+        """Step every copy once; returns the episodes that ended, after new ones have begun."""
         actions = choose_actions(self.agent, [episode.observation for episode in self._episodes])
         for episode, action in zip(self._episodes, actions, strict=True):
             episode.step(*action)
@@ -106,7 +108,7 @@ class FragmentWorker(Worker):
 
 
 class VecWorker(FragmentWorker):
-    """Steps several copies of the environment side by side and gives whole episodes, as garage's does.
+    """Steps several copies of the environment side by side and returns whole episodes, as in garage.
 
     Args:
         seed: as in Worker.
@@ -139,7 +141,7 @@ class VecWorker(FragmentWorker):
         self._over: deque[EpisodeBatch] = deque()
 
     def rollout(self) -> EpisodeBatch:
-        """The next whole episode; where there is none, all copies are stepped until one has ended."""
+        """Return the next whole episode; step all copies until there is one."""
         while not self._over:
             self._over.extend(self._step_all())
         return self._over.popleft()

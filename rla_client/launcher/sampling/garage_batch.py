@@ -10,10 +10,10 @@ from rla_client.launcher.sampling.episode_batch import EpisodeBatch
 
 
 def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler of the user's own
-    """A batch of any release of garage as its list of paths.
+    """List of paths of a batch of any release of garage.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: `batch` is no such batch.
     """
     for name in ("to_list", "to_trajectory_list"):
         if callable(getattr(batch, name, None)):
@@ -28,19 +28,19 @@ def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler
 
 
 def episodes_of(batch: Any) -> EpisodeBatch:  # noqa: ANN401 - of a worker of the user's own
-    """Such a batch as ours.
+    """Convert a batch of any release of garage to an EpisodeBatch.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: `batch` is no such batch.
     """
     return batch if isinstance(batch, EpisodeBatch) else EpisodeBatch.from_list(None, paths_of(batch))
 
 
 def count_steps(batch: object) -> int:
-    """Environment steps in such a batch.
+    """Number of environment steps in a batch of any release of garage.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: `batch` is no such batch.
     """
     lengths = getattr(batch, "lengths", None)
     return int(sum(lengths)) if lengths is not None else sum(len(path["rewards"]) for path in paths_of(batch))

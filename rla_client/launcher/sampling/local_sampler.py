@@ -1,4 +1,4 @@
-"""The sampler in the training process itself."""
+"""Sampler in the training process."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Any
 
 from rla_client.launcher.sampling.env_pickle import copy_env, pack_env, unpack_env
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.rollouts import roll_out
 from rla_client.launcher.sampling.sampler import Sampler
-from rla_client.launcher.sampling.worker import Worker, roll_out
+from rla_client.launcher.sampling.worker import Worker
 
 
 class LocalSampler(Sampler):
     """Samples in this process, one worker after the other.
 
-    Worker 0 uses the given environment, further ones use copies; all use the policy itself, so an
-    update of it costs nothing. Random numbers of the policy come from the process's generators.
+    Worker 0 uses the environment itself, further workers use copies; all use the policy itself, so updates
+    of it cost nothing. The policy draws from the process's generators.
     """
 
     def start_worker(self) -> None:
@@ -27,10 +28,10 @@ class LocalSampler(Sampler):
             worker.update_env(envs[number])
             self._workers.append(worker)
 
-    def _own_envs(self, given: object) -> list[Any]:
-        if isinstance(given, list) or not hasattr(given, "step"):
-            return self.factory.spread(given)  # one for each already, or a function that makes them
-        return [given if number == 0 else copy_env(given) for number in range(self.factory.n_workers)]
+    def _own_envs(self, env: object) -> list[Any]:
+        if isinstance(env, list) or not hasattr(env, "step"):
+            return self.factory.spread(env)  # one for each worker, or a function that makes them
+        return [env if number == 0 else copy_env(env) for number in range(self.factory.n_workers)]
 
     def _sample(self, what: dict[str, Any], agent_update: object, env_update: object) -> EpisodeBatch:
         if not self._workers:
@@ -50,7 +51,7 @@ class LocalSampler(Sampler):
         return [pack_env(worker.env) for worker in self._workers]
 
     def restore_env_states(self, states: list[bytes]) -> None:
-        """Give the workers their environments back; worker 0 keeps the one it shares with the runner."""
+        """Restore the workers' environments; worker 0 keeps the one that it shares with the runner."""
         if not self._workers:
             self.start_worker()
         for worker, state in list(zip(self._workers, states, strict=False))[1:]:
@@ -60,7 +61,7 @@ class LocalSampler(Sampler):
         self._workers = []
 
     def shutdown_worker(self) -> None:
-        """Let go of the copies. The environment itself belongs to who made it."""
+        """Close the copies, but not the environment itself."""
         for worker in self._workers[1:]:
             worker.shutdown()
         self._workers = []

@@ -1,7 +1,7 @@
-"""The sampler with a process for each worker.
+"""Sampler with a process for each worker.
 
-Each request to a worker process carries a number and its reply repeats it, so that a reply to a request that
-was given up (Ctrl-C) is passed over.
+Each request to a worker process has a number that its reply repeats, so that the reply to an abandoned
+request (Ctrl-C) is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MultiprocessingSampler(RemoteSampler):
     """Samples in `n_workers` processes at the same time."""
 
     def start_worker(self) -> None:
-        """Start the processes; they get ready while this one continues."""
+        """Start the processes, without waiting until they are ready."""
         self._numbers = itertools.count(1)
         self._pack_all()
         self._processes = [WorkerProcess() for _ in range(self.factory.n_workers)]

@@ -1,4 +1,4 @@
-"""The sampler with an actor of ray for each worker, on this machine or a cluster."""
+"""Sampler with a Ray actor for each worker, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher.sampling.remote_sampler import RemoteSampler
-from rla_client.launcher.sampling.worker_process import WorkerServer
+from rla_client.launcher.sampling.worker_server import WorkerServer
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -18,17 +18,17 @@ DIED = "the actor ended"
 
 
 class RaySampler(RemoteSampler):
-    """Samples in `n_workers` actors of ray at the same time.
+    """Samples in `n_workers` Ray actors at the same time.
 
-    Ray is started where it does not run yet. `shutdown_worker` ends the actors; ray itself continues, and
-    ends with the program.
+    Ray is started if it does not run yet. `shutdown_worker` ends the actors; Ray itself ends with the
+    program.
     """
 
     def start_worker(self) -> None:
         """Start the actors.
 
         Raises:
-            ArgumentError: ray is not installed.
+            ArgumentError: Ray is not installed.
         """
         ray = _ray()
         if not ray.is_initialized():

@@ -1,8 +1,8 @@
-"""The base of samplers that ask processes.
+"""Base of samplers with worker processes or actors.
 
-Policies and environments travel to them as cloudpickle bytes. When a worker's environment raises there, its
-share is sampled again in a fresh copy of the environment with another seed, at most `MAX_ATTEMPTS` times. A
-worker process or actor that dies is replaced, likewise.
+Policies and environments are sent to the workers as cloudpickle bytes. If a worker's environment raises an
+error, its share is sampled again in a new copy of the environment with another seed, in at most
+`MAX_ATTEMPTS` attempts. A worker that dies is replaced, and its share is sampled again likewise.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from abc import abstractmethod
 from typing import Any
 
 from rla_client.contract.errors import WorkerError
+from rla_client.launcher.sampling.env import updated_env
 from rla_client.launcher.sampling.env_pickle import pack_env
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
+from rla_client.launcher.sampling.policy_calls import is_parameters
 from rla_client.launcher.sampling.sampler import Sampler
-from rla_client.launcher.sampling.worker import is_parameters, updated_env
 from rla_client.launcher.sampling.worker_factory import physical_cores
 from rla_client.launcher.snapshot.snapshot_pickle import pack_agents
 
@@ -25,7 +26,7 @@ _log = logging.getLogger("rla_client")
 
 
 class RemoteSampler(Sampler):
-    """A sampler that asks processes."""
+    """A sampler with worker processes or actors."""
 
     _processes: list[Any]
     _finalizer: weakref.finalize[..., RemoteSampler]
@@ -55,7 +56,7 @@ class RemoteSampler(Sampler):
         return self._with_spec(batches, self.env[0] if isinstance(self.env, list) else self.env)
 
     def _keep_env(self, update: object) -> None:
-        """Have what a worker that must begin afresh needs."""
+        """Keep the updated environments for workers that start again."""
         olds, news = self.factory.spread(self.env), self.factory.spread(update)
         kept = [updated_env(old, new) for old, new in zip(olds, news, strict=True)]
         self.env = kept if isinstance(self.env, list) or isinstance(update, list) else kept[0]
@@ -68,7 +69,7 @@ class RemoteSampler(Sampler):
             return self._agents
         for agent, update in zip(self.factory.spread(self.agent), updates, strict=True):
             agent.set_param_values(update)
-        self._agents = []  # packed again when a worker has to begin afresh
+        self._agents = []  # packed again when a worker starts again
         return pack_agents(updates)
 
     def env_states(self) -> list[bytes]:
@@ -77,7 +78,7 @@ class RemoteSampler(Sampler):
         return states
 
     def restore_env_states(self, states: list[bytes]) -> None:
-        """Give the workers their environments back."""
+        """Restore the workers' environments."""
         if not self._processes:
             self.start_worker()
         padded = [*states, *self._envs[len(states) :]]
@@ -97,7 +98,7 @@ class RemoteSampler(Sampler):
         """Ask every worker and wait for the answers, in the order of the workers."""
 
     def _setup_of(self, index: int) -> dict[str, Any]:
-        """What a new worker has to know."""
+        """Setup request for a new worker."""
         return {"factory": self.factory, "number": index, **self._fresh(index)}
 
     def _fresh(self, index: int) -> dict[str, bytes]:
@@ -108,10 +109,10 @@ class RemoteSampler(Sampler):
     def _again(
         self, index: int, request: dict[str, Any], attempts: list[int], problem: str
     ) -> dict[str, Any]:
-        """The request that failed, for a worker that begins afresh.
+        """The failed request, for a worker that starts again.
 
         Raises:
-            WorkerError: it has failed too often.
+            WorkerError: the request has failed MAX_ATTEMPTS times.
         """
         attempts[index] += 1
         attempt = attempts[index]

@@ -1,6 +1,6 @@
-"""The sampler of one runner.
+"""Sampler of one runner.
 
-`LocalRunner.setup` describes it. Of what it is not told, the algorithm's attributes say it, else a default.
+Its arguments come from `LocalRunner.setup`, else from the algorithm's attributes, else from defaults.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def describe_setup(
     worker_class: type[Any] | None,
     worker_args: dict[str, Any] | None,
 ) -> SetupArgs:
-    """Fill in what was left open; see LocalRunner.setup.
+    """Complete the arguments of LocalRunner.setup by defaults.
 
-    Without a seed the samplers get a random one, which snapshots keep.
+    Without a seed of the experiment the samplers get a random one, which snapshots keep.
 
     Raises:
         ArgumentError: n_workers is below 1.
     """
     chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
     if n_workers is None:
-        default = getattr(chosen, "default_workers", physical_cores)  # a sampler of the user's own has none
+        default = getattr(chosen, "default_workers", physical_cores)  # a user's own sampler has none
         n_workers = default()
     if n_workers < 1:
         raise ArgumentError(f"n_workers is at least 1, got {n_workers}")
@@ -62,13 +62,13 @@ class RunnerSampler:
         self._restored: list[bytes] = []
 
     def start(self, setup: SetupArgs, algo: object, policy: object, env: object) -> Any:  # noqa: ANN401
-        """The sampler, made or started if need be."""
+        """Return the sampler; make or start it if necessary."""
         if self._sampler is not None:
             return self._sampler
-        given = getattr(algo, "sampler", None) or getattr(algo, "_sampler", None)
+        own = getattr(algo, "sampler", None) or getattr(algo, "_sampler", None)
         sampler_cls: Any = setup.sampler_cls or LocalSampler
-        if callable(getattr(given, "obtain_samples", None)):
-            self._sampler = given
+        if callable(getattr(own, "obtain_samples", None)):
+            self._sampler = own
         elif hasattr(sampler_cls, "from_worker_factory"):
             factory = WorkerFactory(
                 seed=setup.seed,
@@ -80,7 +80,7 @@ class RunnerSampler:
             self._sampler = sampler_cls.from_worker_factory(
                 factory, agents=policy, envs=env, **setup.sampler_args
             )
-        else:  # of 2020.06's kind
+        else:  # as in garage 2020.06
             sampler = sampler_cls(algo, env, **setup.sampler_args)
             if hasattr(sampler, "start_worker"):
                 sampler.start_worker()
@@ -91,7 +91,7 @@ class RunnerSampler:
         return self._sampler
 
     def end(self) -> None:
-        """Shut it down. The algorithm's own starts its workers again when it is next asked."""
+        """Shut the sampler down. The algorithm's own sampler starts its workers again at the next request."""
         sampler, self._sampler = self._sampler, None
         shut_down = getattr(sampler, "shutdown_worker", None)
         if shut_down is not None:
@@ -99,17 +99,17 @@ class RunnerSampler:
 
     def env_states(self) -> list[bytes]:
         """The workers' environments, packed; none before the first samples."""
-        take = getattr(self._sampler, "env_states", None)  # a sampler of the user's own may have none
+        take = getattr(self._sampler, "env_states", None)  # a user's own sampler may have none
         states: list[bytes] = [] if take is None else take()
         return states
 
     def restore(self, states: list[bytes]) -> None:
-        """Give the next sampler these environments."""
+        """Keep environments for the next sampler."""
         self._restored = states
 
 
 def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those keyword arguments that a function takes."""
+    """The keyword arguments that a function accepts."""
     try:
         parameters = signature_of(function).parameters
     except (TypeError, ValueError):  # written in C

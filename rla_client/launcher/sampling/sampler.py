@@ -1,9 +1,9 @@
-"""The base of samplers.
+"""Base of samplers.
 
-A sampler runs a policy in environments, by workers, and gives episodes. Each worker gives at least its share
-of the asked-for steps, and the batches are put together in the order of the workers: what comes out depends
-on seed, policy and number of workers, never on which worker was faster. So processes and actors, with the
-same seeds, give the same samples.
+A sampler has workers that run a policy in environments. Each worker samples at least its share of the
+requested steps, and the batches are joined in the order of the workers: the samples depend on seed, policy
+and number of workers, not on the workers' speed. So processes and actors with the same seeds give the same
+samples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rla_client.launcher.sampling.env_spec import EnvSpec
 from rla_client.launcher.sampling.episode_batch import EpisodeBatch
 from rla_client.launcher.sampling.worker_factory import WorkerFactory
 
-EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration, lie behind all others
+EXACT_EPOCHS = 1 << 31  # obtain_exact_episodes has no iteration; its seeds come after all others
 
 
 class Sampler(ABC):
@@ -24,8 +24,8 @@ class Sampler(ABC):
 
     Args:
         agents: the policy, or a list of one per worker.
-        envs: the environment, of which further workers get copies; or a list of one per worker.
-        worker_factory: makes the workers. Without one the keywords below describe it.
+        envs: the environment, copied for further workers; or a list of one per worker.
+        worker_factory: makes the workers; default: one with the keyword arguments below.
         **description: arguments of WorkerFactory (seed, n_workers, max_episode_length,
             worker_class, worker_args).
     """
@@ -55,12 +55,12 @@ class Sampler(ABC):
         envs: object,
         **sampler_args: object,
     ) -> Sampler:
-        """Garage's way to make one."""
+        """Make a sampler, with garage's signature."""
         return cls(agents, envs, worker_factory=worker_factory, **sampler_args)
 
     @classmethod
     def default_workers(cls) -> int:
-        """How many workers there are if nobody says."""
+        """Default number of workers."""
         return 1
 
     @abstractmethod
@@ -77,15 +77,16 @@ class Sampler(ABC):
         """Sample at least `num_samples` steps.
 
         Args:
-            itr: the iteration; seeds are derived from it, so the same number twice samples the same.
-            num_samples: steps in all.
-            agent_update: the policy to use from now on, or what its `get_param_values()` gave, or
-                a list of one per worker; None keeps what there is.
-            env_update: likewise the environment, or a function that makes it from the former one.
+            itr: the iteration; seeds are derived from it, so the same number gives the same samples.
+            num_samples: minimum number of steps of all workers.
+            agent_update: the policy to use from now on, or parameters from its `get_param_values()`, or a
+                list of one per worker; None keeps the current policy.
+            env_update: the environment to use from now on, or a function that makes it from the former
+                one, or a list of one per worker; None keeps the current environment.
 
         Raises:
             WorkerError: a worker's environment, policy or process failed MAX_ATTEMPTS times in a row.
-                LocalSampler gives errors of the environment as they come.
+                LocalSampler raises the environment's own errors.
         """
         share = self.factory.quota(num_samples)
         return self._sample({"itr": itr, "share": share}, agent_update, env_update)
@@ -93,7 +94,7 @@ class Sampler(ABC):
     def obtain_exact_episodes(
         self, n_eps_per_worker: int, agent_update: object = None, env_update: object = None
     ) -> EpisodeBatch:
-        """Sample `n_eps_per_worker` rollouts of each worker, in the order of the workers.
+        """Sample `n_eps_per_worker` rollouts with each worker, in the order of the workers.
 
         Raises:
             WorkerError: as in `obtain_samples`.
@@ -110,20 +111,20 @@ class Sampler(ABC):
 
     @abstractmethod
     def _sample(self, what: dict[str, Any], agent_update: object, env_update: object) -> EpisodeBatch:
-        """Have every worker `roll_out(worker, what)`, in epoch `what["itr"]`."""
+        """Call `roll_out(worker, what)` for every worker, in epoch `what["itr"]`."""
 
     def _with_spec(self, batches: list[EpisodeBatch], env: object) -> EpisodeBatch:
-        """The workers' batches as one, with the spec of `env`; workers of processes do not send theirs."""
+        """Join the workers' batches, with the spec of `env`, which worker processes do not send."""
         spec = EnvSpec.of(env, self.factory.max_episode_length)
         return replace(EpisodeBatch.concatenate(batches), env_spec=spec)
 
     @abstractmethod
     def env_states(self) -> list[bytes]:
-        """Each worker's environment, packed (environments.pack_env): wrappers keep statistics."""
+        """Each worker's environment, packed by `pack_env`, with the statistics of its wrappers."""
 
     @abstractmethod
     def restore_env_states(self, states: list[bytes]) -> None:
-        """Give each worker its environment of `env_states`."""
+        """Restore each worker's environment from `env_states`."""
 
     @abstractmethod
     def shutdown_worker(self) -> None:
@@ -131,7 +132,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def _forget_workers(self) -> None:
-        """There are none yet; the first request starts them."""
+        """Set the state before the start of workers; the first request starts them."""
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"factory": self.factory, "agent": self.agent, "env": self.env}
@@ -139,4 +140,4 @@ class Sampler(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._forget_workers()  # who only looks at a snapshot needs none
+        self._forget_workers()  # reading a snapshot must not start workers

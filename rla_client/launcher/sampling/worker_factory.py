@@ -1,4 +1,4 @@
-"""The factory of a sampler's workers."""
+"""Factory of a sampler's workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class WorkerFactory:
     """Makes the workers of a sampler.
 
     Attributes:
-        seed: base seed, from which each worker and epoch derives its own; None: the one of
+        seed: base seed, from which the seeds of workers and epochs are derived; None: the seed of
             `set_seed`, else a random one.
-        n_workers: how many.
-        max_episode_length: steps after which an episode is cut off; None: the environment says.
+        n_workers: number of workers.
+        max_episode_length: steps after which an episode is cut off; None: the environment's own limit.
         worker_class: class of the workers.
         worker_args: further keyword arguments of that class.
         max_path_length: older name of max_episode_length.
-        is_tf_worker: taken for garage's sake.
+        is_tf_worker: ignored, for compatibility with garage.
     """
 
     seed: int | None = None
@@ -48,37 +48,37 @@ class WorkerFactory:
 
     @property
     def base_seed(self) -> int:
-        """The seed, which is never None any more."""
+        """The seed; never None after construction."""
         assert self.seed is not None
         return self.seed
 
     def __call__(self, worker_number: int) -> Worker:
-        """Make one."""
+        """Make the worker with this number."""
         named = signature_of(self.worker_class).parameters
         old = "max_path_length" in named and "max_episode_length" not in named
         limit = "max_path_length" if old else "max_episode_length"
         arguments = {"seed": self.seed, limit: self.max_episode_length, "worker_number": worker_number}
         return self.worker_class(**{**arguments, **(self.worker_args or {})})
 
-    def spread(self, given: object) -> list[Any]:
-        """One of `given` per worker: the same for all, or a list's entries.
+    def spread(self, value: object) -> list[Any]:
+        """One value per worker: the entries of a list, or the same value for all.
 
         Raises:
             ArgumentError: a list of another length.
         """
-        if not isinstance(given, list):
-            return [given] * self.n_workers
-        if len(given) != self.n_workers:
-            raise ArgumentError(f"a list for {self.n_workers} workers has {len(given)} entries")
-        return list(given)
+        if not isinstance(value, list):
+            return [value] * self.n_workers
+        if len(value) != self.n_workers:
+            raise ArgumentError(f"a list for {self.n_workers} workers has {len(value)} entries")
+        return list(value)
 
     def quota(self, n_samples: int) -> int:
-        """Steps that each worker has to give, at least, of `n_samples` in all."""
+        """Minimum number of steps of each worker, of `n_samples` in all."""
         return -(-n_samples // self.n_workers)
 
 
 def physical_cores() -> int:
-    """Cores of this machine that this process may use, hyperthreads counted once, at least 1."""
+    """Number of physical cores that this process may use, at least 1."""
     import psutil  # noqa: PLC0415
 
     usable = len(os.sched_getaffinity(0))
@@ -86,6 +86,6 @@ def physical_cores() -> int:
 
 
 def seed_or_random() -> int:
-    """The experiment's seed; where it has none a random one, which snapshots keep."""
+    """The experiment's seed, else a random one, which snapshots keep."""
     seed = get_seed()
     return secrets.randbits(32) if seed is None else seed

@@ -1,125 +1,31 @@
-"""A worker in a process of its own.
+"""Process of a worker.
 
-It is a fresh interpreter, not a fork and not a second run of the launcher. No threads, locks or CUDA
-contexts are inherited, and a launcher needs no `if __name__ == "__main__"`. `serve` is what it runs: it
-answers requests one by one. One whose environment raises answers with the traceback and continues. A thread
-watches the life pipe: when the training process is gone, however that went, the worker ends at once, also in
-the middle of a step. Who ends a worker closes the pipes, waits `EXIT_WAIT_S`, then kills, and always reaps.
+It is a new interpreter, not a fork and not a second run of the launcher. No threads, locks or CUDA
+contexts are inherited, and a launcher needs no `if __name__ == "__main__"`. It runs `worker_server.serve`.
+To end a worker, the training process closes the pipes, waits `EXIT_WAIT_S`, kills, and always reaps.
 """
 
 from __future__ import annotations
 
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
-from typing import Any
 
-import cloudpickle
-
-from rla_client.launcher.deterministic import derive_seed, seed_worker_process
-from rla_client.launcher.sampling.env_pickle import pack_env, unpack_env
-from rla_client.launcher.sampling.episode_batch import EpisodeBatch
-from rla_client.launcher.sampling.worker import roll_out
-from rla_client.launcher.snapshot.snapshot_pickle import decode
-
-PARENT_CHECK_S = 1.0  # for the case that somebody else inherited the pipe's other end
 EXIT_WAIT_S = 5.0
-PROCESS_SEED = 1  # keeps the process's generators apart from the environment's seed
-
-
-class WorkerServer:
-    """Answers requests with one worker."""
-
-    def __init__(self) -> None:
-        self._worker: Any = None
-        self._setup: dict[str, Any] = {}
-
-    def answer(self, what: str, fields: dict[str, Any]) -> tuple[str | None, object]:
-        """Do what was asked: (traceback or None, reply); the class of an error may not be there to load."""
-        try:
-            return None, self._do(what, fields)
-        except Exception:  # noqa: BLE001 - whatever the user's environment raises is reported
-            return traceback.format_exc(), None
-
-    def _do(self, what: str, fields: dict[str, Any]) -> object:
-        if what == "setup":
-            self._setup = fields
-        afresh = fields.get("attempt")
-        if afresh or self._worker is None:
-            source = fields if afresh else self._setup
-            self._worker = self._setup["factory"](self._setup["number"])
-            self._worker.update_agent(decode(source["agent"])["agent"])
-            self._worker.update_env(unpack_env(source["env"]))
-        if what == "setup":
-            return None
-        if what == "env_state":
-            return pack_env(self._worker.env)
-        if what == "set_env":
-            self._worker.update_env(unpack_env(fields["env"]))
-            return None
-        return self._sample(fields)
-
-    def _sample(self, fields: dict[str, Any]) -> EpisodeBatch:
-        attempt = fields.get("attempt", 0)
-        if fields["env"] is not None and not attempt:
-            self._worker.update_env(unpack_env(fields["env"]))
-        if fields["agent"] is not None:
-            self._worker.update_agent(decode(fields["agent"])["agent"])
-        seed, number = self._setup["factory"].seed, self._setup["number"]
-        seed_worker_process(derive_seed(seed, number, fields["itr"], attempt, PROCESS_SEED))
-        self._worker.start_epoch(fields["itr"], attempt)
-        return roll_out(self._worker, fields)
-
-
-def serve(requests: int, life: int, parent: int) -> None:
-    """Serve until the pipe closes.
-
-    Args:
-        requests: descriptor of the socket that requests come from.
-        life: descriptor of the pipe that ends when the training process does.
-        parent: process id of the training process.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_watch, args=(life, parent), daemon=True).start()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # several workers share the machine
-    pipe = Connection(requests)
-    server = WorkerServer()
-    while True:
-        try:
-            number, what, fields = cloudpickle.loads(pipe.recv_bytes())
-        except (EOFError, OSError):
-            return
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.get_num_threads() != 1:
-            torch.set_num_threads(1)
-        answer = server.answer(what, fields)
-        if what != "setup":  # an error in setup shows again at the first request
-            pipe.send_bytes(cloudpickle.dumps((number, *answer)))
-
-
-def _watch(life: int, parent: int) -> None:
-    while os.getppid() == parent:
-        if select.select([life], [], [], PARENT_CHECK_S)[0]:
-            break
-    os._exit(0)
 
 
 class WorkerProcess:
-    """One process and the two pipes to it: requests, and one that only says we are alive."""
+    """One process with its two pipes: for requests, and for the life of this process."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         life_read, self._life = os.pipe()
         start = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            "from rla_client.launcher.sampling.worker_process import serve; "
+            "from rla_client.launcher.sampling.worker_server import serve; "
             f"serve({theirs.fileno()}, {life_read}, {os.getpid()})"
         )
         try:
@@ -141,7 +47,7 @@ class WorkerProcess:
             os.close(self._life)
 
     def end(self, deadline: float) -> int:
-        """End and reap the process; returns its exit status (negative: signal)."""
+        """End and reap the process; returns its exit status (negative: a signal)."""
         self.hang_up()
         try:
             return self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -151,7 +57,7 @@ class WorkerProcess:
 
 
 def end_processes(processes: list[WorkerProcess]) -> None:
-    """End and reap them, all at the same time."""
+    """End and reap processes, all at the same time."""
     deadline = time.monotonic() + EXIT_WAIT_S
     for process in processes:
         process.hang_up()

@@ -18,10 +18,10 @@ LAST_FILE = "params.pkl"
 
 
 def check_mode(mode: object, gap: object) -> int:
-    """The gap, of a mode and gap that can be meant.
+    """Check a mode and its gap; returns the gap.
 
     Raises:
-        ArgumentError: unknown mode, gap below 1, `last` with a gap, `gap_overwrite` without one.
+        ArgumentError: unknown mode, gap below 1, `last` with a gap over 1, or `gap_overwrite` with gap 1.
     """
     if mode not in SNAPSHOT_MODES:
         raise ArgumentError(f"snapshot_mode must be one of {', '.join(SNAPSHOT_MODES)}; got {mode!r}")
@@ -36,7 +36,7 @@ def check_mode(mode: object, gap: object) -> int:
 
 
 def snapshot_names(mode: str, gap: int, itr: int) -> tuple[str, ...]:
-    """File names that epoch `itr` writes under a checked mode and gap."""
+    """Names of the files that epoch `itr` writes with a checked mode and gap."""
     numbered = f"itr_{itr}.pkl"
     due = itr % gap == 0
     names = {

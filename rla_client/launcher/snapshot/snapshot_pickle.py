@@ -1,15 +1,15 @@
-"""The pickle of a snapshot, made with one copy of the tensors.
+"""Pickle of a snapshot, made with one copy of the tensors.
 
 A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
-(rla_client/contract/job/snapshot_footer.py). `encode` pickles, and keeps of every large buffer (an array, a
-tensor's storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one
-copy by several threads. Storages of plain tensors are written as buffers, and tensors that share a storage
-share it again after loading; those of a GPU come back to it, or to the CPU where it is not there. Other
-tensors take torch's own way.
+(rla_client/contract/job/snapshot_footer.py). `encode` pickles, and keeps only the address of every large
+buffer (an array, a tensor's storage); `Pieces.copy_to` then assembles the file at an address, in one copy
+by several threads. Storages of plain tensors are written as buffers, and tensors that share a storage
+share it again after loading. Storages of a GPU are loaded to it, or to the CPU if there is no such GPU.
+Other tensors are pickled by torch.
 
-Classes and functions of the launcher's own file (`__main__`) travel by name and by value: where the same
-file runs when the snapshot is loaded, its own are used, with its globals, so that a resumed launcher and
-its restored objects share them; elsewhere they are made from the value.
+Classes and functions of the launcher's own file (`__main__`) are pickled by name and by value. If the same
+file runs when the snapshot is loaded, its own are used, so that a resumed launcher and its restored
+objects share them and their globals; otherwise they are made from the value.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 PROTOCOL = 5
 REFERENCE_MIN_BYTES = 1 << 16  # smaller buffers are copied at once; pickle itself cuts there
 FIRST_BYTES = 1 << 16
-DEVICES = ("cpu", "cuda")  # whose storages are taken as bytes
+DEVICES = ("cpu", "cuda")  # devices with storages that are written as bytes
 SPARE = 1.125  # room for a state that grows, so that the next snapshot needs no new pages
 
 
 class Pieces:
-    """A file in the making, as the pickler writes it: small parts, and where large ones lie.
+    """A file as the pickler writes it: small parts, and addresses of large ones.
 
     Attributes:
-        size: bytes in all.
-        on_device: whether some of them lie in a GPU's memory.
+        size: size in bytes.
+        on_device: whether parts are in a GPU's memory.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Pieces:
         self._devices: dict[int, Any] = {}
 
     def write(self, data: Buffer) -> int:
-        """Add `data`. Large data must stay as it is until it was copied."""
+        """Add `data`. Large data must not change until it is copied."""
         view = data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data)
         if view.nbytes < REFERENCE_MIN_BYTES:
             self._gathered += view
@@ -77,7 +77,7 @@ class Pieces:
         return view.nbytes
 
     def stand_in(self, storage: torch.UntypedStorage) -> NDArray[Any]:
-        """A buffer to pickle in the place of a device's storage: memory that nobody touches."""
+        """A buffer to pickle in place of a device's storage; its memory is never used."""
         import numpy as np  # noqa: PLC0415
 
         buffer = np.empty(storage.nbytes(), dtype=np.uint8)
@@ -86,19 +86,19 @@ class Pieces:
         return buffer
 
     def finish(self, footer: bytes = b"") -> None:
-        """Add the footer; after that nothing more is written."""
+        """Add the footer, as the last part."""
         self._gathered += footer
         self._cut()
 
     def copy_to(self, address: int) -> None:
-        """Put the file together at `address`, which has room for `size` bytes."""
+        """Assemble the file at `address`, which has room for `size` bytes."""
         for offset, part in self._small:
             ctypes.memmove(address + offset, part, len(part))
         storages = [storage for _, storage in self._large]
         copy_storages(storages, [address + offset for offset, _ in self._large])
 
     def write_to(self, file: BinaryIO) -> None:
-        """Write the file, without a copy in between where no GPU is asked."""
+        """Write the file, without an intermediate copy unless parts are on a GPU."""
         if self.on_device:
             memory = CopyTarget()
             memory.take(self)
@@ -109,7 +109,7 @@ class Pieces:
         file.writelines(parts[offset] for offset in sorted(parts))
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Content of the file."""
         memory = io.BytesIO()
         self.write_to(memory)
         return memory.getvalue()
@@ -122,10 +122,10 @@ class Pieces:
 
 
 class CopyTarget:
-    """Memory for one file, mapped once and kept."""
+    """Memory for one file, mapped once and reused."""
 
     def __init__(self) -> None:
-        # private: a shared anonymous map that is resized ends the process with SIGBUS
+        # private: resizing a shared anonymous map ends the process with SIGBUS
         self._memory = mmap.mmap(-1, FIRST_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = 0
 
@@ -138,7 +138,7 @@ class CopyTarget:
         self.size = pieces.size
 
     def write_to(self, file: BinaryIO) -> None:
-        """Write what was taken into `file`."""
+        """Write the copied content into `file`."""
         with memoryview(self._memory) as whole, whole[: self.size] as content:
             file.write(content)
 
@@ -151,13 +151,13 @@ def _address(view: memoryview) -> int:
 
 
 def encode(state: dict[str, Any], footer: bytes = b"") -> Pieces:
-    """Pickle `state`. What it refers to must not change before the pieces were copied.
+    """Pickle `state`. Objects in it must not change before the pieces are copied.
 
     Raises:
         SnapshotError: something in it cannot be pickled; the message names it.
     """
     collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle walks every object that was just made
+    gc.disable()  # a collection would walk every object that was just made
     pieces = Pieces()
     try:
         _Pickler(pieces, protocol=PROTOCOL).dump(state)
@@ -171,14 +171,14 @@ def encode(state: dict[str, Any], footer: bytes = b"") -> Pieces:
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - what the user put in
-    """Unpickle a snapshot. Runs code from it: only for files of the user's own."""
+    """Unpickle a snapshot. This runs code from it: only for the user's own files."""
     return cloudpickle.load(io.BytesIO(data))
 
 
 def pack_agents(agents: list[Any]) -> list[bytes]:
-    """Policies, or parameters of them, for worker processes; `decode` gives `{"agent": …}`.
+    """Pickle policies, or their parameters, for worker processes; `decode` returns `{"agent": …}`.
 
-    One packing per object: most samplers have one policy for all workers.
+    Each object is pickled once: most samplers have one policy for all workers.
     """
     packed: dict[int, bytes] = {}
     for agent in agents:
@@ -198,7 +198,7 @@ def _pack_agent(agent: object) -> bytes:
 
 
 def rebuild_storage(data: bytearray) -> torch.UntypedStorage:
-    """Named by snapshots: a CPU storage over the loaded bytes."""
+    """Make a CPU storage of the loaded bytes; snapshots name this function."""
     import torch  # noqa: PLC0415
 
     if not data:
@@ -207,7 +207,7 @@ def rebuild_storage(data: bytearray) -> torch.UntypedStorage:
 
 
 def rebuild_device_storage(data: bytearray, device: str) -> torch.UntypedStorage:
-    """Named by snapshots: a GPU's storage; on the CPU where there is no such GPU."""
+    """Make a GPU's storage, or a CPU's if there is no such GPU; snapshots name this function."""
     import torch  # noqa: PLC0415
 
     flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
@@ -219,7 +219,7 @@ def rebuild_device_storage(data: bytearray, device: str) -> torch.UntypedStorage
 def rebuild_tensor(
     storage: torch.UntypedStorage, dtype: torch.dtype, place: tuple[Any, ...], requires_grad: bool
 ) -> torch.Tensor:
-    """Named by snapshots: a tensor at `place` (offset, size, stride) of a storage."""
+    """Make a tensor at `place` (offset, size, stride) of a storage; snapshots name this function."""
     import torch  # noqa: PLC0415
 
     tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, *place)
@@ -229,21 +229,21 @@ def rebuild_tensor(
 def rebuild_parameter(
     storage: torch.UntypedStorage, dtype: torch.dtype, place: tuple[Any, ...], requires_grad: bool
 ) -> torch.nn.Parameter:
-    """Named by snapshots: a parameter, likewise."""
+    """Make a parameter at `place` of a storage; snapshots name this function."""
     import torch  # noqa: PLC0415
 
     return torch.nn.Parameter(rebuild_tensor(storage, dtype, place, False), requires_grad)
 
 
 def rebuild_typed_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
-    """Named by snapshots: torch's typed view of a storage."""
+    """Make torch's typed view of a storage; snapshots name this function."""
     import torch  # noqa: PLC0415
 
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
 def resolve_main(name: str, file: str, value: bytes) -> object:
-    """Named by snapshots: a class or function of the launcher, its own if that file runs here."""
+    """Find a class or function of the launcher, else load it from `value`; snapshots name this function."""
     main = sys.modules.get("__main__")
     if _main_file(main) == file:
         found = _find_in(main, name)
@@ -336,7 +336,7 @@ def _why(state: dict[str, Any], error: Exception) -> str:
     where = f" in {', '.join(culprits)}" if culprits else ""
     return (
         f"the training state cannot be pickled{where}: {type(error).__name__}: {error}. "
-        "Leave such an attribute out in the object's __getstate__ and make it anew in __setstate__."
+        "Leave such an attribute out in the object's __getstate__ and create it again in __setstate__."
     )
 
 

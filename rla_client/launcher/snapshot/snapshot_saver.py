@@ -1,15 +1,15 @@
 """Saver of snapshots through the agent.
 
-It is safe from SIGKILL when `SnapshotSaver.offer` returns. Like checkpoints
-(rla_client/checkpoint/saver.py), of which it uses arenas and spool, it travels in one of three ways: as a
-*frame* of the stream (up to FRAME_BYTES, most small policies); by an *arena*, put together in a slot of
-shared memory that a JOB frame names; as a *blob* (no slot that is large enough and free), a file in the
-stream's blob folder, then the JOB frame. A thread fsyncs it afterwards; an arena of the right size is made
-meanwhile, for the next one.
+A snapshot survives SIGKILL once `SnapshotSaver.offer` has returned. It uses the arenas and the spool of
+checkpoints (rla_client/checkpoint/saver.py), and is sent in one of three ways: as a *frame* of the stream
+(up to FRAME_BYTES, for most small policies); by an *arena*, assembled in a slot of shared memory that a
+JOB frame names; or, if no slot is large enough and free, as a *blob*, a file in the stream's blob folder
+that a JOB frame names. A thread fsyncs the blob afterwards, and an arena of the right size is made for the
+next snapshot.
 
-`offer` refuses when no agent has been there yet, too much waits for it or the spool is full; then the
-snapshotter's own thread writes. Once the agent has taken snapshots of this stream, the next ones go the same
-way, also when it is away for a while: their order is that of the stream, and of the footers.
+`offer` refuses if no agent has run yet, too many bytes wait for it or the spool is full; then the
+snapshotter's own thread writes. Once the agent has received a snapshot of this stream, it gets the next
+ones, too, even while it does not run, so that their order is that of the stream and of the footers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Which snapshot this is: see SnapshotJob."""
+    """Identity of a snapshot; see SnapshotJob."""
 
     token: str
     order: int
@@ -50,7 +50,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A snapshot whose file may not be there yet."""
+    """A sent snapshot, perhaps not yet written."""
 
     save: Save
     size: int
@@ -60,13 +60,13 @@ class _Sent:
 
     @property
     def arrived(self) -> bool:
-        """True once the agent has done with it; a frame's content does not say."""
+        """Whether the agent has read it; False for a frame."""
         if self.slot is not None:
             return self.slot.arrived
         return self.blob is not None and not self.blob.exists()
 
     def read(self) -> bytes | None:
-        """The file's content, while it is still here."""
+        """Content of the file; None if only the agent has it."""
         if self.content is not None or self.arrived:
             return self.content
         if self.slot is not None:
@@ -81,8 +81,8 @@ class SnapshotSaver(SlotSender):
     """Hands snapshots of one run to the agent.
 
     Args:
-        outbox: where jobs go; its lock is not held while bytes are copied.
-        kind: the folder of the run that they go to, log or checkpoint.
+        outbox: outbox of the jobs; its lock is not held while bytes are copied.
+        kind: folder of the run for the snapshots, log or checkpoint.
     """
 
     def __init__(self, outbox: Outbox, kind: str) -> None:
@@ -98,15 +98,15 @@ class SnapshotSaver(SlotSender):
 
     @property
     def used(self) -> bool:
-        """Whether the agent has been given a snapshot."""
+        """Whether a snapshot was sent."""
         return self._last is not None
 
     def offer(self, pieces: Pieces, save: Save) -> bool:
-        """Take a snapshot over. On True it survives SIGKILL; on False nothing has happened.
+        """Send a snapshot. It survives SIGKILL if True is returned; False means that nothing was sent.
 
         Args:
-            pieces: its content; what it refers to may change afterwards.
-            save: its name, and its place among the others.
+            pieces: its content; the pickled objects may change afterwards.
+            save: its names and its order.
         """
         if self._inside == threading.get_ident():  # a signal handler that saves while we do
             return False
@@ -127,13 +127,13 @@ class SnapshotSaver(SlotSender):
                 self._inside = None
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether all that was taken over is in its files within `timeout_s`."""
+        """Wait until all sent snapshots are written; False after `timeout_s`."""
         if not self.used:
             return True
         return self._outbox.flush(timeout_s, media=False)
 
     def late(self, name: str | None) -> bytes | None:
-        """Content of the last snapshot, if it is called `name` (None: in any case) and still here."""
+        """Content of the last snapshot, if it has this name (None: any name) and only if it is still here."""
         with self._lock:
             last = self._last
             if last is None or name not in {None, *last.save.names}:

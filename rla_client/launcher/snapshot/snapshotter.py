@@ -1,14 +1,16 @@
 """Snapshots of a training in one folder.
 
 `save_itr_params` copies the state (snapshot_pickle) and returns. In the folder of an open experiment the
-copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere, and where no
-agent is, a daemon thread of this process writes it by temp file, fsync, rename and fsync of the folder; at
-most `MAX_WAITING` copies wait. `wait` (called where a training ends, and by `load`) returns when all are
-written; so does a normal exit. Other processes see a snapshot once `save_itr_params` has returned: their
-`load` asks the agent for all that was in the spool by then, and an empty file in the state folder of this
-machine, `late/<folder>-<pid>-<start>-<token>`, tells of one that a living process has yet to write. What
-does not come, and a disk that refuses, is warned about. Loading unpickles and so runs code: on an explicit
-call, of the user's own files.
+copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere, and without an
+agent, a daemon thread of this process writes it by temporary file, fsync, rename and fsync of the folder;
+at most `MAX_WAITING` copies wait. `wait`, called at the end of a training and by `load`, returns when all
+are written; so does a normal exit.
+
+Other processes find a snapshot once `save_itr_params` has returned. Their `load` waits until the agent has
+written all that is in the spool. For a snapshot that a living process has yet to write there is an empty
+file `late/<folder>-<pid>-<start>-<token>` in the state folder of this machine. Snapshots that are lost or
+cannot be written cause a warning. Loading unpickles and so runs code: only the user's own files are loaded
+without `trust`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,6 @@ from typing import TYPE_CHECKING, Any
 from rla_client.checkpoint.pickle_trust import pickle_problem
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.errors import (
-    ArgumentError,
-    NotAFileError,
     RlaError,
     SnapshotError,
     UntrustedCheckpointError,
@@ -43,7 +43,8 @@ from rla_client.contract.job.snapshot_footer import encode_footer, saved_order
 from rla_client.contract.spool.writer_liveness import process_lives, process_start
 from rla_client.launcher.outputs import current_outputs
 from rla_client.launcher.pending_streams import await_written
-from rla_client.launcher.snapshot.snapshot_modes import LAST_FILE, check_mode, snapshot_names
+from rla_client.launcher.snapshot.snapshot_files import find_snapshot
+from rla_client.launcher.snapshot.snapshot_modes import check_mode, snapshot_names
 from rla_client.launcher.snapshot.snapshot_pickle import CopyTarget, Pieces, decode, encode
 from rla_client.launcher.snapshot.snapshot_saver import Save
 from rla_client.stream.rare_warnings import warn_rarely
@@ -53,13 +54,12 @@ if TYPE_CHECKING:
     from rla_client.launcher.snapshot.snapshot_saver import SnapshotSaver
 
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
-AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
+AGENT_WAIT_S = 10.0  # for the agent to write snapshots; it also does so later
 EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
-OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as they wait themselves
+OTHERS_WAIT_S = 30.0  # for snapshots of other processes: as long as their own EXIT_WAIT_S
 POLL_S = 0.02
 MARKS_FOLDER = "late"  # in the state folder
 _LATE = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-[0-9a-f]{16}")
-_NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
 _all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
 _warned: dict[str, float] = {}
@@ -77,12 +77,12 @@ class Snapshotter:
     """Saves and loads snapshots in one folder.
 
     Args:
-        snapshot_dir: the folder; it is made, if that can be.
-        snapshot_mode: see `context`.
+        snapshot_dir: the folder; it is made if possible.
+        snapshot_mode: one of SNAPSHOT_MODES.
         snapshot_gap: epochs between snapshots in the gap modes.
 
     Attributes:
-        folder: the whole path; a program that changes its working folder continues writing there.
+        folder: the absolute path, which a change of the working folder does not affect.
 
     Raises:
         ArgumentError: mode and gap do not go together.
@@ -105,17 +105,17 @@ class Snapshotter:
 
     @property
     def snapshot_dir(self) -> str:
-        """Where snapshots lie, as it was given."""
+        """Folder of the snapshots, as passed."""
         return str(self._given)
 
     @property
     def snapshot_mode(self) -> str:
-        """When they are made."""
+        """One of SNAPSHOT_MODES."""
         return self._mode
 
     @property
     def snapshot_gap(self) -> int:
-        """Epochs between them in the gap modes."""
+        """Epochs between snapshots in the gap modes."""
         return self._gap
 
     def is_due(self, itr: int) -> bool:
@@ -123,11 +123,11 @@ class Snapshotter:
         return bool(snapshot_names(self._mode, self._gap, itr))
 
     def save_itr_params(self, itr: int, params: dict[str, Any], note: dict[str, Any] | None = None) -> None:
-        """Snapshot `params` as of now, if epoch `itr` is due; written in the background.
+        """Copy `params`, if a snapshot is due at epoch `itr`, and write it in the background.
 
         Args:
             itr: number of the epoch.
-            params: what `load` gives back.
+            params: the state that `load` returns.
             note: plain data that can be read without loading (`jobs.read_footer`).
 
         Raises:
@@ -160,8 +160,8 @@ class Snapshotter:
             self._write_next()
 
     def _mark(self, save: Save) -> Path | None:
-        """Tell other processes of a snapshot that is on its way."""
-        with suppress(OSError, RlaError):  # no state folder: then others are not told
+        """Mark a snapshot as not yet written, for other processes."""
+        with suppress(OSError, RlaError):  # without a state folder there is no mark
             if self._start is None:
                 return None
             marks = find_places().state / MARKS_FOLDER
@@ -172,9 +172,9 @@ class Snapshotter:
         return None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
+        """Wait until every snapshot is on disk; False after `timeout_s`.
 
-        For the agent it waits at most AGENT_WAIT_S, in a forked child for its parent OTHERS_WAIT_S.
+        It waits at most AGENT_WAIT_S for the agent, and in a forked child OTHERS_WAIT_S for its parent.
         """
         if self._pid != os.getpid():
             return _wait_for_others(self.folder, OTHERS_WAIT_S if timeout_s is None else timeout_s)
@@ -200,19 +200,19 @@ class Snapshotter:
         *,
         trust: bool = False,
     ) -> Any:  # noqa: ANN401
-        """Unpickle a snapshot of this user's own, which runs code that the file names.
+        """Unpickle one of this user's own snapshots, which runs code that the file names.
 
         Args:
-            load_dir: folder of the snapshots; default: this one's.
+            load_dir: folder of the snapshots; default: `folder`.
             itr: number of the epoch (int or digits), `last` or `first`.
-            trust: load it also where it came from another machine, belongs to another user, or lies where
-                others may write.
+            trust: load it even if it came from another machine, belongs to another user, or is in a folder
+                where others may write.
 
         Raises:
-            ArgumentError: `itr` is none of these.
-            UntrustedCheckpointError: it is not this user's own, and `trust` is False.
+            ArgumentError: `itr` has another value.
+            UntrustedCheckpointError: the snapshot is not this user's own, and `trust` is False.
             FileNotFoundError: no such folder or snapshot.
-            NotAFileError: the snapshot's name is taken by something that is not a file.
+            NotAFileError: the path of the snapshot is not a file.
             SnapshotError: the file cannot be unpickled here.
         """
         folder = self.folder if load_dir is None else Path(load_dir)
@@ -235,7 +235,7 @@ class Snapshotter:
 
     @staticmethod
     def _late(folder: Path, itr: int | str) -> bytes | None:
-        """The last snapshot if it is the wanted one and the agent has yet to write it."""
+        """Content of the last snapshot, if `itr` means it and the agent has yet to write it."""
         saver = _saver_of(folder)
         if saver is None or itr == "first":
             return None
@@ -304,7 +304,7 @@ class Snapshotter:
 
 
 def _key_of(folder: Path) -> str:
-    """What stands for a folder in the names of marks."""
+    """Key of a folder in the names of marks."""
     return hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
 
 
@@ -327,7 +327,7 @@ def _wait_for(folder: Path) -> bool:
 
 
 def _wait_for_others(folder: Path, timeout_s: float) -> bool:
-    """Wait for snapshots that other processes have taken; False, with a warning, where one is not there."""
+    """Wait for snapshots of other processes; False, with a warning, if one is still missing."""
     deadline = time.monotonic() + timeout_s
     while (late := _lives_late(folder)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -341,7 +341,7 @@ def _wait_for_others(folder: Path, timeout_s: float) -> bool:
 
 
 def _lives_late(folder: Path) -> bool:
-    """Whether a living process, not this one, has yet to write a snapshot; marks of dead ones go."""
+    """Whether another living process has yet to write a snapshot; removes the marks of dead processes."""
     living, key, marks = False, _key_of(folder), find_places().state / MARKS_FOLDER
     names: list[str] = []
     with suppress(OSError):
@@ -353,55 +353,9 @@ def _lives_late(folder: Path) -> bool:
             continue
         if mark[1] == key:
             _log.warning("a snapshot is not in %s: process %s ended before it was written", folder, pid)
-        with suppress(OSError):  # another one has seen it, too
+        with suppress(OSError):  # another process may have removed it
             os.unlink(marks / mark[0])
     return living
-
-
-def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
-    """The snapshot file that `itr` means in `folder`; numbers are compared as numbers.
-
-    `last` is the later of params.pkl and the highest itr_N.pkl: that which was saved later, as both
-    files themselves say.
-
-    Raises:
-        ArgumentError, FileNotFoundError, NotAFileError: as in `Snapshotter.load`.
-    """
-    base = Path(folder)
-    numbered = _numbered(base)
-    if itr == "last":
-        path = _last(base, numbered)
-    elif itr == "first":
-        path = base / f"itr_{min(numbered)}.pkl" if numbered else base / LAST_FILE
-    elif not isinstance(itr, bool) and str(itr).isdecimal():
-        path = base / f"itr_{int(itr)}.pkl"
-    else:
-        raise ArgumentError(f"itr is a number, 'last' or 'first'; got {itr!r}")
-    if not path.exists():
-        known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
-        raise FileNotFoundError(f"no snapshot {path} (there: {known})")
-    if not path.is_file():
-        raise NotAFileError(f"{path} is not a file")
-    return path
-
-
-def _numbered(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder} to load snapshots from")
-    return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
-
-
-def _last(folder: Path, numbered: list[int]) -> Path:
-    last = folder / LAST_FILE
-    if not numbered:
-        return last
-    newest = folder / f"itr_{max(numbered)}.pkl"
-    if not last.is_file():
-        return newest
-    orders = saved_order(last)[1], saved_order(newest)[1]
-    if min(orders) < 0:  # not of ours: then only the file says when, and a copy of it may not
-        orders = last.stat().st_mtime_ns, newest.stat().st_mtime_ns
-    return last if orders[0] >= orders[1] else newest
 
 
 def _at_exit() -> None:

@@ -1,4 +1,4 @@
-"""The state of a training that a snapshot holds."""
+"""State of a training in a snapshot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORMAT_VERSION = 1
 
 
 def older_name(attribute: str) -> Any:  # noqa: ANN401 - of any type
-    """A property that reads and sets the attribute under its name of today."""
+    """A property that reads and sets the attribute of this name."""
 
     def get(owner: object) -> object:
         return getattr(owner, attribute)
@@ -22,11 +22,11 @@ def older_name(attribute: str) -> Any:  # noqa: ANN401 - of any type
 
 @dataclass
 class TrainArgs:
-    """What `train` was called with; `restore` gives a copy, which may be changed.
+    """Arguments of `train`; `restore` returns a copy, which may be changed.
 
     Attributes:
-        n_epochs: epochs in all, also over resumes.
-        batch_size: environment steps that one call for samples gives at least; None: each call says.
+        n_epochs: total number of epochs, including those before a resume.
+        batch_size: minimum number of environment steps of one call for samples; None: set by each call.
         plot: show an episode of the policy after each epoch.
         store_episodes: keep the last samples in the snapshot.
         pause_for_plot: wait for Enter after each shown episode.
@@ -42,7 +42,7 @@ class TrainArgs:
 
     store_paths = older_name("store_episodes")
 
-    def __getstate__(self) -> list[Any]:  # as snapshots have had it from the first release on
+    def __getstate__(self) -> list[Any]:  # the format of snapshots since the first release
         return [getattr(self, one.name) for one in fields(self)]
 
     def __setstate__(self, state: list[Any]) -> None:
@@ -57,8 +57,8 @@ class TrainStats:
     Attributes:
         total_epoch: the last finished epoch, -1 before the first.
         total_itr: the algorithm's iteration.
-        total_env_steps: environment steps sampled.
-        sampled: calls to the sampler, from which it derives its seeds.
+        total_env_steps: number of sampled environment steps.
+        sampled: number of calls to the sampler, from which it derives its seeds.
         last_episode: the last samples, with store_episodes.
     """
 
@@ -73,7 +73,7 @@ class TrainStats:
 
 @dataclass(frozen=True, slots=True)
 class SetupArgs:
-    """How `setup` described the sampler; None and empty where the algorithm or a default says."""
+    """Description of the sampler by `setup`."""
 
     sampler_cls: type[Any] | None
     sampler_args: dict[str, Any]

@@ -1,4 +1,1 @@
-"""Engines of sweeps.
-
-They are this machine's cores or GPUs, Slurm, and Ray.
-"""
+"""Engines of sweeps: this machine's cores or GPUs, Slurm, Ray."""

@@ -1,11 +1,11 @@
 """Engine of sweeps on this machine.
 
-Each run is a session of its own, below a shell that writes its exit status: a driver that is killed takes
-none with it, and the next one finds them by their locks.
+Each run is a session of its own, below a shell that writes its exit status: runs survive a killed driver,
+and the next one finds them by their locks.
 
-A GPU is a lock file, below the folder of this user's state, that the processes of its run hold: two sweeps,
-or a sweep and the runs that a killed driver left, never put two runs on one GPU. Runs that asked for a half
-take a shared lock of the GPU and an exclusive one of one of its halves.
+Each GPU has a lock file, in this user's state folder, which the processes of its run hold: two sweeps, or
+a sweep and the runs of a killed driver, never put two runs on one GPU. Runs with half a GPU hold a shared
+lock of the GPU and an exclusive lock of one of its halves.
 """
 
 from __future__ import annotations
@@ -27,33 +27,26 @@ from rla_client.contract.agent.places import find_places
 from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
 from rla_client.contract.process.locks import try_lock
 from rla_client.contract.process.syscalls import process_descriptor
-from rla_client.sweep.engines.base import (
-    BY_SIGNAL,
-    NOT_STARTED,
-    AttemptEnded,
-    Work,
-    exit_status,
-    group_of,
-    is_held,
-    start_program,
-)
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, exit_status, group_of, is_held
+from rla_client.sweep.engines.attempt_process import NOT_STARTED, start_program
+from rla_client.sweep.engines.base import AttemptEnded, Work
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 LIST_TIMEOUT_S = 30
-POLL_S = 0.1  # of a run that is not this process's child, or that no descriptor tells of
+POLL_S = 0.1  # for runs that are no children of this process, or have no descriptor
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(slots=True)
 class _Started:
-    """A run that this driver started; the process is the shell around its program."""
+    """A run started by this driver; the process is the shell around its program."""
 
     work: Work
     process: subprocess.Popen[bytes]
-    descriptor: int  # readable once the shell has ended; -1: an old kernel has none
+    descriptor: int  # readable once the shell has ended; -1 on an old kernel
 
     def close(self) -> None:
         if self.descriptor >= 0:
@@ -62,11 +55,11 @@ class _Started:
 
 
 class LocalEngine:
-    """See the module.
+    """Engine on this machine's cores and GPUs.
 
     Attributes:
-        parallel: runs at a time at most.
-        handle: the name of this machine, which may change, and what tells it from all others.
+        parallel: largest number of runs at a time.
+        handle: host name, which may change, and a unique identifier of this machine.
     """
 
     name = "local"
@@ -75,14 +68,14 @@ class LocalEngine:
         self.handle = f"{socket.gethostname()} {_place()}"
         self._gpus = _Gpus(resources.gpus) if resources.gpus else None
         self.parallel = _room(resources, self._gpus)
-        self._taken: list[tuple[list[int], str]] = []  # GPUs that are locked and not given to a run yet
+        self._taken: list[tuple[list[int], str]] = []  # locked GPUs without a run
         self._started: dict[int, _Started] = {}
-        self._adopted: dict[int, Work] = {}  # runs whose shell is not our child, or was killed
-        self._killed: set[int] = set()  # runs that were ended together with their shell
+        self._adopted: dict[int, Work] = {}  # runs with a shell that is not our child, or was killed
+        self._killed: set[int] = set()  # runs killed together with their shell
         self._failed: list[AttemptEnded] = []
 
     def room(self) -> int:
-        """As `Engine.room`; GPUs are taken by it, so that they are there when runs come."""
+        """See `Engine.room`; it locks GPUs, so that they are available to `start`."""
         busy = len(self._started) + len(self._adopted) + len(self._failed)
         free = max(self.parallel - busy, 0)
         if self._gpus is None:
@@ -94,7 +87,7 @@ class LocalEngine:
         return len(self._taken)
 
     def start(self, works: Sequence[Work]) -> list[str]:
-        """As `Engine.start`."""
+        """See `Engine.start`."""
         for work in works:
             further = dict(work.environment)
             held: list[int] = []
@@ -102,7 +95,10 @@ class LocalEngine:
                 held, further[GPU_VARIABLE] = self._taken.pop(0)
             try:
                 process = start_program(work, {**os.environ, **further}, held)
-            except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
+            except (
+                OSError,
+                ValueError,
+            ) as error:  # ValueError: an argument that cannot be passed to a program
                 self._failed.append(AttemptEnded(work.number, NOT_STARTED, f"cannot be started: {error}"))
             else:
                 self._started[work.number] = _Started(work, process, _descriptor_of(process.pid))
@@ -112,7 +108,7 @@ class LocalEngine:
         return [""] * len(works)
 
     def adopt(self, work: Work, handle: str) -> bool:
-        """As `Engine.adopt`: its lock tells, also of a process of another machine."""
+        """See `Engine.adopt`; locks also show processes of other machines."""
         if not is_held(work.lock):
             return False
         there, here = handle.split(" "), self.handle.split(" ")
@@ -125,7 +121,7 @@ class LocalEngine:
         return True
 
     def ended(self, timeout_s: float) -> list[AttemptEnded]:
-        """As `Engine.ended`."""
+        """See `Engine.ended`."""
         deadline = time.monotonic() + timeout_s
         while True:
             found, self._failed = self._failed, []
@@ -136,7 +132,7 @@ class LocalEngine:
                 return found
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
-        """As `Engine.stop`."""
+        """See `Engine.stop`."""
         how = signal.SIGKILL if kill else signal.SIGTERM
         for number in numbers:
             started, adopted = self._started.get(number), self._adopted.get(number)
@@ -147,13 +143,13 @@ class LocalEngine:
                     self._killed |= {number} if kill else set()
 
     def close(self) -> None:
-        """As `Engine.close`: the runs are sessions of their own and continue, as do their shells."""
+        """See `Engine.close`; runs continue, because they are sessions of their own."""
         self._give_back()
         for started in self._started.values():
             started.close()
 
     def _ended_started(self, timeout_s: float) -> list[AttemptEnded]:
-        """Ends of runs whose shell is our child, after waiting for the first for so long."""
+        """Ends of runs with shells that are our children; waits up to `timeout_s` for the first."""
         poll = select.poll()
         for started in self._started.values():
             if started.descriptor >= 0:
@@ -171,7 +167,7 @@ class LocalEngine:
         return found
 
     def _judged(self, work: Work, status: int) -> AttemptEnded | None:
-        """The end of a run whose shell has ended; None where the shell was killed and its program lives."""
+        """End of a run after the end of its shell; None if the shell was killed and its program lives."""
         if status >= 0:
             return AttemptEnded(work.number, status)
         if exit_status(work.exit) is None and is_held(work.lock):
@@ -180,29 +176,29 @@ class LocalEngine:
         return self._ended_without_shell(work)
 
     def _ended_adopted(self) -> list[AttemptEnded]:
-        """Those with an exit status, and those that left nobody who could write one."""
+        """Ends of adopted runs that have an exit status, or no living process."""
         over = [work for work in self._adopted.values() if _has_content(work.exit) or not is_held(work.lock)]
         for work in over:
             del self._adopted[work.number]
         return [self._ended_without_shell(work) for work in over]
 
     def _ended_without_shell(self, work: Work) -> AttemptEnded:
-        """The end of a run that its shell does not tell; the status of one that we killed is written here."""
+        """End of a run without a status from its shell; writes the status of a run that we killed."""
         if work.number not in self._killed or _has_content(work.exit):
             return AttemptEnded(work.number, None)
         status = BY_SIGNAL + signal.SIGKILL
-        with suppress(OSError):  # a full disk: this driver knows it all the same
+        with suppress(OSError):  # a full disk: the driver gets the status all the same
             Path(work.exit).write_text(f"{status}\n", encoding="ascii")
         return AttemptEnded(work.number, status)
 
     def _give_back(self) -> None:
-        """GPUs that were taken and no run was for are others' again."""
+        """Release locked GPUs that no run uses."""
         while self._taken:
             _release(self._taken.pop()[0])
 
 
 def _place() -> str:
-    """Where processes know each other by their numbers: this boot of the machine, and its container."""
+    """Identifier of the space of process ids: this boot of the machine, and the container."""
     try:
         namespace = os.stat("/proc/self/ns/pid").st_ino
         return f"{_BOOT.read_text().strip()}/{namespace}"
@@ -213,7 +209,7 @@ def _place() -> str:
 def _descriptor_of(pid: int) -> int:
     try:
         return process_descriptor(pid)
-    except OSError:  # an old kernel, or one of a sandbox
+    except OSError:  # an old kernel, or a sandbox
         return -1
 
 
@@ -230,7 +226,7 @@ def _has_content(path: str) -> bool:
 
 
 def _room(resources: Resources, gpus: _Gpus | None) -> int:
-    """How many runs fit; SweepError: not one."""
+    """Number of runs that fit; raises SweepError if none does."""
     import psutil  # noqa: PLC0415 - not at import of the package
 
     cores = len(os.sched_getaffinity(0))
@@ -250,15 +246,15 @@ def _room(resources: Resources, gpus: _Gpus | None) -> int:
 def _limit(path: str) -> int:
     try:
         return int(Path(path).read_text())
-    except (OSError, ValueError):  # there is none, or it says `max`
+    except (OSError, ValueError):  # no such file, or `max`
         return 1 << 62
 
 
 class _Gpus:
-    """The GPUs of this machine and their locks.
+    """GPUs of this machine with their locks.
 
     Attributes:
-        room: runs that they hold.
+        room: number of runs that fit.
     """
 
     def __init__(self, wanted: float) -> None:
@@ -275,10 +271,10 @@ class _Gpus:
         self._folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def take(self) -> tuple[list[int], str] | None:
-        """Locks for one run, and what CUDA_VISIBLE_DEVICES is to say; None where none is free."""
+        """Locks for one run, and its value of CUDA_VISIBLE_DEVICES; None if no GPU is free."""
         held: list[int] = []
         names: list[str] = []
-        for share, name in itertools.product(range(self._shares), self._names):  # an unused one first
+        for share, name in itertools.product(range(self._shares), self._names):  # unused GPUs first
             locks = self._lock(name, share)
             if locks:
                 held += locks
@@ -307,9 +303,9 @@ class _Gpus:
 
 
 def _gpu_names() -> list[str]:
-    told = os.environ.get(GPU_VARIABLE)
-    if told is not None:
-        names = dict.fromkeys(map(str.strip, told.split(",")))
+    listed = os.environ.get(GPU_VARIABLE)
+    if listed is not None:
+        names = dict.fromkeys(map(str.strip, listed.split(",")))
         return [name for name in names if name and name != "-1"]
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -320,5 +316,7 @@ def _gpu_names() -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    count = sum(line.startswith("GPU ") for line in found.stdout.splitlines())  # others are parts of them
+    count = sum(
+        line.startswith("GPU ") for line in found.stdout.splitlines()
+    )  # other lines are parts of GPUs
     return [str(number) for number in range(count)]

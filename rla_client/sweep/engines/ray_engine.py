@@ -1,10 +1,10 @@
 """Engine of sweeps on Ray.
 
-Ray chooses the node by the cores, memory and GPUs that a run takes, and repeats nothing: the driver does. A
-task, and so its program, ends with the driver: `rla sweep resume` starts again what ran, and it continues
-where it was by its run_id. A driver that ends by itself asks them to end first (SIGTERM).
+Ray chooses the node by the cores, memory and GPUs of a run. Restarts are left to the driver. A task, and
+with it its program, ends with the driver: `rla sweep resume` restarts these runs, and they continue by
+their run_id. A driver that ends normally first asks them to end (SIGTERM).
 
-The cluster is that of the file's `ray:` section, else of RAY_ADDRESS, else the one that runs on this machine,
+The cluster is that of the file's `ray:` section, else of RAY_ADDRESS, else a running one on this machine,
 else one that is started for the sweep and ends with it:
 
     ray:
@@ -16,9 +16,9 @@ else one that is started for the sweep and ends with it:
       accelerator_type: A100
       autoscaling: true               # runs that no node holds wait for one that does
 
-Programs run in the environment of the node, with the sweep's variables on top. Nodes need rla-agent, and
-share the folder of the sweep or not; where they do not, a run works in the folder of Ray's worker, the last
-64 KiB that it printed come back when it has ended, and its database lies on its node.
+Programs run in the environment of the node, plus the sweep's variables. Nodes need rla-agent, and may or
+may not share the folder of the sweep; without it, a run works in the folder of Ray's worker, the last 64
+KiB of its output are returned at its end, and its database is on its node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.filesystem.plain_files import append_line
 from rla_client.contract.text.spelling import hint
-from rla_client.sweep.engines.base import NOT_STARTED, AttemptEnded, Pace, Work, is_released
+from rla_client.sweep.engines.attempt_files import is_released
+from rla_client.sweep.engines.attempt_process import NOT_STARTED
+from rla_client.sweep.engines.base import AttemptEnded, Work
+from rla_client.sweep.engines.pace import Pace
 from rla_client.sweep.engines.ray_task import Outcome, Sweep, task
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 
@@ -52,19 +55,19 @@ INIT = {
 TASK = {"accelerator_type": str, "scheduling_strategy": str}
 AUTOSCALING = "autoscaling"
 STRATEGIES = ("DEFAULT", "SPREAD")
-QUEUED = 2  # runs beyond what the nodes hold, or as many as their pace says
-GATHER_S = 0.02  # ends that are so close are taken together: short runs come by the hundred
-NODES_S = 5.0  # between two looks at what the cluster holds
-LEFT_S = 30.0  # for Ray to have ended what a driver left
-UNSEEN_S = 3.0  # the same, where no lock tells: it takes Ray well below a second
-CLOSE_S = 5.0  # for programs to end by themselves when the driver does
+QUEUED = 2  # runs beyond the room of the nodes, or more by their pace
+GATHER_S = 0.02  # ends this close are collected together, for hundreds of short runs
+NODES_S = 5.0  # between checks of the cluster's size
+LEFT_S = 30.0  # for Ray to end the runs of a former driver
+UNSEEN_S = 3.0  # the same if the lock is not visible here; Ray needs less than a second
+CLOSE_S = 5.0  # for programs to end when the driver ends
 
 
 class RayEngine:
-    """See the module.
+    """Engine on a Ray cluster.
 
     Raises:
-        SweepError: Ray is not there or cannot be reached, or the file asks for what it has not.
+        SweepError: Ray is not installed or cannot be reached, or the file asks for unavailable resources.
     """
 
     name = "ray"
@@ -75,18 +78,22 @@ class RayEngine:
         self._began = time.monotonic()
         self._journal = journal
         self._parallel = spec.resources.parallel
-        self._learns = spec.method == "optuna"  # then none is chosen before there is room
-        takes = spec.resources
-        needs = {"CPU": takes.cpus, "GPU": takes.gpus, "memory": float(takes.memory)}  # by Ray's names
+        self._learns = spec.method == "optuna"  # then trials are chosen only when there is room
+        resources = spec.resources
+        needs = {
+            "CPU": resources.cpus,
+            "GPU": resources.gpus,
+            "memory": float(resources.memory),
+        }  # Ray's names
         self._needs = {name: amount for name, amount in needs.items() if amount}
-        if takes.memory:
-            of_task["memory"] = takes.memory
+        if resources.memory:
+            of_task["memory"] = resources.memory
         self._ray, self._is_own = _connect(init)
-        remote = self._ray.remote(max_retries=0, num_cpus=takes.cpus, num_gpus=takes.gpus, **of_task)
+        remote = self._ray.remote(max_retries=0, num_cpus=resources.cpus, num_gpus=resources.gpus, **of_task)
         self._task = remote(task)
         self._sweep = Sweep(str(journal.folder / JOURNAL), journal.ident, sys.executable)
         self._refs: dict[int, Any] = {}
-        self._left: dict[int, str] = {}  # locks of runs that an earlier driver left and that live
+        self._left: dict[int, str] = {}  # locks of living runs of an earlier driver
         self._lost: list[AttemptEnded] = []
         self._pace = Pace()
         self._fits, self._looked = 0, 0.0
@@ -95,14 +102,14 @@ class RayEngine:
             self._look()
         if not self._fits and not self._grows:
             self.close()
-            told = ", ".join(f"{amount:g} {name}" for name, amount in self._needs.items())
+            needed = ", ".join(f"{amount:g} {name}" for name, amount in self._needs.items())
             raise SweepError(
-                f"no node of the Ray cluster holds a run: it takes {told}\n"
+                f"no node of the Ray cluster holds a run: it takes {needed}\n"
                 "hint: `ray: {autoscaling: true}` in the file waits for one that does"
             )
 
     def room(self) -> int:
-        """As `Engine.room`."""
+        """See `Engine.room`."""
         busy = len(self._refs) + len(self._left)
         if self._parallel is not None:
             return max(self._parallel - busy, 0)
@@ -111,15 +118,15 @@ class RayEngine:
         return max(max(self._fits, 1) + self._queue() - busy, 0)
 
     def start(self, works: Sequence[Work]) -> list[str]:
-        """As `Engine.start`."""
+        """See `Engine.start`."""
         for work in works:
             again = self._journal.runs[work.number].attempts > 1
             self._refs[work.number] = self._task.remote(pickle.dumps((work, self._sweep, again)))
         return [""] * len(works)
 
-    def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
-        """As `Engine.adopt`: none lives, once Ray has ended it; one that does not end is waited for."""
-        if not Path(work.lock).exists():  # queued, or not seen here
+    def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock suffices
+        """See `Engine.adopt`; waits for Ray to end the run, and adopts it only if it does not end."""
+        if not Path(work.lock).exists():  # queued, or not visible here
             time.sleep(max(self._began + UNSEEN_S - time.monotonic(), 0.0))
             return False
         if is_released(work.lock, max(self._left_until - time.monotonic(), 0.0)):
@@ -128,7 +135,7 @@ class RayEngine:
         return True
 
     def ended(self, timeout_s: float) -> list[AttemptEnded]:
-        """As `Engine.ended`."""
+        """See `Engine.ended`."""
         found, self._lost = self._lost, []
         for number in [number for number, lock in self._left.items() if is_released(lock, 0.0)]:
             del self._left[number]
@@ -140,7 +147,7 @@ class RayEngine:
         refs = {ref: number for number, ref in self._refs.items()}
         waiting = list(refs)
         if self._ray.wait(waiting, num_returns=1, timeout=timeout_s, fetch_local=False)[0]:
-            if self._parallel is None:  # else nothing is queued behind what has ended
+            if self._parallel is None:  # otherwise no run is queued
                 time.sleep(GATHER_S)
             ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=0.0, fetch_local=False)[0]
             self._pace.count(len(ready))
@@ -148,7 +155,7 @@ class RayEngine:
         return found
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
-        """As `Engine.stop`; one that an earlier driver left cannot be reached, and is let go of by `kill`."""
+        """See `Engine.stop`; a run of an earlier driver cannot be signalled, and `kill` gives it up."""
         for number in numbers:
             if number in self._refs:
                 self._ray.cancel(self._refs[number], force=kill)
@@ -157,7 +164,7 @@ class RayEngine:
                 self._lost.append(AttemptEnded(number, None, "its former process does not end"))
 
     def close(self) -> None:
-        """As `Engine.close`: nothing can be left going; what runs is asked to end."""
+        """See `Engine.close`; no run can continue, so all are asked to end."""
         self.stop(list(self._refs), kill=False)
         deadline = time.monotonic() + CLOSE_S
         while self._refs and (left := deadline - time.monotonic()) > 0:
@@ -167,7 +174,7 @@ class RayEngine:
             self._ray.shutdown()
 
     def _look(self) -> None:
-        """See how many runs the nodes hold."""
+        """Update the number of runs that fit on the nodes."""
         self._looked = time.monotonic()
         self._fits = sum(
             min(int(node["Resources"].get(name, 0.0) / amount + 1e-9) for name, amount in self._needs.items())
@@ -176,28 +183,28 @@ class RayEngine:
         )
 
     def _queue(self) -> int:
-        """How many more to hand to Ray than run."""
+        """Number of runs to hand to Ray beyond those that fit."""
         return 0 if self._learns else max(QUEUED, self._pace.ahead())
 
     def _taken(self, numbers: Sequence[int]) -> list[AttemptEnded]:
         refs = [self._refs.pop(number) for number in numbers]
         try:
-            return list(map(self._told, numbers, self._ray.get(refs)))
+            return list(map(self._end_of, numbers, self._ray.get(refs)))
         except self._ray.exceptions.RayError:
             return [self._one(number, ref) for number, ref in zip(numbers, refs, strict=True)]
 
     def _one(self, number: int, ref: object) -> AttemptEnded:
         try:
-            return self._told(number, self._ray.get(ref))
+            return self._end_of(number, self._ray.get(ref))
         except self._ray.exceptions.RayError as error:
             return _end_by(number, error)
 
-    def _told(self, number: int, packed: bytes) -> AttemptEnded:
-        """The end, once what a node that does not share this file system sent is written down."""
-        outcome: Outcome = pickle.loads(packed)  # noqa: S301 - of our task
+    def _end_of(self, number: int, packed: bytes) -> AttemptEnded:
+        """End of a run by its result; stores the files that a node without a shared file system sent."""
+        outcome: Outcome = pickle.loads(packed)  # noqa: S301 - from our task
         run = self._journal.runs[number]
         if outcome.output:
-            with suppress(OSError):  # the exit status counts
+            with suppress(OSError):  # only the exit status is essential
                 append_line(self._journal.path(run, "txt"), outcome.output)
         path = self._journal.path(run, "items")
         with suppress(OSError):
@@ -209,23 +216,27 @@ class RayEngine:
 
 
 def _end_by(number: int, error: BaseException) -> AttemptEnded:
-    """What an exception of Ray says of a run."""
+    """End of a run by an exception of Ray."""
     from ray import exceptions  # noqa: PLC0415 - an extra
 
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if isinstance(error, exceptions.TaskCancelledError):
         return AttemptEnded(number, None)
     if isinstance(error, exceptions.RayTaskError):
         cause = getattr(error, "cause", None)
-        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {cause or said}")
+        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {cause or text}")
     refusals = (exceptions.RuntimeEnvSetupError, exceptions.TaskUnschedulableError)
     if isinstance(error, refusals):
-        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {said}")
-    return AttemptEnded(number, None, f"{type(error).__name__}: {said}")
+        return AttemptEnded(number, NOT_STARTED, f"cannot be started: {text}")
+    return AttemptEnded(number, None, f"{type(error).__name__}: {text}")
 
 
 def _connect(init: Mapping[str, Any]) -> tuple[Any, bool]:
-    """Ray, connected to its cluster, and whether this did it; SweepError: it is not installed, or refuses."""
+    """Ray, connected to its cluster, and whether this call connected it.
+
+    Raises:
+        SweepError: Ray is not installed, or the cluster cannot be used.
+    """
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -244,10 +255,10 @@ def _connect(init: Mapping[str, Any]) -> tuple[Any, bool]:
 
 
 def _read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """What `ray.init` and what tasks are given, and whether the cluster grows.
+    """Options of `ray.init`, options of tasks, and whether the cluster grows.
 
     Raises:
-        SweepError: there is no such option, or it is of another type.
+        SweepError: an option is unknown, or has another type.
     """
     kinds = {**INIT, **TASK, AUTOSCALING: bool}
     for name, value in given.items():

@@ -1,9 +1,9 @@
-"""A task of Ray on its node: one attempt of a run.
+"""Ray task of one attempt, on its node.
 
-It starts the run's program, waits for it, and tells how it ended. The program ends with the Ray worker that
-started it: the next driver starts the run again, so it must not continue (`ray_watcher`). Where the sweep's
-folder is not to be seen on the node, its files are in the state folder there, and what they hold goes back
-with the result. An attempt that finds the lock of an earlier one held waits for it.
+The task starts the run's program, waits for it, and returns its end. The program ends with the Ray worker
+that started it (`ray_watcher`): it must not continue, because the next driver starts the run again. If the
+node does not share the sweep's folder, the run's files are in the node's state folder, and their content
+is returned with the result. An attempt waits for an earlier one that still holds the lock.
 """
 
 from __future__ import annotations
@@ -25,44 +25,46 @@ from rla_client.config.project import DATA_ROOT_VARIABLE
 from rla_client.contract.agent.places import find_places
 from rla_client.contract.filesystem.modes import PRIVATE_FOLDER
 from rla_client.contract.process.syscalls import process_descriptor
-from rla_client.sweep.engines.base import BY_SIGNAL, NOT_STARTED, Work, is_released, start_program, tail
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, is_released, tail
+from rla_client.sweep.engines.attempt_process import NOT_STARTED, start_program
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray_watcher import watcher
 from rla_client.sweep.journal import MAX_ITEMS_BYTES
 from rla_client.sweep.run_state import FINISHED
 
 RUN_ID_VARIABLE, RUN_FILE_VARIABLE = "RLA_RUN_ID", "RLA_RUN_FILE"
-MAX_OUTPUT_BYTES = 64 << 10  # that travels with a result; Ray sends 100 KiB of one in the reply itself
+MAX_OUTPUT_BYTES = 64 << 10  # returned with a result; Ray sends up to 100 KiB in the reply itself
 MAX_FIRST_LINE_BYTES = 4096
-RELEASE_S = 60.0  # for an earlier attempt to be gone; its watcher kills it at once
-INTERRUPT_S = 0.5  # Ray's cancelling is seen between two waits
+RELEASE_S = 60.0  # for an earlier attempt to end; its watcher kills it at once
+INTERRUPT_S = 0.5  # cancellation by Ray is noticed between two waits
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a node is told of the sweep."""
+    """Data of the sweep for a node."""
 
-    journal: str  # its path, where node and driver share a file system
-    ident: str  # of the sweep; the first line of its journal names it
-    python: str  # the driver's, which runs experiments
+    journal: str  # its path, if node and driver share a file system
+    ident: str  # identifier in the first line of the journal
+    python: str  # the driver's interpreter, which runs experiments
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended on its node."""
+    """End of an attempt on its node."""
 
-    status: int | None  # as a shell's; None: nothing was started, as an earlier attempt is not gone
-    reason: str = ""  # where it was not started
-    output: bytes = b""  # the end of what it printed, where the driver cannot see the file
-    items: bytes = b""  # likewise the content of RLA_RUN_FILE
+    status: int | None  # as a shell's; None: not started, because an earlier attempt still runs
+    reason: str = ""  # if it was not started
+    output: bytes = b""  # end of the output, if the driver cannot read the file
+    items: bytes = b""  # content of RLA_RUN_FILE, likewise
 
 
 def task(packed: bytes) -> bytes:
-    """`run_work` as Ray calls it: bytes cost it a tenth of what objects do, and short runs feel that."""
-    return pickle.dumps(run_work(*pickle.loads(packed)))  # noqa: S301 - of Ray, which pickles all
+    """`run_work` with bytes, which Ray passes ten times as fast as objects; this matters for short runs."""
+    return pickle.dumps(run_work(*pickle.loads(packed)))  # noqa: S301 - from Ray, which pickles everything
 
 
 def run_work(work: Work, sweep: Sweep, again: bool) -> Outcome:
-    """Do one attempt of a run; `again`: it is not the first."""
+    """Run one attempt; `again` says that it is not the first."""
     is_shared = _is_shared(sweep)
     here = work if is_shared else _moved(work, sweep)
     if not os.path.isdir(here.folder):
@@ -77,16 +79,16 @@ def run_work(work: Work, sweep: Sweep, again: bool) -> Outcome:
 
 
 def _attempt(work: Work, *, again: bool, is_shared: bool) -> Outcome:
-    """One attempt, files and folder being this node's; OSError: it cannot be started."""
+    """Run one attempt with files and folder of this node; raises OSError if it cannot be started."""
     had_to_wait = not is_released(work.lock, 0.0)
     if had_to_wait and not is_released(work.lock, RELEASE_S):
         return Outcome(None, f"an earlier attempt still runs after {RELEASE_S:.0f} s")
-    # the driver has looked whether it finished, unless it cannot, or it did so before this began to wait
+    # the driver has checked whether the run finished, unless it cannot, or checked before this waited
     if (had_to_wait or (again and not is_shared)) and _is_finished(work.environment):
         return Outcome(0)
     with _interruptible() as asked:
         if again:
-            Path(work.lock).unlink(missing_ok=True)  # its number is that of an earlier group
+            Path(work.lock).unlink(missing_ok=True)  # it has the number of an earlier group
         watcher.tell(work.lock)
         try:
             process = start_program(work, {**os.environ, **work.environment}, shell=False)
@@ -101,16 +103,16 @@ def _attempt(work: Work, *, again: bool, is_shared: bool) -> Outcome:
 
 
 def _end_of(process: subprocess.Popen[bytes], asked: Callable[[], bool]) -> int:
-    """The exit status as a shell's; the program gets SIGTERM when the task is cancelled."""
+    """Exit status as a shell's, of a program that gets SIGTERM when the task is cancelled."""
     try:
         descriptor = process_descriptor(process.pid)
-    except OSError:  # an old kernel, or one of a sandbox
+    except OSError:  # an old kernel, or a sandbox
         descriptor = -1
-    was_told = False
+    was_signalled = False
     try:
         while True:
-            if asked() and not was_told:
-                was_told = True
+            if asked() and not was_signalled:
+                was_signalled = True
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
             if descriptor >= 0:
@@ -126,18 +128,18 @@ def _end_of(process: subprocess.Popen[bytes], asked: Callable[[], bool]) -> int:
     status = process.wait()
     if status >= 0:
         return status
-    with suppress(ProcessLookupError):  # it is started again, so what it started has to end
+    with suppress(ProcessLookupError):  # the run is started again, so its child processes must end
         os.killpg(process.pid, signal.SIGKILL)
     return BY_SIGNAL - status
 
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ray cancels a task by an interrupt of its thread, which would else be raised on any line."""
+    """Record Ray's cancellation, an interrupt of the thread, instead of raising KeyboardInterrupt."""
     asked: list[int] = []
     try:
         former = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
-    except ValueError:  # not the main thread: Ray ends the worker, and so the program
+    except ValueError:  # not the main thread: Ray ends the worker, and with it the program
         yield lambda: False
         return
     try:
@@ -147,7 +149,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def _is_finished(environment: Mapping[str, str]) -> bool:
-    """Whether the database on this node has a run of this run_id that finished."""
+    """Whether the database on this node has a finished run of this run_id."""
     from rla_client.contract.layout import LOG  # noqa: PLC0415 - of repeated runs alone
     from rla_client.run.resume.run_id_index import newest_first  # noqa: PLC0415
     from rla_client.sweep import results  # noqa: PLC0415
@@ -174,7 +176,7 @@ def _is_shared(sweep: Sweep) -> bool:
 
 
 def _moved(work: Work, sweep: Sweep) -> Work:
-    """The same with files of this node, which a later attempt finds again."""
+    """The work with files on this node, which a later attempt finds again."""
     folder = find_places().state / "sweeps" / sweep.ident
     folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     at = f"{folder}/{work.number:04d}"
@@ -188,7 +190,7 @@ def _moved(work: Work, sweep: Sweep) -> Work:
 
 
 def _with_files(outcome: Outcome, work: Work) -> Outcome:
-    """What the driver cannot see; the files go."""
+    """The outcome with the content of this node's files, which are deleted."""
     items = work.environment[RUN_FILE_VARIABLE]
     found = replace(outcome, output=tail(work.output, MAX_OUTPUT_BYTES), items=tail(items, MAX_ITEMS_BYTES))
     if outcome.status is not None:

@@ -1,9 +1,9 @@
-"""The watcher of a Ray worker, which ends its programs with it.
+"""Watcher that ends programs with their Ray worker.
 
-A shell of its own session and no child of the worker, it reads from a pipe that the worker alone holds open.
-It is told the lock file of a run before that starts and when it has ended. At the end of the pipe it kills
-the process group whose number the lock file holds, and whatever holds the lock, but not who waits for it.
-There is no moment at which a program runs and the watcher does not know of it, and nothing is run between
+The watcher is a shell in its own session, no child of the worker. It reads from a pipe that only the
+worker holds open, and receives the lock file of a run before its start, and an empty line after its end.
+At the end of the pipe it kills the process group in the lock file, and all holders of the lock, but not
+processes that wait for it. No program runs without the watcher knowing its lock, and no code runs between
 fork and exec.
 """
 
@@ -25,7 +25,7 @@ cd /
     [ -n "$lock" ] || exit 0
     read -r group <"$lock" && [ "$group" -gt 1 ] && kill -KILL -- "-$group"
     found=1
-    while [ -n "$found" ]; do  # what forked while it was looked for left one for the next round
+    while [ -n "$found" ]; do  # a process that forks during the search is found in the next round
         found=
         for held in /proc/[0-9]*/fd/*; do
             [ "$held" -ef "$lock" ] || continue
@@ -39,23 +39,23 @@ cd /
 
 
 class _Watcher:
-    """This worker's; its pipe is never closed but by the worker's end."""
+    """Watcher of this worker; its pipe is open until the worker ends."""
 
     def __init__(self) -> None:
         self._pipe = -1
         self._folder = ""
 
     def tell(self, lock: str) -> None:
-        """Name the lock of what is started now, or none.
+        """Send the lock of a run that starts now, or an empty text after its end.
 
         Raises:
-            OSError: there is no watcher, or the name cannot be told.
+            OSError: there is no watcher, or the path cannot be sent.
         """
         if "\n" in lock:
             raise OSError(f"a path with a line break: {lock!r}")
         try:
             self._write(lock)
-        except BrokenPipeError:  # somebody killed it
+        except BrokenPipeError:  # it was killed
             os.close(self._pipe)
             self._pipe = -1
             self._write(lock)
@@ -65,13 +65,13 @@ class _Watcher:
         lines = f"{name}\n"
         if self._pipe < 0:
             self._pipe, self._folder = _start_watcher(), ""
-        if folder and folder != self._folder:  # told once, as a shell reads byte by byte
+        if folder and folder != self._folder:  # sent once, because a shell reads byte by byte
             lines, self._folder = f"{folder}/\n{name}\n", folder
         os.write(self._pipe, lines.encode())
 
 
 def _start_watcher() -> int:
-    """The pipe to a new one."""
+    """Start a watcher; returns the pipe to it."""
     reading, writing = os.pipe()
     try:
         subprocess.run(

@@ -1,13 +1,12 @@
 """Engine of sweeps on Slurm.
 
-A submission has a number. Before it is made, `slurm/0007.plan` in the sweep's folder names the runs of its
-jobs, in their order, and the name of its jobs holds the sweep's ident and that number. So a driver finds jobs
-that an earlier one submitted and could not note down any more; and a job sees whether a later one was
-submitted for its run.
+Submissions are numbered. Before a submission, `slurm/0007.plan` in the sweep's folder lists the runs of
+its jobs, in order; the name of its jobs has the sweep's ident and that number. So a driver finds jobs that
+an earlier one submitted but could not note; and a job knows whether a later one was submitted for its run.
 
-What becomes of jobs is asked of `squeue`, which every cluster has, every other second and for all at once;
-how a program ended is in its exit file. A job that is gone without one was cancelled or killed, or lost its
-machine where it may not be requeued.
+The state of all jobs comes from `squeue`, which every cluster has, every other second; the exit status of
+a program is in its exit file. A job that has disappeared without one was cancelled or killed, or lost its
+machine and may not be requeued.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
-from rla_client.sweep.engines.base import AttemptEnded, Work, exit_status, tail
+from rla_client.sweep.engines.attempt_files import exit_status, tail
+from rla_client.sweep.engines.base import AttemptEnded, Work
 from rla_client.sweep.engines.slurm_job import PLAN, SlurmAttempt, job_file
 from rla_client.sweep.engines.slurm_parameters import parameters_of, whole_number
 from rla_client.sweep.journal import Journal, SweepError
@@ -39,43 +39,45 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 FOLDER = "slurm"
-LOOK_S = 2.0  # between two questions to slurmctld: some sites count them
+LOOK_S = 2.0  # between queries of slurmctld, which some sites limit
 ASK_TIMEOUT_S = 60.0
-AGAIN_S = 30.0  # until jobs are submitted again that a busy or restarting slurmctld did not take
-IN_QUEUE = 1000  # jobs at most, as MaxArraySize and limits of users often are
-LEARNING = 8  # at a time, where a sampler is to learn from those before
+AGAIN_S = 30.0  # before another submission to a busy or restarting slurmctld
+IN_QUEUE = 1000  # largest number of jobs; a common MaxArraySize and limit per user
+LEARNING = 8  # runs at a time for a learning sampler
 MAX_PLAN_BYTES = 1 << 20
-MAX_WORDS = 500  # jobs that one command names
-LOOKS = 2  # at a job that is gone and left no exit status: it may be on its way through a shared file system
-LOOKS_COMPLETED = 30  # the same of one that Slurm says to have ended well: there must be one
+MAX_WORDS = 500  # jobs in one command
+LOOKS = 2  # checks of an ended job without exit status, which a shared file system may show late
+LOOKS_COMPLETED = 30  # the same for a completed job, which must have one
 TAIL_BYTES = 2048
 ENDS = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 })  # fmt: skip
 GONE = "GONE"
-UNREADABLE = "RaisedSignal:53"  # what a job ends with whose output file cannot be opened on its node
-UNKNOWN = "Invalid job id specified"  # squeue, where it knows none of these
+UNREADABLE = "RaisedSignal:53"  # reason of a job that cannot open its output file on its node
+UNKNOWN = "Invalid job id specified"  # error of squeue if it knows none of the jobs
 BUSY = re.compile(
     r"unable to contact|socket timed out|connection (refused|reset|timed out)|temporarily unable|"
     r"resource temporarily|zero bytes were transmitted|transport endpoint|communication connection",
     re.IGNORECASE,
-)  # what says that a job was not taken, or perhaps was, for reasons that pass
+)  # transient errors, after which the job may or may not be submitted
 _DISTRIBUTED = frozenset({"WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})  # which Slurm, not which job
+_KEPT = frozenset(
+    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"}
+)  # variables of the cluster, not of a job
 
 
 @dataclass(slots=True)
 class _Job:
-    """A job that is looked after."""
+    """A supervised job."""
 
     work: Work
-    handle: str = ""  # its number; empty: it is not submitted yet
-    looks: int = 0  # how often it was seen to be over
+    handle: str = ""  # its number; empty: not submitted yet
+    looks: int = 0  # how often it was seen as ended
 
 
 class _Seen(NamedTuple):
-    """What squeue says of a job."""
+    """A job in the output of squeue."""
 
     state: str
     reason: str
@@ -83,7 +85,7 @@ class _Seen(NamedTuple):
 
 
 class SlurmEngine:
-    """See the module."""
+    """Engine on a Slurm cluster."""
 
     name = "slurm"
     handle = ""
@@ -95,20 +97,22 @@ class SlurmEngine:
         options = dict(spec.options.get("slurm", {}))
         self._in_queue = whole_number("in_queue", options.pop("in_queue", IN_QUEUE))
         self._parameters = parameters_of(spec.resources, options)
-        told = _configuration()
-        self._in_array = int(told.get("MaxArraySize", IN_QUEUE))
-        self._forwards = told.get("ProctrackType") == "proctrack/cgroup"  # it signals its own child alone
+        configuration = _configuration()
+        self._in_array = int(configuration.get("MaxArraySize", IN_QUEUE))
+        self._forwards = (
+            configuration.get("ProctrackType") == "proctrack/cgroup"
+        )  # signals only its own child
         self._folder = journal.folder / FOLDER
         self._name = f"rla-{journal.name}-{journal.ident}"
         self._jobs: dict[int, _Job] = {}
         self._ended: list[AttemptEnded] = []
         self._found: dict[str, _Seen] | None = None  # by `adopt`
         self._looked = self._tried = 0.0
-        self._unsent = ""  # the name of jobs of which it is not known whether Slurm took them
-        self._began = False  # whether any job ever did
+        self._unsent = ""  # name of jobs that Slurm may or may not have accepted
+        self._began = False  # whether any job has started
 
     def room(self) -> int:
-        """As `Engine.room`: with `parallel`, the first array keeps to it itself, later ones fill up."""
+        """See `Engine.room`; with `parallel`, the first array limits itself, later ones fill up."""
         if self._unsent:
             return 0
         if self._parallel is not None and (self._jobs or self._learns):
@@ -116,14 +120,14 @@ class SlurmEngine:
         return min(max(self._in_queue - len(self._jobs), 0), self._in_array)
 
     def start(self, works: Sequence[Work]) -> list[str]:
-        """As `Engine.start`; where Slurm does not answer they are submitted later."""
+        """See `Engine.start`; if Slurm does not answer, the jobs are submitted later."""
         jobs = [_Job(work) for work in works]
         self._submit(jobs)
         self._jobs.update((job.work.number, job) for job in jobs)
         return [job.handle for job in jobs]
 
     def adopt(self, work: Work, handle: str) -> bool:
-        """As `Engine.adopt`; a job that is over, but known yet, is looked after until that is told.
+        """See `Engine.adopt`; an ended job that Slurm still knows is adopted, too, until its end is reported.
 
         Raises:
             SweepError: Slurm does not answer.
@@ -137,14 +141,14 @@ class SlurmEngine:
         handle = handle or self._find(work.number, self._found)
         if handle not in self._found:
             return False
-        if not self._path(handle, "submitted.pkl").exists():  # the driver was killed while it submitted
+        if not self._path(handle, "submitted.pkl").exists():  # the driver was killed during the submission
             _ask("scancel", handle)
             return False
         self._jobs[work.number] = _Job(work, handle)
         return True
 
     def ended(self, timeout_s: float) -> list[AttemptEnded]:
-        """As `Engine.ended`."""
+        """See `Engine.ended`."""
         deadline = time.monotonic() + timeout_s
         while True:
             if self._unsent and time.monotonic() - self._tried >= AGAIN_S:
@@ -160,7 +164,7 @@ class SlurmEngine:
         return found
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
-        """As `Engine.stop`: of a job that runs, Slurm kills what is left after its KillWait."""
+        """See `Engine.stop`; Slurm kills what is left of a job after its KillWait."""
         handles = [job.handle for number in numbers if (job := self._jobs.get(number)) and job.handle]
         for job in list(self._jobs.values()) if self._unsent else ():
             if not job.handle:
@@ -173,10 +177,10 @@ class SlurmEngine:
                 _ask("scancel", "--signal=KILL", *some)
 
     def close(self) -> None:
-        """As `Engine.close`: jobs continue."""
+        """See `Engine.close`; jobs continue."""
 
     def _submit(self, jobs: Sequence[_Job]) -> None:
-        """Submit these as one array; SweepError: Slurm takes none such."""
+        """Submit jobs as one array; raises SweepError if Slurm refuses them."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415 - an extra
 
         self._tried = time.monotonic()
@@ -209,7 +213,7 @@ class SlurmEngine:
         return executor
 
     def _forget_unsent(self) -> None:
-        """Slurm may have taken them and only its answer was lost; they have no files, and cannot run."""
+        """Cancel jobs that Slurm may have accepted without an answer; without their files they cannot run."""
         if self._unsent:
             _ask("scancel", f"--name={self._unsent}", f"--user={os.getuid()}")
             self._unsent = ""
@@ -218,7 +222,7 @@ class SlurmEngine:
         return sorted(int(path.stem) for path in self._folder.glob(f"*{PLAN}"))
 
     def _find(self, number: int, seen: Mapping[str, _Seen]) -> str:
-        """The handle of the last job that was submitted for a run, as far as it is seen."""
+        """Handle of the last job submitted for a run; empty if squeue does not list it."""
         for plan in reversed(self._plans()):
             runs = read_small(self._folder / f"{plan:04d}{PLAN}", MAX_PLAN_BYTES).decode().split()
             if str(number) in runs:
@@ -228,11 +232,11 @@ class SlurmEngine:
         return ""
 
     def _look(self) -> None:
-        """Find out which jobs are over."""
+        """Find ended jobs."""
         numbers = {job.handle.partition("_")[0] for job in self._jobs.values() if job.handle}
         seen = _squeue("-j", ",".join(sorted(numbers))) if numbers else {}
         if seen is None:
-            return  # slurmctld is away: nothing is known
+            return  # slurmctld does not answer
         for job in list(self._jobs.values()):
             found = seen.get(job.handle, _Seen(GONE, "", ""))
             if not job.handle or (found.state not in ENDS and found.state != GONE):
@@ -241,7 +245,7 @@ class SlurmEngine:
                 self._look_at_end(job, found)
 
     def _look_at_end(self, job: _Job, found: _Seen) -> None:
-        with suppress(OSError):  # opening the folder has a network file system ask what is new in it
+        with suppress(OSError):  # opening the folder makes a network file system refresh it
             os.close(os.open(os.path.dirname(job.work.exit), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         job.looks += 1
         status = exit_status(job.work.exit)
@@ -256,8 +260,8 @@ class SlurmEngine:
             )
         state = "is gone" if found.state == GONE else f"ended as {found.state}"
         text = tail(log, TAIL_BYTES).decode(errors="replace").strip() if status is None else ""
-        said = text.rpartition("\n")[2].strip()
-        self._tell(job, status, f"job {job.handle} {state}" + (f": {said}" if said else ""))
+        last_line = text.rpartition("\n")[2].strip()
+        self._tell(job, status, f"job {job.handle} {state}" + (f": {last_line}" if last_line else ""))
 
     def _tell(self, job: _Job, status: int | None, reason: str) -> None:
         self._ended.append(AttemptEnded(job.work.number, status, "" if status is not None else reason))
@@ -267,12 +271,12 @@ class SlurmEngine:
                 self._path(job.handle, name).unlink(missing_ok=True)
 
     def _path(self, handle: str, name: str) -> Path:
-        """A file of submitit's."""
+        """Path of a file of submitit."""
         return self._folder / f"{handle}_{name}"
 
 
 def _check() -> None:
-    """Be sure that there are Slurm and submitit; SweepError: one is not here."""
+    """Raise SweepError if Slurm or submitit is not installed."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             raise SweepError(
@@ -283,7 +287,7 @@ def _check() -> None:
 
 
 def _configuration() -> dict[str, str]:
-    """What slurmctld is configured to; SweepError: it does not answer."""
+    """Configuration of slurmctld; raises SweepError if it does not answer."""
     done = _ask("scontrol", "show", "config")
     if done.returncode:
         raise SweepError(f"Slurm does not answer: {_refusal(done.stderr)}")
@@ -292,16 +296,16 @@ def _configuration() -> dict[str, str]:
 
 
 def _squeue(*which: str) -> dict[str, _Seen] | None:
-    """The jobs that slurmctld knows of these, by number; None where it does not answer."""
+    """Those of some jobs that slurmctld knows, by number; None if it does not answer."""
     done = _ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%r|%j", *which)
     if done.returncode:
         return {} if UNKNOWN in done.stderr else None
     words = (line.strip().split("|", 3) for line in done.stdout.splitlines())
-    return {word[0]: _Seen(*word[1:]) for word in words if len(word) == 4}  # noqa: PLR2004 - as asked
+    return {word[0]: _Seen(*word[1:]) for word in words if len(word) == 4}  # noqa: PLR2004 - the fields of `-o`
 
 
 def _ask(*words: str) -> subprocess.CompletedProcess[str]:
-    """What a program of Slurm says; one that does not end in time has failed."""
+    """Run a program of Slurm; one that does not end in time has failed."""
     try:
         return subprocess.run(
             words,
@@ -311,7 +315,7 @@ def _ask(*words: str) -> subprocess.CompletedProcess[str]:
             errors="replace",
             timeout=ASK_TIMEOUT_S,
             check=False,
-            start_new_session=True,  # Ctrl-C is for the driver
+            start_new_session=True,  # Ctrl-C must only reach the driver
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]} did not end in {ASK_TIMEOUT_S:.0f} s")
@@ -319,7 +323,7 @@ def _ask(*words: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
-    """Without what tells a process which part of a job it is: jobs inherit their submitter's variables."""
+    """Hide variables that identify a job or rank, because jobs inherit their submitter's variables."""
     from rla_client.run.rank_variables import RANK_VARIABLES  # noqa: PLC0415 - not on the node
 
     hidden = {
@@ -338,11 +342,11 @@ def _outside_of_jobs() -> Iterator[None]:
 
 
 def _refusal(text: str) -> str:
-    """What sbatch has against it, and what to do."""
+    """Message of sbatch's refusal, with a hint."""
     lines = [line.strip().removeprefix("sbatch: ").removeprefix("error: ") for line in text.splitlines()]
-    told = "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
-    if "option" in told:
-        told += "\nhint: what slurm: holds are options of sbatch, without the dashes"
-    elif "MaxSubmit" in told or "job array" in told.lower():
-        told += "\nhint: slurm: {in_queue: 100} has fewer jobs in the queue at a time"
-    return f"Slurm refuses the jobs: {told}"
+    reason = "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
+    if "option" in reason:
+        reason += "\nhint: the entries of slurm: are options of sbatch, without the dashes"
+    elif "MaxSubmit" in reason or "job array" in reason.lower():
+        reason += "\nhint: slurm: {in_queue: 100} has fewer jobs in the queue at a time"
+    return f"Slurm refuses the jobs: {reason}"

@@ -1,12 +1,12 @@
 """Slurm job of one run.
 
-A run may have several jobs: a driver that was killed while it submitted one cannot know of it. The file
-`runs/0001.job` is flocked by the one whose turn it is, and by the run's program; the others wait, and end
-when a later submission names their run, or an exit status tells that it is done. SIGTERM (`scancel`) ends the
-program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and then the job goes back into the
-queue, as one that is preempted does: the run continues at its last checkpoint.
+A run may have several jobs, because a driver that is killed during a submission does not know the new job.
+One job at a time, and the run's program, hold the lock of `runs/0001.job`; the others wait, and end when a
+later submission lists their run, or when the exit status shows that it is over. SIGTERM (`scancel`) ends the
+program. SIGUSR2, which Slurm sends before the time is up, also ends it, and the job is requeued, like a
+preempted one: the run continues at its last checkpoint.
 
-Queued jobs name this module and `SlurmAttempt`, so these keep their names.
+Queued jobs refer to this module and `SlurmAttempt` by name, so these keep their names.
 """
 
 from __future__ import annotations
@@ -26,52 +26,60 @@ from pathlib import Path
 import psutil
 
 from rla_client.contract.process.locks import try_lock
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Work, exit_status, start_program
+from rla_client.sweep.engines.attempt_files import BY_SIGNAL, KILLS, exit_status
+from rla_client.sweep.engines.attempt_process import start_program
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.journal import items_of
 
-PLAN = ".plan"  # of a submission: the runs of its jobs, by which the newest of a run's jobs is told
-WAIT_S = 1.0  # between two looks whether a job that waits for another was told to end
-SAVE_S = 60.0  # for a program that is told to end before the time is up; Slurm gives 90 s
-EXIT_TOLD = BY_SIGNAL + signal.SIGTERM
+PLAN = ".plan"  # ending of a submission's file, which lists the runs of its jobs
+WAIT_S = 1.0  # between checks for a signal while waiting for another job
+SAVE_S = 60.0  # for a program to save and end before the time is up; Slurm gives 90 s
+EXIT_SIGNALLED = BY_SIGNAL + signal.SIGTERM
 
 
 def job_file(work: Work) -> Path:
-    """The file that is flocked by the job of a run, and names it."""
+    """File that the job of a run locks, and that holds the job's number."""
     return Path(work.lock).with_suffix(".job")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmAttempt:
-    """The function of a job: its run, the file of its submission, and whether Slurm signals it alone."""
+    """Function of a job.
+
+    Attributes:
+        work: the attempt.
+        plan: file of the submission.
+        forwards: whether Slurm signals only this process, which must forward signals.
+    """
 
     work: Work
     plan: str
     forwards: bool
 
     def __call__(self) -> None:
-        """Run it.
+        """Run the attempt.
 
         Raises:
-            SystemExit: it was told to end.
+            SystemExit: a signal asked the job to end.
         """
-        told = _Told(forwards=self.forwards)
-        with self._turn(told) as lock:
+        signals = _Signals(forwards=self.forwards)
+        with self._turn(signals) as lock:
             if lock is not None:
-                self._run(lock, told)
-        if told.number == told.requeue or (told.number and _is_preempted()):
+                self._run(lock, signals)
+        if signals.number == signals.requeue or (signals.number and _is_preempted()):
             subprocess.run(["scontrol", "requeue", _job_id()], check=True, stdin=subprocess.DEVNULL)
-        if told.number:
-            sys.exit(EXIT_TOLD)
+        if signals.number:
+            sys.exit(EXIT_SIGNALLED)
 
     @contextmanager
-    def _turn(self, told: _Told) -> Iterator[int | None]:
-        """Hold the run's lock; None where there is nothing to do, or this job is told to end before."""
+    def _turn(self, signals: _Signals) -> Iterator[int | None]:
+        """Hold the run's lock; None if nothing is to be done, or if a signal asked this job to end."""
         lock = os.open(job_file(self.work), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with suppress(OSError):  # a file system without locks
-                while not (told.number or self._is_replaced() or try_lock(lock, timeout_s=WAIT_S)):
+                while not (signals.number or self._is_replaced() or try_lock(lock, timeout_s=WAIT_S)):
                     pass
-            if told.number or self._is_replaced() or self._is_over():
+            if signals.number or self._is_replaced() or self._is_over():
                 yield None
                 return
             os.ftruncate(lock, 0)
@@ -81,7 +89,7 @@ class SlurmAttempt:
             os.close(lock)
 
     def _is_replaced(self) -> bool:
-        """Whether another job was submitted for this run since."""
+        """Whether a later job was submitted for this run."""
         own = Path(self.plan)
         return any(
             int(later.stem) > int(own.stem) and str(self.work.number) in later.read_text().split()
@@ -89,28 +97,30 @@ class SlurmAttempt:
         )
 
     def _is_over(self) -> bool:
-        """Whether the run ended by itself, in another job or before this one was requeued."""
+        """Whether the run ended by itself, in another job or before a requeue of this one."""
         status = exit_status(self.work.exit)
         return status is not None and status - BY_SIGNAL not in KILLS
 
-    def _run(self, lock: int, told: _Told) -> None:
-        ignores = signal.Signals(told.requeue).name.removeprefix("SIG")
+    def _run(self, lock: int, signals: _Signals) -> None:
+        ignores = signal.Signals(signals.requeue).name.removeprefix("SIG")
         environment = os.environ | self.work.environment
-        with told.while_runs(start_program(self.work, environment, (lock,), ignores=ignores)) as program:
+        with signals.while_runs(start_program(self.work, environment, (lock,), ignores=ignores)) as program:
             program.wait()
-        if told.number:
+        if signals.number:
             Path(self.work.exit).unlink(missing_ok=True)  # it did not end by itself
         _settle(self.work)
 
 
-class _Told:
-    """What this job was told by a signal."""
+class _Signals:
+    """Signals of Slurm to this job."""
 
     def __init__(self, *, forwards: bool) -> None:
         from submitit import JobEnvironment  # noqa: PLC0415 - an extra
 
-        self.number = 0  # of the signal; 0: nothing
-        self.requeue = getattr(signal, f"SIG{JobEnvironment.USR_SIG}")  # by it, it goes back into the queue
+        self.number = 0  # first received signal; 0: none
+        self.requeue = getattr(
+            signal, f"SIG{JobEnvironment.USR_SIG}"
+        )  # signal after which the job is requeued
         self._forwards = forwards
         self._program: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, self.requeue):
@@ -118,7 +128,7 @@ class _Told:
 
     @contextmanager
     def while_runs(self, program: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-        """Pass on to this program what comes meanwhile, or came before."""
+        """Forward signals to this program while it runs, including one received before."""
         self._program = program
         if self.number:
             self._pass_on()
@@ -138,14 +148,14 @@ class _Told:
         assert self._program is not None
         if self._forwards or self.number == self.requeue:
             _signal_all(self._program.pid, signal.SIGTERM)
-        if self.number == self.requeue:  # a job that is cancelled is killed by Slurm
+        if self.number == self.requeue:  # Slurm itself kills a cancelled job
             timer = threading.Timer(SAVE_S, _signal_all, (self._program.pid, signal.SIGKILL))
             timer.daemon = True
             timer.start()
 
 
 def _signal_all(shell: int, number: int) -> None:
-    """Signal a program: all below its shell, which is to write down how it ended."""
+    """Signal all processes below a program's shell, but not the shell, which writes the exit status."""
     with suppress(psutil.NoSuchProcess):
         for one in psutil.Process(shell).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -153,7 +163,7 @@ def _signal_all(shell: int, number: int) -> None:
 
 
 def _is_preempted() -> bool:
-    """Whether another job is to have this one's place, once the time of grace is over."""
+    """Whether another job preempts this one after its grace time."""
     done = subprocess.run(
         ["scontrol", "--oneliner", "show", "job", _job_id()],
         check=False,
@@ -165,7 +175,7 @@ def _is_preempted() -> bool:
 
 
 def _settle(work: Work) -> None:
-    """Wait until the agent of this machine, which may end with the job, has written all of the run."""
+    """Wait until this machine's agent, which may end with the job, has written all rows of the run."""
     from rla_client.sweep.results import settled  # noqa: PLC0415 - it imports much
 
     for item in items_of(Path(work.environment["RLA_RUN_FILE"]))[-1:]:
@@ -173,6 +183,6 @@ def _settle(work: Work) -> None:
 
 
 def _job_id() -> str:
-    """As `squeue` shows it."""
+    """Id of this job, as in `squeue`."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]

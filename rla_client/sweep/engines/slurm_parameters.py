@@ -1,4 +1,4 @@
-"""The parameters that submitit asks of sbatch for a run."""
+"""Parameters of sbatch for a run, in the form of submitit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OWN = {
 
 
 def parameters_of(resources: Resources, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What submitit is to ask of sbatch.
+    """Parameters for submitit.
 
     Args:
-        resources: of one run.
-        options: of sbatch, as a sweep's file gives them.
+        resources: resources of one run.
+        options: options of sbatch in a sweep's file.
 
     Raises:
         SweepError: an option cannot be used here.
@@ -45,10 +45,12 @@ def parameters_of(resources: Resources, options: Mapping[str, Any]) -> dict[str,
     cpus = whole_number("cpus_per_task", given.pop("cpus_per_task", math.ceil(resources.cpus)))
     found: dict[str, Any] = {
         "time": None,
-        "wckey": None,  # else it is submitit's
+        "wckey": None,  # otherwise submitit sets its own
         "cpus_per_task": cpus,
-        "srun_args": [f"--cpus-per-task={cpus}"],  # since Slurm 22.05 a step does not have them of its job
-        "setup": ["trap : TERM"],  # else the script of the job ends before the run has saved
+        "srun_args": [
+            f"--cpus-per-task={cpus}"
+        ],  # since Slurm 22.05 a step does not inherit them from its job
+        "setup": ["trap : TERM"],  # otherwise the job's script ends before the run has saved
     }
     extra: dict[str, Any] = {"requeue": True}
     if given.pop("requeue", True) is False:
@@ -68,7 +70,7 @@ def parameters_of(resources: Resources, options: Mapping[str, Any]) -> dict[str,
 
 
 def whole_number(name: str, value: object) -> int:
-    """A number from 1; SweepError for anything else."""
+    """A whole number from 1; raises SweepError for other values."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SweepError(f"slurm.{name} must be a whole number from 1, not {value!r}")
     return value

@@ -123,10 +123,11 @@ def test_must_without_one_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_must_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = project(tmp_path / "p", calls="search(epoch_s=0.4, epochs=4)")
     kill_at(path, "epoch #1 | EpochTime")
+    reference = uninterrupted(tmp_path)[:4]
     monkeypatch.setenv("RLA_RESUME", "must")
     assert "epoch #0 |" not in launchers.run(path)
     (log,) = items(path.parent)
-    assert launchers.rows(log) == uninterrupted(tmp_path)[:4]
+    assert launchers.rows(log) == reference
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from support.sweep_lab import make_spec
 
 from rla_client.sweep.call import parameters_of
 from rla_client.sweep.command import CALLER, can_start, check_command, command_of, environment_of, work_of
-from rla_client.sweep.engines.base import start_program
+from rla_client.sweep.engines.attempt_process import start_program
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.run_state import SweepRun
 from rla_client.sweep.spec import Spec

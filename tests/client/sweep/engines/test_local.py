@@ -15,7 +15,9 @@ from support.waiting import TIME_FACTOR, lives, wait_until
 
 from rla_client.contract.agent.places import Places
 from rla_client.sweep.engines import local
-from rla_client.sweep.engines.base import NOT_STARTED, AttemptEnded, Work, group_of, is_held
+from rla_client.sweep.engines.attempt_files import group_of, is_held
+from rla_client.sweep.engines.attempt_process import NOT_STARTED
+from rla_client.sweep.engines.base import AttemptEnded, Work
 from rla_client.sweep.engines.local import LocalEngine
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources

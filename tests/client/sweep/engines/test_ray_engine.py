@@ -20,10 +20,11 @@ from support.sweep_lab import make_spec
 from support.waiting import lives, wait_until
 
 from rla_client.database.database import Database
-from rla_client.sweep.engines import base
 from rla_client.sweep.engines import ray_task as ray_task_module
 from rla_client.sweep.engines import ray_watcher as ray_watcher_module
-from rla_client.sweep.engines.base import NOT_STARTED, Work
+from rla_client.sweep.engines.attempt_files import is_released
+from rla_client.sweep.engines.attempt_process import NOT_STARTED
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray_engine import RayEngine
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.run_state import FINISHED
@@ -281,7 +282,7 @@ def test_ends_and_their_reasons(engine_of: Callable[..., RayEngine], journal: Jo
     assert found[3].status == 128 + 9
     assert found[4].status is None
     assert "WorkerCrashedError" in found[4].reason
-    assert base.is_released(works[3].lock, 20.0), "the program ends with its worker"
+    assert is_released(works[3].lock, 20.0), "the program ends with its worker"
 
 
 def test_stop_asks_and_kill_ends(engine_of: Callable[..., RayEngine], journal: Journal) -> None:
@@ -295,10 +296,10 @@ def test_stop_asks_and_kill_ends(engine_of: Callable[..., RayEngine], journal: J
         wait_until(lambda at=Path(work.output): at.exists() and "ready" in at.read_text(), 60)  # type: ignore[misc]
     engine.stop([1, 2], kill=False)
     assert _all_ended(engine, 1)[1].status == 5
-    assert not base.is_released(works[1].lock, 0.0)
+    assert not is_released(works[1].lock, 0.0)
     engine.stop([2], kill=True)
     assert _all_ended(engine, 1)[2].status in {None, 128 + 9}
-    assert base.is_released(works[1].lock, 20.0)
+    assert is_released(works[1].lock, 20.0)
 
 
 def test_options_are_checked(engine_of: Callable[..., RayEngine]) -> None:
@@ -388,6 +389,6 @@ def test_watcher_ends_what_holds_the_lock_not_who_waits_for_it(tmp_path: Path) -
             "import sys; from rla_client.sweep.engines.ray_watcher import watcher; watcher.tell(sys.argv[1])"
         )
         subprocess.run([sys.executable, "-c", tell, lock], check=True)
-        is_released = base.is_released(str(lock), 20.0)
+        released = is_released(str(lock), 20.0)
         holder.kill()
-    assert is_released
+    assert released
