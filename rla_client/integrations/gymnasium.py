@@ -199,11 +199,11 @@ class _Recorder:
     """Writes rows of episodes and films some of them.
 
     Attributes:
-        steps: of all environments so far; for a single environment, without the episode in progress. In a run
-            that was resumed or whose leader was closed, the count starts at the run's time-step.
-        clock: of the run. leads: the clock follows `steps`. The leader is the first recorder of the run that
-        is not closed, so that
-            the clock does not follow an environment for evaluation.
+        steps: of all environments so far; for a single environment, without the episode in progress. In a
+            run that was resumed or whose leader was closed, the count starts at the run's time-step.
+        clock: of the run.
+        leads: the clock follows `steps`. The leader is the first recorder of the run that is not closed, so
+            that the clock does not follow an environment for evaluation.
         video: of the episode in progress, if it is filmed.
     """
 

@@ -3,10 +3,9 @@
     study.optimize(objective, n_trials=100, callbacks=[RLACallback()])
 
 - The objective opens no run: each trial becomes a run in a table with the study's name, with its parameters
-in
-  the index and its value (and the values that it reported) as rows.
+  in the index and its value (and the values that it reported) as rows.
 - The objective opens a run (`rla_client.init`): the run gets the trial's number, parameters and value, and
-ends.
+  ends.
 - The script had an open run when it created the callback: each trial is a row of that run, at its number.
 """
 

@@ -64,13 +64,16 @@ class SummaryWriter(AgentSummaryWriter):
 
     Args:
         log_dir: names the run. The folder is created for the script's own files; the writer leaves it empty.
-        comment: see torch. purge_step: without effect: the agent truncates a resumed run. max_queue: without
-        effect: events are sent at once. flush_secs: without effect. filename_suffix: without effect.
-        write_to_disk: False drops everything, as in tensorboardX. logdir: tensorboardX's name of `log_dir`.
+        comment: see torch.
+        purge_step: without effect: the agent truncates a resumed run.
+        max_queue: without effect: events are sent at once.
+        flush_secs: without effect.
+        filename_suffix: without effect.
+        write_to_disk: False drops everything, as in tensorboardX.
+        logdir: tensorboardX's name of `log_dir`.
         config: hyper-parameters, e.g. `vars(args)`. A Markdown table of parameters, which CleanRL's scripts
-        pass
-            to `add_text`, is also used. The run's index tracks the seed, the learning rate and overrides on
-            the command line; without a config, the options of the command line.
+            pass to `add_text`, is also used. The run's index tracks the seed, the learning rate and overrides
+            on the command line; without a config, the options of the command line.
         **further: other arguments of tensorboardX, without effect.
     """
 
