@@ -1,8 +1,8 @@
-"""The original RLA's names, for scripts that were written for it.
+"""Names of the original RLA, for scripts that were written for it.
 
-`from rla_client.compat import *` gives what `from RLA import *` gave. `install()` puts modules named `RLA`,
-`RLA.easy_log.logger`, … into `sys.modules`; each gives the names that the original's module of that path
-has, from ours. New scripts need none of it.
+`from rla_client.compat import *` has the names of `from RLA import *`. `install()` provides modules named
+`RLA`, `RLA.easy_log.logger`, …, each with the names of the original's module, implemented by rla_client. New
+scripts do not need this package.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The command that runs a script which imports RLA.
+"""Runner of scripts that import RLA.
 
     python -m rla_client.compat train.py --lr 0.001
 
-Modules named `RLA`, `RLA.easy_log.logger`, … give the names that the original's module of that path has,
-from ours. Where an installed original is importable, ours take its place in this process only.
+Modules named `RLA`, `RLA.easy_log.logger`, … have the names of the original's modules, implemented by
+rla_client. They take precedence over an installed original, in this process only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", message=".* is the older name of .*")
     sys.argv = words
     sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
-    sys.path.insert(1, str(Path(__file__).parents[1] / "old_names"))  # spawned processes get it too
+    sys.path.insert(1, str(Path(__file__).parents[1] / "old_names"))  # spawned processes inherit it
     runpy.run_path(words[0], run_name="__main__")
     return 0
 

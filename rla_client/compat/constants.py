@@ -1,4 +1,4 @@
-"""Constants that RLA offers."""
+"""Constants of RLA."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class LogDataType:
 
 
 class LoadTesterMode:
-    """How an earlier run is loaded."""
+    """Modes of loading an earlier run."""
 
     FORK_TO_NEW = "fork"
 
 
 class PLATFORM_TYPE:  # noqa: N801 - the original's name
-    """Operating systems that the original tells apart."""
+    """Operating systems that the original distinguishes."""
 
     WIN = "win"
     LINUX = "linux"

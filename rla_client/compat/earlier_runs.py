@@ -1,4 +1,4 @@
-"""Functions on earlier runs that RLA has replaced by ExperimentLoader."""
+"""RLA's former functions on earlier runs, now in ExperimentLoader."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def import_hyper_parameters(task_table_name: str, record_date: str) -> argparse.
 
 
 def load_from_record_date(task_table_name: str, record_date: str, *, trust: bool = False) -> tuple[int, Any]:
-    """The newest checkpoint of a run of the current data root; sets the clock to it."""
+    """The newest checkpoint of a run of the current data root; sets the clock to its time-step."""
     step, content, _ = _loader(task_table_name, record_date).load_from_record_date(trust=trust)
     time_step_holder.set_time(step)
     return step, content
 
 
 def fork_tester_log_files(task_table_name: str, record_date: str) -> None:
-    """Put a run's data under the current one."""
+    """Copy a run's data into the current run."""
     _loader(task_table_name, record_date).fork_log_files()

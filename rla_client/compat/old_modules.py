@@ -1,4 +1,4 @@
-"""Modules of RLA's names, made when they are imported."""
+"""Modules with RLA's names, created when they are imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rla_client.compat.rla_names import INSTEAD, NAMES, WHOLE
 
 
 class _OldModule(ModuleType):
-    """A module of the original's name that finds its names in ours at first use."""
+    """A module with a name of the original, which looks its attributes up in rla_client at first use."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any public name
         module = self.__name__
@@ -26,7 +26,7 @@ class _OldModule(ModuleType):
         if not home or not hasattr(importlib.import_module(home), attribute):
             instead = INSTEAD.get(module, {})
             use = "" if name.startswith("_") else instead.get(name) or instead.get("", "")
-            if use:  # `from … import …` tells of no AttributeError
+            if use:  # `from … import …` would hide the text of an AttributeError
                 raise ImportError(f"rla_client does not offer {module}.{name}: {use}", name=module)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home), attribute)
@@ -39,19 +39,19 @@ class _OldModule(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes the old modules when they are imported."""
+    """Creates the old modules when they are imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A spec for a name of the original, None for any other."""
+        """A spec for a module of the original, None for any other."""
         del path, target
         if fullname not in known_modules():
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """An empty module that looks its names up."""
+        """A module that looks its attributes up."""
         module = _OldModule(spec.name, f"{spec.name} of the original RLA, served by rla_client.")
         home = WHOLE.get(spec.name)
         names = dir(importlib.import_module(home)) if home else list(NAMES.get(spec.name, {}))
@@ -59,16 +59,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
+        """Do nothing, as the module has no code."""
 
 
 def known_modules() -> frozenset[str]:
-    """Module names of the original that can be imported; of some, each name says what to use instead."""
+    """Modules of the original that can be imported; in some, names only raise errors with alternatives."""
     return frozenset({*WHOLE, *NAMES, *INSTEAD})
 
 
 def install() -> None:
-    """Serve the original's module names in this process from now on."""
+    """Provide the original's modules in this process from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     for name in [name for name in sys.modules if name == "RLA" or name.startswith("RLA.")]:

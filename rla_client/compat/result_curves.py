@@ -21,21 +21,21 @@ def plot_res_func(  # noqa: PLR0913, PLR0917 - the original's
     key_to_legend_fn: Callable[[list[str], str], str] | None = None,
     **further: Any,  # noqa: ANN401 - of plot_func
 ) -> Any:  # noqa: ANN401
-    """`plot_func` as it was before: of a table's log folder, `<data root>/log/<table>`.
+    """The former version of `plot_func`, for a table's log folder `<data root>/log/<table>`.
 
     Args:
         prefix_dir: the log folder.
         regs: globs below it.
-        param_keys: hyper-parameters whose values make the groups.
+        param_keys: hyper-parameters by which runs are grouped.
         value_keys: metrics.
         scale_dict: see `plot_func`.
-        replace_legend_keys: one legend for each of `regs`.
+        replace_legend_keys: a legend for each of `regs`.
         save_name: see `plot_func`.
         key_to_legend_fn: gets `key=value` texts and a metric.
-        **further: see `plot_func`; `y_bound`, `x_start` and `remove_outlier` have no use.
+        **further: see `plot_func`; `y_bound`, `x_start` and `remove_outlier` have no effect.
 
     Raises:
-        ArgumentError: `prefix_dir` is no log folder of a table.
+        ArgumentError: `prefix_dir` is not the log folder of a table.
     """
     from rla_client.plot.rla_plotters import plot_func  # noqa: PLC0415 - not at import of the package
 

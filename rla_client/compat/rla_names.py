@@ -1,10 +1,10 @@
-"""The names that RLA's modules have, with their places in ours."""
+"""Names of RLA's modules, with their places in rla_client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# module of the original → where its names come from: a whole module of ours, or name → (module, name)
+# module of the original → source of its names: a whole module of rla_client, or name → (module, name)
 WHOLE = {
     "RLA.easy_log.logger": "rla_client.logger",
     "RLA.easy_log.time_used_recorder": "rla_client.run.record.time_tracker",
@@ -33,7 +33,7 @@ _CONSTANTS = (
 
 
 def _of(home: str, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Names that come from one module of ours."""
+    """Names that come from one module of rla_client."""
     return {name: (home, name) for name in names}
 
 

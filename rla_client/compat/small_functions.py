@@ -1,4 +1,4 @@
-"""Small functions that RLA offers beside logging."""
+"""RLA's utility functions outside of logging."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def load_yaml(path: str) -> Any:  # noqa: ANN401 - any content
 
 
 def get_dir_seperator() -> str:
-    """What stands between the parts of a path (the original's spelling)."""
+    """The separator of a path's parts (the name is spelt as in the original)."""
     return os.sep
 
 
 def deprecated_alias(**aliases: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: take older names of keyword arguments (`older="newer"`), with a warning."""
+    """A decorator that accepts older names of keyword arguments (`older="newer"`), with a warning."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -1,6 +1,7 @@
-"""Adapters for other libraries, one file each.
+"""Adapters for other libraries, one module or package each.
 
-Who imports one is about to open a run: what that needs is loaded here, so that no call of the training waits.
+A program that imports an adapter is about to open a run. The modules needed for that are loaded here, so that
+no call of the training waits for an import.
 """
 
 import socket  # noqa: F401

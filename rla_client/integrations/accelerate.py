@@ -21,11 +21,11 @@ __all__ = ["RLATracker"]
 
 
 class RLATracker(GeneralTracker):
-    """A row for each `accelerator.log`, by the main process; the run ends with `end_training`.
+    """Writes a row for each `accelerator.log` of the main process; the run ends with `end_training`.
 
     Args:
-        task_table_name: table of a run that is opened here.
-        track: configuration that becomes part of such a run's index, e.g. `["seed"]`.
+        task_table_name: table, if the tracker opens the run.
+        track: names of the configuration that become part of such a run's index, e.g. `["seed"]`.
     """
 
     name = "rla"
@@ -43,14 +43,14 @@ class RLATracker(GeneralTracker):
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Open a run unless one is open; the configuration becomes hyper-parameters."""
+        """Open a run unless one is open, with the configuration as hyper-parameters."""
         self._owns = ensure_run(self._table, values, self._track) or self._owns
         self._joined.join()
 
     @on_main_process
     @in_its_run
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
-        """Write a row; without a step, rows are counted."""
+        """Write a row; without a step, at the number of rows so far."""
         if not self._joined.is_left:
             self._owns = ensure_run(self._table, {}) or self._owns
         self._rows.write(values, step)
@@ -58,7 +58,7 @@ class RLATracker(GeneralTracker):
     @on_main_process
     @in_its_run
     def log_images(self, values: Mapping[str, Sequence[Any]], step: int | None = None, **_: Any) -> None:
-        """Have images encoded; a step that is given stands before their names."""
+        """Record images; a given step is put before their names."""
         if step is not None:
             time_step_holder.follow(step, next(iter(values), ""))
         for name, images in values.items():
@@ -69,6 +69,6 @@ class RLATracker(GeneralTracker):
     @on_main_process
     @in_its_run
     def finish(self) -> None:
-        """A run of its own ends."""
+        """End the run if the tracker opened it."""
         if self._owns:
             exp_manager.close()

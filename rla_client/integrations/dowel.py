@@ -22,11 +22,11 @@ __all__ = ["RLAOutput"]
 
 
 class RLAOutput(dowel.LogOutput):
-    """Texts go to log.txt; what is tabular becomes a row at the next `dump_all`, or before the next table.
+    """Writes texts to log.txt, and a tabular input as a row at the next `dump_all` or before the next table.
 
     Args:
-        task_table_name: table of a run that is opened here.
-        parameters: hyper-parameters of it.
+        task_table_name: table, if the output opens the run.
+        parameters: hyper-parameters of such a run.
     """
 
     def __init__(self, task_table_name: str = "dowel", parameters: Mapping[str, Any] | None = None) -> None:
@@ -39,12 +39,12 @@ class RLAOutput(dowel.LogOutput):
 
     @property
     def types_accepted(self) -> tuple[type, ...]:
-        """Texts and tables."""
+        """The accepted types, texts and tables."""
         return (str, dowel.TabularInput)
 
     @in_its_run
     def record(self, data: Any, prefix: str = "") -> None:
-        """Take a text or a table."""
+        """Record a text or a table."""
         if isinstance(data, str):
             logger.get_current().log(prefix + data, level=INFO, echo=False)
             return
@@ -60,7 +60,7 @@ class RLAOutput(dowel.LogOutput):
 
     @in_its_run
     def dump(self, step: int | None = None) -> None:
-        """Write the row; without a step, rows are counted."""
+        """Write the row; without a step, at the number of rows so far."""
         if not self._row and not self._histograms:
             return
         at = self._rows.write(self._row, step)
@@ -70,7 +70,7 @@ class RLAOutput(dowel.LogOutput):
         self._row, self._histograms = {}, {}
 
     def close(self) -> None:
-        """Write what waits. The run ends with the process, or where a later output begins one."""
-        if hasattr(self, "_row"):  # dowel closes what could not be made, too
+        """Write the pending row. The run ends with the process, or when a later output opens one."""
+        if hasattr(self, "_row"):  # dowel also closes an output whose constructor raised
             self.dump()
             leave_run(self._run)

@@ -3,10 +3,10 @@
     env = record_episodes(gymnasium.make("CartPole-v1", render_mode="rgb_array"), video_every=100)
     envs = record_episodes(gymnasium.make_vec("CartPole-v1", num_envs=8))
 
-Each finished episode is a row of its own with `episode/return`, `episode/length` and `episode/seconds`, at
-the time-step of the clock or, where nobody sets that, the number of environment steps so far (of several
-environments the first one's). Frames go to the agent, which encodes them beside training. What counts is
-gymnasium's `RecordEpisodeStatistics`.
+Each finished episode is a row with `episode/return`, `episode/length` and `episode/seconds`. Its time-step is
+that of the clock or, if the program does not set the clock, the number of environment steps so far (with
+several environments, of the first one). The agent encodes the frames beside the training. gymnasium's
+`RecordEpisodeStatistics` computes the statistics.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from rla_client.stream.clock import TimeStepHolder, time_step_holder
 __all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
 
 DEFAULT_FPS = 30.0
-_COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # by gymnasium
-# by run; None once the leader is closed
+_COUNTED = ("episode_start_times", "episode_returns", "episode_lengths", "prev_dones")  # gymnasium's counters
+# by run; None after the leader was closed
 _leaders: weakref.WeakKeyDictionary[logger.Logger, weakref.ref[_Recorder] | None] = (
     weakref.WeakKeyDictionary()
 )
-_KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
+_KEY = "rla_episode"  # in gymnasium's infos, removed again; other wrappers use `episode`
 
 
 def record_episodes(env: Any, video_every: int = 0, name: str = "episode") -> Any:
@@ -48,22 +48,22 @@ def record_episodes(env: Any, video_every: int = 0, name: str = "episode") -> An
 
     Args:
         env: a gymnasium environment; `video_every` needs render_mode `rgb_array`.
-        video_every: film each n-th episode from the first one on (of a vector: of its first environment);
+        video_every: film each n-th episode, beginning with the first (of a vector: of its first environment);
             0 films none.
         name: prefix of the columns (`<name>/return`) and of the names of the videos.
 
     Returns:
-        The environment, wrapped.
+        The wrapped environment.
 
     Raises:
-        ArgumentError: no videos can be made of the environment.
+        ArgumentError: `video_every` is set and the environment does not render frames.
     """
     kind = VectorEpisodeRecorder if isinstance(env, VectorEnv) else EpisodeRecorder
     return kind(env, video_every, name)
 
 
 class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
-    """See `record_episodes`, of a single environment."""
+    """See `record_episodes`, for a single environment."""
 
     env: gymnasium.Env[Any, Any]
 
@@ -73,7 +73,7 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
         )  # before the base's, for `spec`
         super().__init__(env, stats_key=_KEY)
         self._recorder = _Recorder(env, video_every, name)
-        self._counted = 0  # steps of this episode that the recorder knows of
+        self._counted = 0  # steps of this episode that are in `_recorder.steps`
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -92,7 +92,7 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
             self._recorder.video.add(self.env.render())
         if found[2] or found[3]:
             return self._end(action, found)
-        self.episode_returns += found[1]  # as gymnasium's wrapper does, without the way there at each step
+        self.episode_returns += found[1]  # inlined from gymnasium's wrapper, which costs more at each step
         self.episode_lengths += 1
         recorder = self._recorder
         if recorder.leads:
@@ -100,9 +100,9 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
         return found
 
     def _end(self, action: Any, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> Any:
-        """Have gymnasium's wrapper take the last step of an episode, which the environment has taken."""
+        """Pass the result of an episode's last step through gymnasium's wrapper."""
         env = self.env
-        self.env = cast("gymnasium.Env[Any, Any]", _Taken(found))
+        self.env = cast("gymnasium.Env[Any, Any]", _StepResult(found))
         try:
             found = super().step(action)
         finally:
@@ -118,36 +118,38 @@ class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
         self._counted = self.episode_lengths
 
     def close(self) -> None:
-        """Close the environment; a film that is not at its end is sent as it is."""
+        """Close the environment; an unfinished film is sent as it is."""
         self._recorder.close()
         super().close()
 
 
-class _Taken:
-    """An environment that has taken its step."""
+class _StepResult:
+    """An environment whose step returns a known result."""
 
     def __init__(self, found: tuple[Any, Any, bool, bool, dict[str, Any]]) -> None:
         self._found = found
 
     def step(self, _: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """What came of it."""
+        """The result."""
         return self._found
 
 
 class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
-    """See `record_episodes`, of a vector of environments; the first one is filmed."""
+    """See `record_episodes`, for a vector of environments; the first one is filmed."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], video_every: int = 0, name: str = "episode") -> None:
         super().__init__(env, stats_key=_KEY)
         self._recorder = _Recorder(env, video_every, name)
-        self._begins = True  # the next step of the first environment is its reset
+        self._begins = True  # the next step of the first environment resets it
 
     def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin episodes: of all, or of those in `options["reset_mask"]`."""
+        """Begin episodes of all environments, or of those in `options["reset_mask"]`."""
         mask = (options or {}).get("reset_mask")
         held = {name: getattr(self, name, None) for name in _COUNTED}
         found = super().reset(seed=seed, options=options)
-        if mask is not None:  # which the environments take out of `options`: gymnasium forgets all episodes
+        if (
+            mask is not None
+        ):  # the environments remove it from `options`, so gymnasium resets all its counters
             for name, before in held.items():
                 setattr(self, name, np.where(mask, getattr(self, name), before))
         if mask is None or mask[0]:
@@ -155,7 +157,7 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
         return found
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each environment; ended episodes write their rows."""
+        """Take a step in each environment, and write a row for each episode that ended."""
         found = super().step(actions)
         self._recorder.steps += self.num_envs
         if self._recorder.leads:
@@ -188,21 +190,21 @@ class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
         return None if frames is None else frames[0]
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environments; a film that is not at its end is sent as it is."""
+        """Close the environments; an unfinished film is sent as it is."""
         self._recorder.close()
         super().close(**kwargs)
 
 
 class _Recorder:
-    """Rows of episodes, and films of some.
+    """Writes rows of episodes and films some of them.
 
     Attributes:
-        steps: of all environments so far; a single one's are counted when its episode ends. In a run that
-            was resumed, or whose leader is closed, they are counted on from where it continues.
+        steps: of all environments so far; for a single environment, without the episode in progress. In a
+            run that was resumed or whose leader was closed, the count starts at the run's time-step.
         clock: of the run.
-        leads: the clock follows the steps: those of the first recorder of the run that is not closed, and not
-            those of, say, an environment for evaluation.
-        video: of the episode under way, if that is filmed.
+        leads: the clock follows `steps`. The leader is the first recorder of the run that is not closed, so
+            that the clock does not follow an environment for evaluation.
+        video: of the episode in progress, if it is filmed.
     """
 
     def __init__(self, env: Any, video_every: int, name: str) -> None:
@@ -221,7 +223,7 @@ class _Recorder:
         self.video: VideoRecorder | None = None
 
     def begin(self) -> None:
-        """An episode begins of the environment that may be filmed."""
+        """Begin an episode of the environment that may be filmed."""
         self.cut()
         self._ensure_run()
         self._begin()
@@ -236,7 +238,7 @@ class _Recorder:
         if current in _leaders:
             former = _leaders[current]
             leader = None if former is None else former()
-            if leader is None:  # closed or gone: this one counts on from there
+            if leader is None:  # closed or deleted: this recorder continues its count
                 self.steps = max(self.steps, self.clock.get_time())
         else:
             leader = None
@@ -250,19 +252,19 @@ class _Recorder:
             self.video = VideoRecorder(name, fps=fps, add_timestamp=False)
 
     def end(self) -> None:
-        """Its episode has ended."""
+        """End the episode."""
         self._episodes += 1
         self.cut()
 
     @in_its_run
     def cut(self) -> None:
-        """Send what was filmed."""
+        """Send the film."""
         if self.video is not None:
             self.video.close()
             self.video = None
 
     def close(self) -> None:
-        """Its environment is not stepped any more."""
+        """Send the film and stop leading the clock."""
         self.cut()
         if self.leads:
             self.leads = False

@@ -1,12 +1,12 @@
 """Hydra: a run for each job.
 
-A job's configuration becomes hyper-parameters, the overrides of the command line the run's index.
+A job's configuration becomes hyper-parameters; overrides on the command line become part of the run's index.
 
     @hydra.main(config_path="conf", config_name="config", version_base=None)
     def train(cfg):
         open_run(cfg)  # python train.py -m optimizer.lr=0.1,0.01 → …&optimizer.lr=0.1, …&optimizer.lr=0.01
 
-or without a changed line, by the configuration of Hydra:
+or, without a change of the script, in Hydra's configuration:
 
     hydra.callbacks.rla._target_: rla_client.integrations.hydra.RLACallback
 
@@ -33,18 +33,18 @@ __all__ = ["RLACallback", "open_run"]
 
 
 def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any) -> ExpManager:
-    """Open a run for a job of Hydra; it ends with the job, `failed` where that raised.
+    """Open a run for a job of Hydra; it ends with the job, as `failed` if the job raised.
 
-    Hyper-parameters are the configuration, nested as it is (`rla ls` and `track` name them by dots, as
-    Hydra does), and below `hydra` the chosen config groups, the overrides and the job's folder.
+    Hyper-parameters are the nested configuration (named with dots in `rla ls` and `track`, as in Hydra) and,
+    below `hydra`, the chosen config groups, the overrides and the job's folder.
 
     Args:
-        cfg: what Hydra gives.
-        task_table_name: default the job's name, which is the script's.
+        cfg: the job's configuration.
+        task_table_name: by default the job's name, which is that of the script.
         **further: arguments of `rla_client.init`.
 
     Returns:
-        What `rla_client.init` gives.
+        The result of `rla_client.init`.
     """
     job = HydraConfig.get()
     overrides = [str(override) for override in job.overrides.task]
@@ -62,7 +62,7 @@ def open_run(cfg: DictConfig, task_table_name: str | None = None, **further: Any
 
 
 def _tracked(cfg: DictConfig, overrides: list[str], groups: dict[str, str]) -> list[str]:
-    """The names of what was overridden: of values as they are, of config groups below `hydra`."""
+    """The names of overridden values, and of overridden config groups below `hydra`."""
     found = OverridesParser.create().parse_overrides(overrides)
     names = [override.key_or_group for override in found if not override.is_delete()]
     values = [name for name in names if name not in groups and OmegaConf.select(cfg, name) is not None]
@@ -75,14 +75,14 @@ class _Ending(Callback):
     run: ExpManager = exp_manager
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
-        """End it, failed where the job raised."""
+        """End the run, as failed if the job raised."""
         del config
         failed = job_return.status == JobStatus.FAILED
         self.run.close(*(ending(job_return._return_value) if failed else ("finished", "")))  # noqa: SLF001
 
 
 class RLACallback(_Ending):
-    """A run for each job, open while it runs; failed where the job raised."""
+    """Opens a run for each job; the run fails if the job raises."""
 
     def __init__(self, task_table_name: str | None = None) -> None:
         self._table = task_table_name
@@ -94,9 +94,10 @@ class RLACallback(_Ending):
 
 
 def _end_with_job() -> _Ending | None:
-    """Have Hydra say how this job ends: it catches what a job raises, and no hook of Python sees it.
+    """Add a callback to the job in progress that ends the run.
 
-    Its callbacks are made before the job, so the one that is needed joins those of the job under way.
+    Hydra catches the exceptions of a job, so that no hook of Python sees them, and creates its callbacks
+    before the job starts.
     """
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not run_job.__code__:

@@ -2,8 +2,8 @@
 
     trainer = Trainer(logger=RLALogger("mnist", vars(args)))  # was: CSVLogger("logs", "mnist")
 
-Rows have Lightning's keys and steps. The module's `save_hyperparameters` become hyper-parameters, and
-Lightning's checkpoints lie in the run's checkpoint folder.
+Rows have Lightning's keys and steps. Values of the module's `save_hyperparameters` become hyper-parameters.
+Lightning's checkpoints are written into the run's checkpoint folder.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["RLALogger"]
 
 
 class RLALogger(Logger):
-    """Writes on rank 0 alone; the run begins with the Trainer's work.
+    """Writes on rank 0 only; the run begins when the Trainer starts.
 
-    It ends with the process, or where a later logger begins one after this one's Trainer is done.
+    It ends with the process, or when a later logger opens a run after this one's Trainer has finished.
 
     Args:
-        task_table_name: table of a run that is opened here.
-        config: hyper-parameters that are known now, e.g. `vars(args)`.
-        track: those of them that become part of such a run's index, e.g. `["lr"]`.
+        task_table_name: table, if the logger opens the run.
+        config: hyper-parameters, e.g. `vars(args)`.
+        track: names of hyper-parameters that become part of such a run's index, e.g. `["lr"]`.
     """
 
-    name = "lightning"  # of the folder of checkpoints in the run's
-    version = ""  # none of its own: each run has its folder
+    name = "lightning"  # of the subfolder with Lightning's checkpoints
+    version = ""  # each run has its own folder
 
     def __init__(
         self, task_table_name: str = "lightning", config: Any = None, track: Sequence[str] = ()
@@ -53,7 +53,7 @@ class RLALogger(Logger):
 
     @property
     def experiment(self) -> ExpManager:
-        """`exp_manager` of the run, which on rank 0 is open."""
+        """`exp_manager` of the run, which is open on rank 0."""
         self._open()
         return self._joined.manager
 
@@ -74,7 +74,7 @@ class RLALogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Write a row; without a step, rows are counted."""
+        """Write a row; without a step, at the number of rows so far."""
         self._open()
         self._write(metrics, step)
 
@@ -84,5 +84,5 @@ class RLALogger(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """A Trainer is done."""
+        """Leave the run, as a Trainer has finished."""
         leave_run(self._run, "failed" if status == "failed" else "finished")

@@ -2,10 +2,11 @@
 
     study.optimize(objective, n_trials=100, callbacks=[RLACallback()])
 
-- The objective opens no run: each trial becomes one, in the table of the study's name, with its parameters
+- The objective opens no run: each trial becomes a run in a table with the study's name, with its parameters
   in the index and its value (and the values that it reported) as rows.
-- The objective opens one (`rla_client.init`): it gets the trial's number, parameters and value, and ends.
-- The script had a run open when it made the callback: each trial is a row of that, at its number.
+- The objective opens a run (`rla_client.init`): the run gets the trial's number, parameters and value, and
+  ends.
+- The script had an open run when it created the callback: each trial is a row of that run, at its number.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ __all__ = ["RLACallback"]
 
 
 class RLACallback:
-    """Called by Optuna after each trial. A pruned trial is a finished run whose row says so.
+    """Records each trial after its end. A pruned trial is a finished run; its row has the state.
 
     Args:
-        task_table_name: table of the trials that have no run; default the study's name.
+        task_table_name: table for trials without a run of their own; by default the study's name.
     """
 
     def __init__(self, task_table_name: str | None = None) -> None:
@@ -37,7 +38,7 @@ class RLACallback:
         self._lock = threading.Lock()  # `n_jobs`
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
-        """Note a trial."""
+        """Record a trial."""
         values = trial.values or []
         row: dict[str, Any] = {"trial": trial.number, "state": trial.state.name}
         names = study.metric_names or (

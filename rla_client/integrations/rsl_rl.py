@@ -2,8 +2,8 @@
 
     train_cfg["logger"] = {"class_name": "rla_client.integrations.rsl_rl:RLALogWriter"}
 
-The run's time-step is the iteration. The configuration becomes hyper-parameters, what the runner saves
-copies in the run: models among its checkpoints.
+The run's time-step is the iteration. The configuration becomes hyper-parameters. Files that the runner saves
+are copied to the run, models to its checkpoints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from rsl_rl.utils.log_writer import LogWriter
 
-import rla_client.run.record.summary_writer  # noqa: F401 - what `add_scalar` loads; no call of the training waits for it
+import rla_client.run.record.summary_writer  # noqa: F401 - loaded here, so that `add_scalar` does not wait for it
 from rla_client import logger
 from rla_client.adapter import Joined, add_scalar, ensure_run, in_its_run
 from rla_client.contract.filesystem.atomic_write import replacing
@@ -27,13 +27,13 @@ __all__ = ["RLALogWriter"]
 
 
 class RLALogWriter(LogWriter):
-    """Writes an iteration's scalars as one row, under the tags of rsl_rl.
+    """Writes the scalars of an iteration as one row, under the tags of rsl_rl.
 
-    Its two `…/time` scalars repeat others over seconds: they are left out, each row has its timestamp.
+    rsl_rl's two `…/time` scalars repeat others over seconds. They are left out, as each row has a timestamp.
 
     Args:
-        log_dir: rsl_rl's folder; the name of that above it is the default table.
-        task_table_name: table of a run of its own.
+        log_dir: rsl_rl's folder; the name of its parent folder is the default table.
+        task_table_name: table, if the writer opens the run.
         track: names of the configuration that become part of such a run's index, e.g. `["seed"]`.
         save_models: copy the models that the runner saves to the run's checkpoints.
     """
@@ -52,7 +52,7 @@ class RLALogWriter(LogWriter):
         self._joined = Joined()
 
     def store_config(self, env_cfg: Any, train_cfg: dict[str, Any]) -> None:
-        """Open a run unless one is open; both configurations become hyper-parameters."""
+        """Open a run unless one is open, with both configurations as hyper-parameters."""
         env = env_cfg.to_dict() if hasattr(env_cfg, "to_dict") else to_parameters(env_cfg)
         self._owns = ensure_run(self._table, {**train_cfg, "env": env}, self._track)
         self._joined.join()
@@ -87,12 +87,12 @@ class RLALogWriter(LogWriter):
             with replacing(Path(exp_manager.folder_of(kind)) / path.name, durable=False) as partial:
                 shutil.copyfile(path, partial)
             self._kept.add(path)
-        except OSError as error:  # a full disk, say, which is no reason to stop training
+        except OSError as error:  # such as a full disk, which must not stop the training
             warn(f"{path} was not copied: {error}")
 
     @in_its_run
     def stop(self) -> None:
-        """Write the last row; a run of its own ends."""
+        """Write the last row, and end the run if the writer opened it."""
         logger.get_current().write_scalars()
         if self._owns:
             exp_manager.close()

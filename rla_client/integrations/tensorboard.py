@@ -5,10 +5,10 @@
     writer = SummaryWriter(f"runs/{run_name}")
     writer.add_scalar("charts/return", episode_return, global_step)
 
-Everything reaches TensorBoard through the agent, and consecutive scalars of one step make a row of
-progress.csv; pictures, films and sounds are files of the results, too. With an open run (`rla_client.init`,
-`exp_manager.log_files_gen`) the writer writes into that; otherwise it opens one. `logger.get_tbx_writer()` is
-the same writer for a run that is open, without these files.
+Everything reaches TensorBoard through the agent. Consecutive scalars of one step also make a row of
+progress.csv; pictures, films and sounds also become files of the results. The writer writes into the open run
+(`rla_client.init`, `exp_manager.log_files_gen`), or else opens one. `logger.get_tbx_writer()` is the same
+writer for an open run, without these files.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ GENERAL_NAMES = frozenset(
 )
 _DATE_AND_HOST = re.compile(
     r"[A-Z][a-z]{2}[0-9]{1,2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_.+"
-)  # torch's, the Trainer's
-_JSON_TAGS = {"args": "", "model_config": "model"}  # of the Trainer's texts → the group of its parameters
+)  # names of torch and of the Trainer
+_JSON_TAGS = {"args": "", "model_config": "model"}  # tag of a text of the Trainer → group of the parameters
 _NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
 
 
 class SummaryWriter(AgentSummaryWriter):
-    """torch's and tensorboardX's `SummaryWriter`; what it is given becomes part of a run.
+    """A `SummaryWriter` with the interface of torch's and tensorboardX's, which writes into a run.
 
-    Without an open run one begins: its table is named after `log_dir` (without numbers at its end), else
-    `comment`, else the script. It ends with the process, or when the next writer begins after `close`.
-    A writer with another `log_dir` beside it writes into the same run, its tags behind the name of that
-    folder (`eval/loss`). One with the same `log_dir` continues the run, also when the first is closed, the
-    run has ended, or another one is open by now.
+    Without an open run, the writer opens one. Its table is named after `log_dir` (without numbers at its
+    end), or else after `comment` or the script. The run ends with the process, or when the next writer is
+    created after `close`. A further writer with another `log_dir` writes into the same run and prefixes its
+    tags with the name of that folder (`eval/loss`). A writer with the same `log_dir` continues the run, even
+    if the first writer is closed, the run has ended, or another run is open.
 
     Args:
-        log_dir: names the run; it is made, for the script's own files, and gets none of ours.
+        log_dir: names the run. The folder is created for the script's own files; the writer leaves it empty.
         comment: see torch.
-        purge_step: without effect: a resumed run is cut by the agent.
-        max_queue: without effect: nothing waits in the process.
+        purge_step: without effect: the agent truncates a resumed run.
+        max_queue: without effect: events are sent at once.
         flush_secs: without effect.
         filename_suffix: without effect.
         write_to_disk: False drops everything, as in tensorboardX.
-        logdir: tensorboardX's word for `log_dir`.
-        config: hyper-parameters, e.g. `vars(args)`. A Markdown table of parameters and values, which
-            CleanRL's scripts give to `add_text`, is taken as well. Seed, learning rate and what the command
-            line overrides are tracked in the run's index; without a config what the command line says.
-        **further: what else tensorboardX takes; without effect.
+        logdir: tensorboardX's name of `log_dir`.
+        config: hyper-parameters, e.g. `vars(args)`. A Markdown table of parameters, which CleanRL's scripts
+            pass to `add_text`, is also used. The run's index tracks the seed, the learning rate and overrides
+            on the command line; without a config, the options of the command line.
+        **further: other arguments of tensorboardX, without effect.
     """
 
     clean_tag = staticmethod(str)
@@ -104,7 +104,7 @@ class SummaryWriter(AgentSummaryWriter):
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
-        if folder:  # scripts write files of their own there; where it cannot be made, no run begins
+        if folder:  # scripts write their own files there; if it cannot be created, no run is opened
             os.makedirs(folder, exist_ok=True)
         current, prefix = _join(folder, comment, parameters)
         self._hides = current.shown
@@ -120,18 +120,17 @@ class SummaryWriter(AgentSummaryWriter):
         os.makedirs(self.log_dir, exist_ok=True)
 
     def get_logdir(self) -> str:
-        """The folder that the writer was given; without one, that of the run's event files."""
+        """The `log_dir` of the writer, or else the folder of the run's event files."""
         return self.log_dir
 
     def add_text(self, tag: str, text_string: str, *args: Any, **kwargs: Any) -> None:
-        """See torch; a Markdown table `|param|value|` also becomes hyper-parameters.
+        """See torch. A Markdown table `|param|value|` also becomes hyper-parameters.
 
-        So does the JSON that Hugging Face's Trainer gives under `args` and `model_config`, the latter as
-        `model`.
+        So do the JSON texts of Hugging Face's Trainer under `args` and `model_config` (as `model`).
         """
         found = _parameters_of_text(tag, text_string) if isinstance(text_string, str) else {}
         if found and self._parameters is not None:
-            self._parameters(found)  # before the text: now its secrets are known
+            self._parameters(found)  # before the text, so that its secrets are known
         super().add_text(tag, self._hides(str(text_string)), *args, **kwargs)
 
     def add_tensor(
@@ -146,7 +145,7 @@ class SummaryWriter(AgentSummaryWriter):
         self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, walltime: Any = None,
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """See torch; without `rescale`, which comes first among torch's further arguments."""
+        """See torch; `rescale`, the first of torch's further arguments, is ignored."""
         further = args[1:] if args and isinstance(args[0], int | float) else args
         kwargs.pop("rescale", None)
         super().add_image_with_boxes(tag, img_tensor, box_tensor, global_step, walltime, *further, **kwargs)
@@ -167,23 +166,23 @@ class SummaryWriter(AgentSummaryWriter):
         self.file_writer.add_graph(graph(model, input_to_model, verbose, use_strict_trace))
 
     def close(self) -> None:
-        """Write what waits. The run continues until the process ends or another writer begins one."""
+        """Write pending values. The run continues until the process ends or another writer opens one."""
         self.flush()
         if self._run is not None:
             self._run.writers.discard(self)
 
 
 class _OwnRun:
-    """A run that a writer opened, and the writers that are not closed yet."""
+    """A run that a writer opened, with its open writers."""
 
     def __init__(self, data: RunData, run: Run | None, folder: str) -> None:
-        self.data = data  # the run ends with the next writer, not with its handle
+        self.data = data  # not a handle, which would end the run when it is deleted
         self.run = run
         self.folder = folder
         self.writers: weakref.WeakSet[SummaryWriter] = weakref.WeakSet()
 
     def logger(self) -> Logger | None:
-        """That of the run, which is open, or opened again; None where that cannot be done here."""
+        """The logger of the run, reopened if needed; None if this process or thread cannot use it."""
         run = self.data.run
         if run is not None:
             usable = run is self.run and run.pid == os.getpid() and not self.data.scope.is_anothers()
@@ -194,7 +193,7 @@ class _OwnRun:
         return logger.get_current()
 
 
-KEPT_FOLDERS = 1000  # which a process may return to
+KEPT_FOLDERS = 1000  # with runs that a later writer may continue
 _own: weakref.WeakKeyDictionary[Logger, _OwnRun] = weakref.WeakKeyDictionary()
 _of_folders: dict[str, _OwnRun] = {}  # by real path, the newest last
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
@@ -202,11 +201,11 @@ _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  
 
 @scopes.opening()
 def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
-    """The logger of the run that a writer belongs to, and what stands before its tags."""
+    """The logger of a writer's run, and the prefix of its tags."""
     real = folder and os.path.realpath(folder)
     before, known = _own.get(logger.get_current()), _of_folders.get(real)
     if before is not None and not before.writers and before is not known:
-        end_run(before.data, "finished", "")  # its writers are closed, and this one has another folder
+        end_run(before.data, "finished", "")  # its writers are closed, and the new one has another folder
     found = None if known is None else known.logger()
     if known is not None and found is not None:
         current = found
@@ -234,13 +233,13 @@ def _join_or_open(
     opened = join_or_open(table_name(folder, comment), given, [*telling_parameters(given), *name])
     current = logger.get_current()
     if opened is not None:
-        _own[current] = _OwnRun(opened._data, opened.run, real)  # noqa: SLF001 - see there
+        _own[current] = _OwnRun(opened._data, opened.run, real)  # noqa: SLF001 - see `_OwnRun`
         _keep(_own[current])
     return current
 
 
 def _keep(own: _OwnRun) -> None:
-    """Have a later writer with the folder of this run find it, unless that is of a run which is open."""
+    """Register the folder of a run for later writers, unless it belongs to an open run."""
     held = _of_folders.get(own.folder)
     if own.folder and (held is None or held.data.run is None):
         _of_folders.pop(own.folder, None)
@@ -250,7 +249,7 @@ def _keep(own: _OwnRun) -> None:
 
 
 def _difference(folder: str, first: str) -> str:
-    """What tells a writer's folder from that of the run's first: `runs/a/eval` beside `runs/a` is `eval/`."""
+    """The prefix that distinguishes a writer from the run's first: `eval/` for `runs/a/eval` and `runs/a`."""
     relative = os.path.relpath(folder, first) if first else ""
     parts = [part for part in PurePath(relative).parts if part not in {"..", "/"}]
     return "/".join(parts or [os.path.basename(os.path.realpath(folder))]) + "/"
@@ -273,8 +272,8 @@ def table_name(folder: str, comment: str = "") -> str:
     """The table for a writer's run.
 
     Args:
-        folder: its log_dir; empty without one.
-        comment: torch's.
+        folder: log_dir of the writer; empty without one.
+        comment: comment of the writer.
     """
     for part in reversed(PurePath(folder).parts[-3:]):
         name = "" if _DATE_AND_HOST.fullmatch(part) else _NUMBERS_AT_END.sub("", part).strip(" _-.")

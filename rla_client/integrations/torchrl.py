@@ -23,13 +23,13 @@ __all__ = ["RLALogger"]
 
 
 class RLALogger(Logger):
-    """Scalars of one step make a row; the agent encodes videos; histograms and texts go to TensorBoard.
+    """Writes scalars of one step as a row, videos through the agent, histograms and texts to TensorBoard.
 
     Args:
-        exp_name: table of a run that is opened here.
-        log_dir: without effect; afterwards it says where the run lies.
+        exp_name: table, if the logger opens the run.
+        log_dir: without effect; the attribute is the run's log folder.
         config: hyper-parameters.
-        track: those that become part of such a run's index.
+        track: names of hyper-parameters that become part of such a run's index.
     """
 
     def __init__(
@@ -45,25 +45,25 @@ class RLALogger(Logger):
         return self._joined.manager
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Write the last row. The run ends with the process, or where a later logger begins one."""
+        """Write the last row. The run ends with the process, or when a later logger opens one."""
         self.flush(timeout)
         leave_run(self._run)
 
     @in_its_run
     def flush(self, timeout: float | None = None) -> None:
-        """Write the row that waits for more."""
+        """Write the pending row."""
         del timeout
         logger.get_current().write_scalars()
 
     @in_its_run
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
-        """Add a value to the row of a step; without one, of the clock's."""
+        """Add a value to the row of a step, by default the clock's."""
         add_scalar(name, value, _step(step))
 
     @in_its_run
     def log_video(self, name: str, video: Any, step: int | None = None, **kwargs: Any) -> None:
-        """Have a film encoded, shape ((N), T, C, H, W); of several the first."""
-        frames = video[0] if video.ndim == 5 else video  # noqa: PLR2004 - a batch of films
+        """Record a video of shape (T, C, H, W), or the first of (N, T, C, H, W)."""
+        frames = video[0] if video.ndim == 5 else video  # noqa: PLR2004 - a batch of videos
         time_step_holder.follow(_step(step), name)  # part of the file's name
         VideoRecorder.save(name, frames, fps=float(kwargs.get("fps") or 6))
 
@@ -74,7 +74,7 @@ class RLALogger(Logger):
 
     @in_its_run
     def log_histogram(self, name: str, data: Any, **kwargs: Any) -> None:
-        """Send a histogram to TensorBoard; `step` and `bins` as with TorchRL's TensorboardLogger."""
+        """Send a histogram to TensorBoard; `step` and `bins` as in TorchRL's TensorboardLogger."""
         if "tensorboard" in logger.get_current().sinks:
             tbx_writer(logger.get_current()).add_histogram(
                 name, data, _step(kwargs.pop("step", None)), **kwargs

@@ -2,8 +2,8 @@
 
     trainer = Trainer(model, args, train_dataset=data, callbacks=[RLACallback()])
 
-Rows have the Trainer's logs under the names that its TensorBoard has (`train/loss`, `eval/loss`), at its
-global step. The arguments and the model's configuration become hyper-parameters. The completions that TRL's
+Rows have the Trainer's logs, with the names of its TensorBoard callback (`train/loss`, `eval/loss`), at its
+global step. The arguments and the model's configuration become hyper-parameters. Completions that TRL's
 trainers write (`log_completions=True`: `completions/*.parquet`) become samples of the run.
 """
 
@@ -41,13 +41,13 @@ COMPLETIONS = "completions"  # below the output folder
 
 
 class RLACallback(TrainerCallback):
-    """Rows, hyper-parameters, and where the checkpoints lie; on the main process alone.
+    """Writes rows, hyper-parameters and paths of checkpoints, on the main process only.
 
-    The checkpoints stay where the Trainer writes them: with `output_dir=exp_manager.checkpoint_dir` they are
-    part of the run. Either way `exp_manager.get_custom_data("hf_checkpoints")` of the run names them.
+    The Trainer writes the checkpoints; with `output_dir=exp_manager.checkpoint_dir` they are part of the run.
+    In any case, `exp_manager.get_custom_data("hf_checkpoints")` of the run has their paths.
 
     Args:
-        task_table_name: table of a run that is opened here; default the name of `output_dir`.
+        task_table_name: table, if the callback opens the run; by default the name of `output_dir`.
         track: arguments that become part of such a run's index, e.g. `["seed", "learning_rate"]`.
     """
 
@@ -58,7 +58,7 @@ class RLACallback(TrainerCallback):
         self._completions: Completions | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open a run unless one is open; that of a `train` before has ended, unless this one resumes."""
+        """Open a run unless one is open; a resumed `train` continues in the run of the previous one."""
         del control
         if not state.is_world_process_zero:
             return
@@ -73,13 +73,13 @@ class RLACallback(TrainerCallback):
         table = self._table or os.path.basename(os.path.abspath(args.output_dir))
         self._run = open_own_run(table, parameters, self._track) or self._run
         self._joined.join()
-        # the table of them that is logged to the wandb module becomes samples there
+        # the wandb module makes samples of the table that the trainer logs to it
         self._completions = None if _reports_to_wandb(args) else Completions(args, state.global_step)
         time_step_holder.follow(state.global_step, "Trainer")
 
     @in_its_run
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The clock follows; completions of the step before are samples."""
+        """Advance the clock, and log the completions of the step before as samples."""
         del args, control, kwargs
         if state.is_world_process_zero:
             time_step_holder.follow(state.global_step, "Trainer")
@@ -87,17 +87,17 @@ class RLACallback(TrainerCallback):
 
     @in_its_run
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write a row, unless the wandb module in wandb's place gets it from the Trainer."""
+        """Write a row, unless the Trainer logs it to our wandb module."""
         del control, kwargs
         if not state.is_world_process_zero:
             return
-        self._take_completions(state.global_step)  # before an evaluation at this step writes its own there
+        self._take_completions(state.global_step)  # an evaluation at this step would overwrite the file
         if logs and not _reports_to_wandb(args):
             write_row(rewrite_logs(logs), state.global_step)
 
     @in_its_run
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the folder of a checkpoint."""
+        """Add the folder of a checkpoint to the run's custom data."""
         del control, kwargs
         if state.is_world_process_zero and exp_manager.run is not None:
             folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
@@ -110,7 +110,7 @@ class RLACallback(TrainerCallback):
             self._completions.take(step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """`evaluate` may follow: the run ends with the process, or where the next `train` begins."""
+        """Leave the run; as `evaluate` may follow, it ends with the process or the next `train`."""
         del args, control, kwargs
         if state.is_world_process_zero:
             self._take_completions(state.global_step)
@@ -118,19 +118,19 @@ class RLACallback(TrainerCallback):
 
 
 def _reports_to_wandb(args: Any) -> bool:
-    """Whether the Trainer logs into a run of the wandb module, which stands in wandb's place."""
+    """Whether the Trainer logs to a run of our wandb module."""
     reports = is_replaced() and "wandb" in (args.report_to or ())
     return reports and getattr(sys.modules["wandb"], "run", None) is not None
 
 
 class Completions:
-    """The files of completions that a trainer of TRL writes beside its logs, each a call of `log_samples`.
+    """Files of completions that a trainer of TRL writes; each becomes a call of `log_samples`.
 
-    Those that lie there before training begins are of an earlier one, until they are written again.
+    Files that exist before the training belong to an earlier one and are ignored until they are rewritten.
 
     Args:
         args: of the trainer.
-        step: where training begins.
+        step: at which the training begins.
     """
 
     def __init__(self, args: Any, step: int) -> None:
@@ -144,7 +144,7 @@ class Completions:
         self._new(step)
 
     def take(self, step: int) -> None:
-        """Log what is new up to a step; never raises because of a file."""
+        """Log the new completions up to a step; damaged files are skipped with a warning."""
         for path in self._new(step):
             try:
                 rows = read_parquet(path)
@@ -159,7 +159,7 @@ class Completions:
                     log_samples(trl_rows(new, self._weights), step=at, name=name)
 
     def _new(self, step: int) -> list[Path]:
-        """Files that came, or were written again, since the last call; few stats where there are none."""
+        """New or rewritten files since the last call. Without any, it stats only a few files."""
         recent = [f"completions_{number:05d}.parquet" for number in range(self._step, step + 1)]
         self._step = step
         try:
@@ -169,7 +169,7 @@ class Completions:
         if changed != self._changed:
             self._changed, recent = changed, sorted(os.listdir(self._folder))
         new = []
-        for name in recent:  # to write a file again does not change its folder
+        for name in recent:  # rewriting a file does not change its folder
             if name.endswith(".parquet") and (at := _mtime(self._folder / name)) != self._known.get(name, 0):
                 self._known[name] = at
                 new.append(self._folder / name)

@@ -1,1 +1,1 @@
-"""The assistant's server of `rla mcp`."""
+"""Server for assistants (`rla mcp`)."""

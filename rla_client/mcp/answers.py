@@ -1,8 +1,7 @@
-"""Short texts of answers, within bounds.
+"""Short, bounded texts of answers.
 
-Answers are for a reader that pays by the word: CSV instead of aligned tables, and a bound for each. Names,
-notes and log lines come from other people's runs: control characters are shown as `?`, and a value cannot
-begin a line of its own.
+An assistant pays for each word, so tables are CSV and each answer has a bound. Names, notes and log lines
+come from other people's runs: control characters become `?`, and a value cannot start a line of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from rla_client.contract.text.csv_lines import rows_text
 from rla_client.database.text.safe_text import clean
 
-MAX_CHARS = 12_000  # of an answer: some 4,000 tokens
+MAX_CHARS = 12_000  # of an answer, about 4,000 tokens
 MAX_CELL = 160
 NOTE_CHARS = 600  # room for the lines below a table
 
 
 def cell(value: object) -> str:
-    """A value as one short text; nothing for None."""
+    """A value as a short text; empty for None."""
     if value is None:
         return ""
     text = clean(" ".join(map(str, value)) if isinstance(value, list | tuple) else value)
@@ -26,34 +25,34 @@ def cell(value: object) -> str:
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str] = ()) -> str:
-    """Rows as CSV, as many as an answer holds, and notes below them, in parentheses.
+    """Rows as CSV, as many as fit into an answer, followed by notes in parentheses.
 
     Args:
         names: of the columns.
-        rows: values, one for each column.
-        notes: one line each; an empty one is left out.
+        rows: a value for each column.
+        notes: one line each; empty ones are left out.
     """
     texts = [[cell(one) for one in row] for row in (names, *rows)]
     lines = rows_text(texts).removesuffix("\n").split("\n")
     shown, room = 0, MAX_CHARS - NOTE_CHARS
     while shown < len(lines) and (room := room - len(lines[shown]) - 1) >= 0:
         shown += 1
-    told = [f"({clean(note)})" for note in notes if note]
+    below = [f"({clean(note)})" for note in notes if note]
     if shown < len(lines):
-        told.append(
+        below.append(
             f"(cut after {max(shown - 1, 0)} of {len(rows)} rows: ask for fewer columns, or a lower limit)"
         )
-    return "\n".join([*lines[:shown], *told])
+    return "\n".join([*lines[:shown], *below])
 
 
 def pairs(values: Mapping[str, object], most: int) -> list[str]:
-    """`name: value` lines, the first `most`, and how many more there are."""
+    """The first `most` values as lines `name: value`, and the number of further ones."""
     lines = [f"  {cell(name)}: {cell(value)}" for name, value in list(values.items())[:most]]
     return [*lines, *([f"  (and {len(values) - most} more)"] if len(values) > most else [])]
 
 
 def bounded(text: str, advice: str) -> str:
-    """A text, cut at the end of a line where it is too long for an answer."""
+    """A text, cut at a line end if it is too long for an answer."""
     if len(text) <= MAX_CHARS:
         return text
     kept = text[: MAX_CHARS - NOTE_CHARS]

@@ -1,7 +1,7 @@
 """Server of the Model Context Protocol on standard streams.
 
-Errors are told in words, with a hint where one helps. Nothing here changes a database. The protocol is spoken
-by the official SDK (extra `mcp`).
+Errors are texts, with a hint where one helps. No tool changes a database. The official SDK (extra `mcp`)
+implements the protocol.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def make_server(database: Database) -> MCPServer[Any]:
         tools.samples, tools.sql,
     )  # fmt: skip
     for tool in every:
-        server.add_tool(_told(tool), annotations=hints, structured_output=False)
+        server.add_tool(_with_tool_errors(tool), annotations=hints, structured_output=False)
     return server
 
 
 class _Server(MCPServer[Any]):
-    """The SDK drops arguments that a tool does not take; a filter under another name would not filter."""
+    """A server that refuses unknown arguments; the SDK would drop a misspelt filter."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:  # noqa: ANN401 - of the SDK
-        """As in the SDK, but for unknown arguments.
+        """As in the SDK, with a check of the arguments.
 
         Raises:
-            ToolError: there is one.
+            ToolError: the tool does not have an argument.
         """
         for tool in await self.list_tools():
             known = tool.input_schema["properties"]
@@ -63,8 +63,8 @@ class _Server(MCPServer[Any]):
         return await super().call_tool(name, arguments, context)
 
 
-def _told(tool: Callable[..., str]) -> Callable[..., str]:
-    """A tool whose errors reach the assistant in words."""
+def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:
+    """A tool that converts its errors into ToolErrors, whose text the assistant gets."""
 
     @wraps(tool)
     def call(**given: object) -> str:

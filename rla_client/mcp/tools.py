@@ -1,7 +1,7 @@
-"""The tools of an assistant over one database.
+"""Tools of an assistant over one database.
 
-Each method of `Tools` is a tool; its docstring, which the assistant reads, says what its arguments are.
-Filters and names are those of the command line.
+Each method of `Tools` is a tool; the assistant reads its docstring. Filters and names are those of the
+command line.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 200
-MAX_OFFSET = 1 << 40  # beyond any database, and within what SQLite can count
-MOST_COLUMNS = 12  # of a table of runs, where nobody said which
+MAX_OFFSET = 1 << 40  # larger than any database, and within SQLite's integers
+MOST_COLUMNS = 12  # of a table of runs, by default
 MOST_CURVES = 8  # columns of a table of curves
-MOST_RUNS_OF_CURVES = 2000  # whose files are read for one answer
+MOST_RUNS_OF_CURVES = 2000  # read for one answer
 MOST_POINTS = 100
 MOST_LINES = 200
 LINE_CHARS = 300
 SEARCHED_BYTES = 4 << 20  # of the end of a log
-LEAST_SAMPLE_CHARS = 600  # of one that is shown whole among many
-CUT_CHARS = 50  # of the line that says so, and around it
+LEAST_SAMPLE_CHARS = 600  # of each sample, if several are shown with all texts
+CUT_CHARS = 50  # for the note about a cut
 SQL_S = 30.0
-MOST_SQL_BYTES = 32 << 20  # of rows, of which far less fits an answer
+MOST_SQL_BYTES = 32 << 20  # of rows, of which an answer holds far less
 
 
 class Tools:
@@ -66,7 +66,7 @@ class Tools:
     def overview(self) -> str:
         """Tables of the database, with their runs by state; parameters and metrics of the newest run.
 
-        Ask this first: it tells the names that the other tools take.
+        Call this first: it lists the names that the other tools take.
         """
         records = self._database.records(light=True)
         if not records:
@@ -108,7 +108,7 @@ class Tools:
                 parameters in which these runs differ.
             sort: column to sort by, the largest first; -NAME for the smallest first.
             limit: at most 200.
-            offset: how many to leave out at the beginning.
+            offset: runs to skip.
         """
         limit, offset = min(max(limit, 1), MOST_ROWS), min(max(offset, 0), MAX_OFFSET)
         early = limit + offset if where is None and sort is None else None
@@ -177,7 +177,7 @@ class Tools:
         return table(names, [_group_row(group) for group in shown], notes)
 
     def run(self, run: str = "@last", table_name: str | None = None) -> str:
-        """Tell everything about one run: state, parameters, last values, tags, note, how it failed.
+        """Describe one run: state, parameters, last values, tags, note, cause of a failure.
 
         Args:
             run: its index, a unique part of it, tracked parameters (lr=0.1&seed=3), or @last.
@@ -230,7 +230,7 @@ class Tools:
             group: only completions of this prompt (the column group).
             id: one sample.
             limit: at most 200.
-            whole: all texts of each sample, their middle cut where the answer has no room; else the first 80
+            whole: all texts of each sample, cut in the middle if the answer has no room; else the first 80
                 characters.
         """
         found = self._database.samples(run)
@@ -256,11 +256,11 @@ class Tools:
         return table(names, rows, [note])
 
     def diff(self, run: str, other: str, code: bool = True) -> str:
-        """Tell how two runs differ: parameters, environment, lines of code.
+        """List the differences between two runs: parameters, environment, lines of code.
 
         Args:
             run: a run, see run.
-            other: the one to compare it with.
+            other: the other run.
             code: compare the code snapshots too.
         """
         runs = [self._database.find(reference) for reference in (run, other)]
@@ -334,7 +334,7 @@ class Tools:
             run: see run.
             file: log, progress (the table of metrics), warn (warnings, tracebacks), backup or console.
             lines: at most 200.
-            contains: only lines that hold this text, of the last 4 MB.
+            contains: only lines with this text, of the last 4 MB.
             table_name: only this task table.
         """
         found = self._database.find(run, table_name)
@@ -381,7 +381,7 @@ class Tools:
     def _chosen(
         self, references: list[str] | None, where: str | None, table_name: str | None, since: str | None
     ) -> list[Record]:
-        """Runs, the newest first."""
+        """The chosen runs, the newest first."""
         passed = self._database.records(table_name, where, since)
         if references:
             named = {
@@ -397,7 +397,7 @@ class Tools:
     def _curve_table(
         self, metrics: Sequence[str], groups: dict[str, list[Record]], points: int
     ) -> tuple[list[str], list[list[object]]]:
-        """The mean of each group at some time-steps that all of them are read at, for each metric."""
+        """Columns and rows: the mean of each group and metric, interpolated at common time-steps."""
         import numpy as np
 
         from rla_client.plot.frames import curves_of
@@ -417,7 +417,7 @@ class Tools:
         if not means:
             raise ArgumentError(f"none of these runs has {listed(metrics)} with numbers")
         first, last = min(xs[0] for xs, _ in means.values()), max(xs[-1] for xs, _ in means.values())
-        steps = np.unique(np.linspace(first, last, points))  # one where all runs have the same single step
+        steps = np.unique(np.linspace(first, last, points))  # a single one if all runs have only one step
         columns = [np.interp(steps, xs, ys, left=np.nan, right=np.nan).tolist() for xs, ys in means.values()]
         rows = [
             [plain(round(step)) if last - first > points else step, *(None if v != v else v for v in values)]  # noqa: PLR0124
@@ -441,7 +441,7 @@ def _full(names: Sequence[str], records: Sequence[Record]) -> list[str]:
 
 
 def _metrics(asked: str | None, records: Sequence[Record]) -> list[str]:
-    """The metric asked for, as the runs spell it; of each role where only roles have it."""
+    """The metric as the runs spell it, of each role if only roles have it; by default the likely one."""
     if asked:
         return full_metrics([asked], records)
     chosen = likely_of(records)
@@ -466,7 +466,7 @@ def _shown(row: RowView, name: str) -> object:
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
-    """The largest first, those without the column last."""
+    """The runs in descending order; ascending for `-NAME`; runs without the column last."""
     name = _full([sort.removeprefix("-")], records)[0]
     sign = 1 if sort.startswith("-") else -1
 
@@ -493,13 +493,13 @@ def _group_row(group: Group) -> list[object]:
 
 
 def _curve_groups(records: Sequence[Record], by: list[str] | None) -> dict[str, list[Record]]:
-    """Runs by the name of their column: each its own, or those with the same parameters."""
+    """Runs by the name of their column: one for each run, or for each group with equal parameters."""
     if not by:
         keys, flats = differing_keys(records[:MOST_CURVES])
         found = {}
         for record, flat in zip(records, [*flats, *({} for _ in records[MOST_CURVES:])], strict=True):
-            told_apart = " ".join(f"{cell(key)}={cell(flat[key])}" for key in keys[:3] if key in flat)
-            name = f"{record.date} {told_apart}".strip() + f" {record.table}" * (record.date in found)
+            distinct = " ".join(f"{cell(key)}={cell(flat[key])}" for key in keys[:3] if key in flat)
+            name = f"{record.date} {distinct}".strip() + f" {record.table}" * (record.date in found)
             found[name] = [record]
         return found
     names = _full(by, records)
@@ -513,7 +513,7 @@ def _curve_groups(records: Sequence[Record], by: list[str] | None) -> dict[str, 
     for texts in ordered:
         label, number = clean(group_label(names, texts)), 1
         name = label
-        while name in named:  # other white space alone
+        while name in named:  # labels that differ only in white space
             number += 1
             name = f"{label} #{number}"
         named[name] = groups[texts]

@@ -1,1 +1,1 @@
-"""The dashboard of `rla top`."""
+"""Dashboard of runs in a terminal (`rla top`)."""

@@ -1,7 +1,7 @@
 """Screen of `rla top`.
 
-Everything shown comes from files, so it goes to the terminal as plain text: no markup, no control characters.
-Files are read in a worker thread; the screen never waits for a disk. The screen is textual's (extra `top`).
+All texts come from files, so they are shown without markup and control characters. A worker thread reads the
+files, so that the screen never waits for a disk. The screen uses textual (extra `top`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from rla_client.top.runs_on_screen import RunsOnScreen
 EVERY_S = 2.0
 MAX_CURVES = 8
 COLOURS = ("cyan", "yellow", "green", "magenta", "red", "blue", "bright_white", "bright_cyan")
-LETTERS = "abcdefgh"  # of curves, so that colour is not all that tells them apart
+LETTERS = "abcdefgh"  # of curves, as colours alone may be hard to distinguish
 SORTS = ("live", "value", "step", "took", "table")
 COLUMNS = ("", "state", "table", "run", "step", "metric", "value", "took")
 TABS = ("curves", "log", "system", "fleet")
 STATE_STYLES = {"running": "green", **dict.fromkeys(("failed", "killed"), "red")}
 STATE_STYLES |= dict.fromkeys(("stalled", "unknown"), "yellow")
-STATE_CHARS = 44  # of a cell: the state, and the first part of a run that is dead
+STATE_CHARS = 44  # of a cell with the state and the first dead part of a run
 MARGIN = 10  # columns beside a chart, for its labels
 HELP = """\
 ↑ ↓        highlight a run             1 2 3 4   curves, log, system, fleet
@@ -112,11 +112,11 @@ class TopApp(App[None]):
 
     @property
     def _taken_down(self) -> bool:
-        """Whether the app ends: timers and threads may still come to an end when its widgets are gone."""
+        """Whether the widgets are gone: timers and threads may still run while the app ends."""
         return not (self.query("#runs") and self.query(TabbedContent))
 
     def _look(self) -> None:
-        """Look at the files; where that is under way, once more after it: a slow disk holds nothing up."""
+        """Read the files; if a read is in progress, start another one after it."""
         self._again = self._looking
         if not self._looking and not self._taken_down:
             self._looking = True
@@ -124,7 +124,7 @@ class TopApp(App[None]):
 
     @work(thread=True)
     def _read(self, tab: str, highlighted: RunName | None) -> None:
-        """Read the runs and what the open tab shows, then show them."""
+        """Read the runs and the content of the open tab, then show both."""
         try:
             seen = Seen(self._source.runs(self._where))
         except (RlaError, OSError) as error:
@@ -208,7 +208,7 @@ class TopApp(App[None]):
 
     def _sort_key(self, record: Record) -> tuple[Any, ...]:
         if self._sort == "live":
-            return (0,)  # as the source orders them
+            return (0,)  # keep the order of the source
         if self._sort == "table":
             return (record.table, -record.opened)
         values = {"step": record.time_step, "took": record.duration_s, "value": self._value(record)}
@@ -279,7 +279,7 @@ class TopApp(App[None]):
         self.query_one(TabbedContent).active = name
 
     def action_mark(self) -> None:
-        """Mark the highlighted run for the curves, or take the mark away."""
+        """Mark the highlighted run for the curves, or remove the mark."""
         if isinstance(self.focused, Input):
             self.focused.insert_text_at_cursor(" ")
             return
@@ -294,7 +294,7 @@ class TopApp(App[None]):
         self._look()
 
     def action_metric(self) -> None:
-        """Choose the metric of curves and list."""
+        """Choose the metric for the curves and the list."""
         names = self._source.metrics(self._seen.records)
 
         def chosen(name: str | None) -> None:
@@ -325,7 +325,7 @@ class TopApp(App[None]):
         self._look()
 
     def action_clear(self) -> None:
-        """Close the filter; clear it; then the marks."""
+        """Close the filter's input, or else clear the filter, or else the marks."""
         if isinstance(self.screen, Choose):
             self.screen.dismiss("")
         elif isinstance(self.focused, Input):
@@ -338,7 +338,7 @@ class TopApp(App[None]):
 
 
 class Choose(ModalScreen[str]):
-    """A list of names to choose one from; escape chooses none."""
+    """A list of names of which the user chooses one; escape chooses none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Back")]
     CSS = "Choose { align: center middle; } OptionList { width: 60%; height: 70%; border: round $accent; }"
@@ -356,11 +356,11 @@ class Choose(ModalScreen[str]):
 
 @dataclass(slots=True)
 class Seen:
-    """What one look brought."""
+    """The result of one read."""
 
-    records: list[Record] = field(default_factory=list)  # as they are listed
-    problem: str = ""  # why there are none, or not those that were asked for
-    body: Any = None  # what the open tab shows: curves, columns of a machine, lines, machines
+    records: list[Record] = field(default_factory=list)  # in the order of the list
+    problem: str = ""  # why they could not be read
+    body: Any = None  # content of the open tab: curves, columns of a machine, lines, machines
 
 
 def _styled(column: str, cell: str) -> Text:

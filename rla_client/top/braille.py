@@ -1,6 +1,6 @@
 """Curves in braille characters.
 
-A cell has eight dots; several curves share a frame.
+A cell has eight dots. Several curves share a frame.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _EMPTY = 0x2800
 
 @dataclass(frozen=True, slots=True)
 class DrawingBounds:
-    """A drawing: values of the lowest and highest dot, and x at the left and right."""
+    """A drawing, with the values of the lowest and highest dots and the x at the left and right."""
 
-    cells: list[list[tuple[str, int]]]  # rows from the top: the character, the number of its curve or -1
+    cells: list[list[tuple[str, int]]]  # rows from the top: (character, number of its curve or -1)
     low: float
     high: float
     first: float
@@ -27,9 +27,9 @@ class DrawingBounds:
 
 
 def draw(curves: Sequence[Points], columns: int, rows: int) -> DrawingBounds | None:
-    """Curves in a frame of `columns` x `rows` cells; None where no point is finite.
+    """Draw curves in a frame of `columns` x `rows` cells; None if no point is finite.
 
-    Consecutive points are joined by a line. Where curves share a cell, it belongs to the later one.
+    Consecutive points are joined by a line. A cell that several curves share belongs to the last of them.
     """
     finite = [[(x, y) for x, y in curve if math.isfinite(x) and math.isfinite(y)] for curve in curves]
     every = [point for curve in finite for point in curve]
@@ -56,7 +56,7 @@ def draw(curves: Sequence[Points], columns: int, rows: int) -> DrawingBounds | N
 
 
 def _part(value: float, low: float, high: float, count: int) -> int:
-    """Which of `count` dots a value falls on; halved first, for the distance may be no double."""
+    """The dot of `count` for a value; halves avoid an overflow of the range."""
     reach = high / 2 - low / 2
     share = (value / 2 - low / 2) / reach if reach > 0 else 0.5
     return min(int(share * count), count - 1)

@@ -1,4 +1,4 @@
-"""The database of the screen, read again only where a file changed."""
+"""Data of the screen, read again only if a file changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rla_client.database.records.record import Record
 from rla_client.database.text.safe_text import lines_text
 from rla_client.database.text_logs import last_lines
 
-MAX_SHOWN = 1000  # runs in the list, the newest; a filter looks at all
+MAX_SHOWN = 1000  # runs in the list, the newest; a filter sees all
 LOG_LINES = 200
 LOG_BYTES = 256 << 10  # of the end of a log, at most
 SYSTEM_FILE = "system.csv"
@@ -28,32 +28,34 @@ SYSTEM = ("cpu_percent", "rss_bytes", "gpu_percent", "gpu_memory_bytes", "disk_u
 LOG_FILE = "log.txt"
 _Read = TypeVar("_Read")
 RunName = tuple[str, str]  # table, index
-Look = Callable[[str | None], list[Record]]  # the runs that pass a filter
+Look = Callable[[str | None], list[Record]]  # returns the runs that match a filter
 
 
 @dataclass(slots=True)
 class RunsOnScreen:
-    """A database, and what was read of it last: a file that did not change is not read again."""
+    """The data of a database; a file that did not change is not read again."""
 
     data_root: Path
     look: Look
     _known: dict[tuple[str, ...], tuple[tuple[int, int, int], Any]] = field(default_factory=dict)
 
     def runs(self, where: str | None) -> list[Record]:
-        """The newest `MAX_SHOWN` of the runs: live ones first, then by age.
+        """The newest `MAX_SHOWN` runs that match a filter, live ones first, then by age.
 
-        DatabaseError or ArgumentError where the filter is not understood, or no run has one of its names.
+        Raises:
+            DatabaseError: no run has a name of the filter.
+            ArgumentError: the filter has an error.
         """
         now = clock()
         found = sorted(self.look(where), key=lambda record: record.opened)[-MAX_SHOWN:]
         return sorted(found, key=lambda record: (not record.is_live(now), -record.opened, record.index))
 
     def metrics(self, records: Sequence[Record]) -> list[str]:
-        """Columns with numbers of some runs, in the order of the first one's file."""
+        """Numeric columns of the runs, in the order of the first run's file."""
         return list(dict.fromkeys(name for record in records for name in numeric(record.metrics)))
 
     def curve(self, run: RunName, metric: str) -> Points:
-        """Points of one metric of a run; none where it has none or its table is broken."""
+        """Points of one metric of a run; empty without values or with a damaged table."""
         path = self._path(run, PROGRESS_FILE)
         of_role = Path(table_of(str(path), split_role(metric)[1]))
         path = of_role if of_role.exists() else path
@@ -65,7 +67,7 @@ class RunsOnScreen:
         return self._read((*run, metric), path, read, [])
 
     def system(self, run: RunName) -> dict[str, Points]:
-        """The columns `SYSTEM` of a run's system.csv, over minutes since it was opened."""
+        """The columns `SYSTEM` of a run's system.csv, over minutes since its opening."""
         path = self._path(run, SYSTEM_FILE)
 
         def read() -> dict[str, Points]:
@@ -83,7 +85,7 @@ class RunsOnScreen:
         return self._read((*run, SYSTEM_FILE), path, read, {})
 
     def log(self, run: RunName) -> str:
-        """The end of what a run printed through its logger, without control characters."""
+        """The end of a run's log, without control characters."""
         path = self._path(run, LOG_FILE)
 
         def read() -> str:
@@ -93,14 +95,14 @@ class RunsOnScreen:
         return self._read((*run, LOG_FILE), path, read, "")
 
     def fleet(self) -> list[dict[str, Any]]:
-        """Machines that replicate into this data root, newest word first; none where it is not a master's."""
+        """Machines that replicate into this data root, the last heard first; empty if there are none."""
         return sorted(fleet_files(self.data_root), key=lambda machine: machine["age_s"])
 
     def _path(self, run: RunName, name: str) -> Path:
         return Path(self.data_root, LOG, *run, name)
 
     def _read(self, key: tuple[str, ...], path: Path, read: Callable[[], _Read], nothing: _Read) -> _Read:
-        """What was read of a file last, while it is as it was; `nothing` where it cannot be read."""
+        """The result of `read`, cached while the file is unchanged; `nothing` if it cannot be read."""
         try:
             found = os.stat(path)
             stat = (found.st_ino, found.st_size, found.st_mtime_ns)

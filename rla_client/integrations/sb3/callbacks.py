@@ -1,9 +1,9 @@
 """State of stable-baselines3's callbacks.
 
-State is what has changed since the training began: numbers and texts that are no longer as the script made
-them, and whatever else a checkpoint takes and is no argument of the callback. So paths, frequencies and
-thresholds stay those of the script. Environments for evaluation are kept as those for training are. Callbacks
-are told apart by their class and, among those of one class, by their order.
+The state consists of numbers and texts that changed since the training began, and of other attributes that
+can be pickled and are not arguments of the callback. So paths, frequencies and thresholds stay those of the
+script. Environments for evaluation are kept like those for training. Callbacks are identified by their class
+and, among those of one class, by their order.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from rla_client.integrations.sb3.environments import (
 )
 from rla_client.integrations.sb3.portable import portable
 
-_MADE = "_rla_as_made"  # an attribute of each callback: its plain values when the training began
+_MADE = "_rla_as_made"  # attribute of each callback with its plain values when the training began
 _OF_THE_TRAINING = frozenset({"model", "locals", "globals", "parent", _MADE})
 _PLAIN = (type(None), bool, int, float, str)
 _ELSEWHERE = BaseCallback | BaseAlgorithm | BaseBuffer | Logger | VecEnv | gymnasium.Env
 
 
 def note_beginning(root: BaseCallback, own: type[BaseCallback]) -> None:
-    """Note how the script made its callbacks, at the first training of each.
+    """Note the plain attributes of callbacks at their first training.
 
     Args:
-        root: what `learn` calls.
-        own: a class whose state is none of this.
+        root: the callback that `learn` calls.
+        own: a class of callbacks to skip.
     """
     for _, callback in _tree(root, own):
         plain = {name: value for name, value in vars(callback).items() if isinstance(value, _PLAIN)}
@@ -50,7 +50,7 @@ def note_beginning(root: BaseCallback, own: type[BaseCallback]) -> None:
 def callback_states(
     root: BaseCallback, model: BaseAlgorithm, own: type[BaseCallback]
 ) -> dict[str, dict[str, Any]]:
-    """By callback: `attributes`, and `environments` (states and names of layers by attribute)."""
+    """For each callback: `attributes`, and `environments` (attribute → states and names of layers)."""
     theirs = {id(part) for part in _parts(model)} | members_of(model.env)
     return {
         name: {
@@ -68,7 +68,7 @@ def callback_states(
 def restore_callbacks(
     root: BaseCallback, states: Mapping[str, Mapping[str, Any]], own: type[BaseCallback]
 ) -> None:
-    """Put callbacks where `callback_states` was taken; others stay as they are."""
+    """Restore the states of `callback_states`; callbacks without a state stay as they are."""
     for name, callback in _tree(root, own):
         kept = states.get(name)
         if kept is None:
@@ -80,7 +80,7 @@ def restore_callbacks(
 
 
 def _tree(root: BaseCallback, own: type[BaseCallback]) -> Iterator[tuple[str, BaseCallback]]:
-    """Name and callback, each once, those within another one after it."""
+    """(name, callback) of each callback once, parents before children."""
     met: Counter[str] = Counter()
     waiting, known = [root], {id(root)}
     while waiting:

@@ -1,15 +1,15 @@
 """State of environments for an exact resume.
 
-`layers_of` names the layers of a `VecEnv`, from the outermost wrapper inwards. The state of a wrapper is
-those of its attributes that a checkpoint takes. The innermost layer holds the environments themselves and is
-kept wholly or not at all: with half of its state an episode would go on as another one. They are kept as the
-objects that they are, or, where one has something that belongs to the process alone (`Monitor` an open file,
-a wrapper a lambda), wrapper by wrapper, and that thing stays the script's own::
+`layers_of` names the layers of a `VecEnv`, from the outermost wrapper inwards. The state of a wrapper are its
+attributes that can be pickled. The innermost layer contains the environments and is kept completely or not at
+all, as an episode cannot continue with a part of its state. Environments are kept as objects or, if one has
+something that belongs to the process (an open file of `Monitor`, a lambda of a wrapper), wrapper by wrapper
+without that thing, which stays that of the script::
 
     {…, "envs": [environment, …]}            {…, "envs": [[{attributes of a wrapper}, …], …]}
 
-Environments in other processes have no state here. Then the wrappers are restored all the same, and all begin
-a new episode.
+Environments in other processes have no state here. Then only the wrappers are restored, and all environments
+begin a new episode.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from rla_client.integrations.sb3.portable import portable
 
 State = dict[str, Any]
-_HOW_MADE = frozenset({"class_attributes", "_saved_kwargs"})  # of wrappers: what class and script say
-# of the process, and no part of what an environment does next: code, outputs, pictures
+_HOW_MADE = frozenset({"class_attributes", "_saved_kwargs"})  # set by a wrapper's class and arguments
+# things of the process that do not affect the next steps of an environment: code, outputs, pictures
 _CODE = types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.ModuleType | type
 _OUTLETS = _CODE | functools.partial | io.IOBase | ResultsWriter | EnvSpec
 _OUTLET_MODULES = frozenset({"pygame", "matplotlib", "logging", "_csv", "_thread"})
 
 
 def layers_of(env: Any) -> Iterator[tuple[str, VecEnv]]:
-    """Name and layer, from the outermost wrapper inwards; nothing of None."""
+    """(name, layer) from the outermost wrapper inwards; nothing for None."""
     met: Counter[str] = Counter()
     while env is not None:
         name = type(env).__name__
@@ -47,7 +47,7 @@ def layers_of(env: Any) -> Iterator[tuple[str, VecEnv]]:
 
 
 def environment_states(env: VecEnv | None) -> list[State | None]:
-    """The state of each of the layers; None for one that cannot be kept."""
+    """The state of each layer; None for a layer that cannot be kept."""
     members = members_of(env)
     return [
         _wrapper_state(layer, members)
@@ -58,7 +58,7 @@ def environment_states(env: VecEnv | None) -> list[State | None]:
 
 
 def members_of(env: VecEnv | None) -> frozenset[int]:
-    """Identities of all layers, and of the environments and their wrappers within."""
+    """Ids of all layers, and of the environments and wrappers inside them."""
     layers = [layer for _, layer in layers_of(env)]
     inner = [part for layer in layers for each in _environments(layer) for part in _chain(each)]
     return frozenset(map(id, layers + inner))
@@ -67,15 +67,15 @@ def members_of(env: VecEnv | None) -> frozenset[int]:
 def restore_environments(
     env: VecEnv | None, states: Sequence[State | None], names: Sequence[str] | None
 ) -> bool:
-    """Put layers where their states were taken.
+    """Restore the states of layers.
 
     Args:
         env: the environments.
         states: of the layers.
-        names: of the layers; None: of checkpoints that did not name them.
+        names: of the layers; None for a checkpoint without names.
 
     Returns:
-        Whether all are there again. Otherwise the episodes cannot go on: they are to be begun anew.
+        Whether all layers were restored. If not, the environments have to begin new episodes.
     """
     layers = dict(layers_of(env))
     if names is None:
@@ -133,7 +133,7 @@ def _chain_state(environment: Any, members: frozenset[int]) -> list[State] | Non
 
 
 def _nothing_lost(values: State, kept: State, members: frozenset[int]) -> bool:
-    """Whether all that was left out belongs to the process, or is another layer."""
+    """Whether everything that was left out belongs to the process or is another layer."""
     return all(
         id(value) in members
         or isinstance(value, _OUTLETS)

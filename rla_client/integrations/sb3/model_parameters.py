@@ -1,4 +1,4 @@
-"""The arguments that made a model, as plain data."""
+"""Constructor arguments of a model, as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with extra("sb3", "rla_client.integrations.sb3"):
 
 
 def model_parameters(model: BaseAlgorithm) -> dict[str, Any]:
-    """The arguments that made a model, as plain data; schedules that are constant as their number."""
+    """The constructor arguments of a model, as plain data; a constant schedule becomes its number."""
     names = signature_of(type(model).__init__).parameters
     found: dict[str, Any] = {"algo": type(model).__name__, "env_id": _env_id(model.env)}
     found["n_envs"], found["policy"] = model.n_envs, model.policy_class.__name__
@@ -34,7 +34,7 @@ def _shown(value: Any) -> Any:
     if callable(value) and not isinstance(value, type):
         try:
             first, last = float(value(1.0)), float(value(0.0))
-        except Exception:  # noqa: BLE001 - the user's function, of whatever arguments
+        except Exception:  # noqa: BLE001 - a function of the user, with unknown arguments
             return repr(value)
         return first if first == last else f"from {first:g} to {last:g}"
     return str(getattr(value, "__name__", value))

@@ -23,22 +23,22 @@ with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.utils import configure_logger
 
 
-_opened = 0  # runs, each for a model
+_opened = 0  # runs of models so far
 
 
 @scopes.opening()
 def configure_sb3(
     model: BaseAlgorithm, task_table_name: str | None = None, *, track: Iterable[str] = ()
 ) -> ExpManager:
-    """Have an SB3 model log into the open run, or into one that is opened for it.
+    """Make an SB3 model log into the open run, or into a new run.
 
-    Each model gets a run of its own, which stays open as long as the model is there, unless the script has
-    opened one.
+    Unless the script has opened a run, each model gets a run of its own, which stays open as long as the
+    model exists.
 
     Args:
-        model: any algorithm of SB3 or sb3-contrib. Its own logger keeps printing and writing.
-        task_table_name: of a run that is opened here; default `<environment>-<algorithm>`.
-        track: hyper-parameters of the model that become part of such a run's index, e.g. `["seed"]`.
+        model: an algorithm of SB3 or sb3-contrib. Its own logger keeps printing and writing.
+        task_table_name: table of a new run; by default `<environment>-<algorithm>`.
+        track: hyper-parameters of the model that become part of a new run's index, e.g. `["seed"]`.
 
     Returns:
         `exp_manager` of the run.
@@ -57,11 +57,11 @@ def _configure(model: BaseAlgorithm, task_table_name: str | None, track: Iterabl
     algorithm = type(model).__name__
     table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
     run = exp_manager.run
-    whose = None if run is None else models_by_run.get(run)
-    if whose is not None and whose() is not model:  # beside that of another model, or after one that is gone
+    owner = None if run is None else models_by_run.get(run)
+    if owner is not None and owner() is not model:  # the open run belongs to another model, perhaps deleted
         opened: OpenRun | None = open_for_adapter(table, parameters, track, run_id=_own_run_id())
     else:
-        if logger.get_current().folder is not None:  # what the script says of itself stays
+        if logger.get_current().folder is not None:  # hyper-parameters of the script stay
             known = exp_manager.hyper_param
             parameters = {name: value for name, value in parameters.items() if name not in known}
         opened = join_or_open(table, parameters, track, run_id=_own_run_id())
@@ -77,11 +77,11 @@ def _configure(model: BaseAlgorithm, task_table_name: str | None, track: Iterabl
     if ours is None:
         ours = RLAOutputFormat()
         own.output_formats.append(ours)
-    model.set_logger(own)  # which `learn` keeps
+    model.set_logger(own)  # `learn` keeps this logger
     return ours.join()
 
 
 def _own_run_id() -> str | None:
-    """RLA_RUN_ID names the run of the first model; those of others have a number behind it."""
+    """The run id of a further model: RLA_RUN_ID with a number; None for the first model."""
     name, number = os.environ.get(RUN_ID_VARIABLE), _opened + 1
     return f"{name}-{number}" if name and number > 1 else None

@@ -19,19 +19,18 @@ from rla_client.integrations.sb3.environments import environment_states, layers_
 from rla_client.integrations.sb3.portable import portable
 from rla_client.run.current_logger import warn
 
-# made anew by `learn`, or what the script wants rather than how far the model is
+# set by `learn` or by the script, and not a state of the training
 _OF_THE_SCRIPT = frozenset({"start_time", "_total_timesteps", "_num_timesteps_at_start", "lr_schedule"})
 _OF_THE_EPISODE = ("_last_obs", "_last_episode_starts", "_last_original_obs", "_last_lstm_states")
 
 
 def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str, Any]:
-    """Everything that a model needs to continue exactly where it is, between two rollouts.
+    """Everything that a model needs to continue exactly, between two rollouts; for `restore_state`.
 
     Returns:
         `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from
-        the outermost wrapper inwards; None for one that cannot be kept), `environment_names` (of these
-        layers), `exploration` (the noise of gSDE), `pending` (values of the next row). `restore_state` takes
-        it.
+        the outermost wrapper inwards; None for a layer that cannot be kept), `environment_names` (of these
+        layers), `exploration` (the noise of gSDE), `pending` (values of the next row).
     """
     _, variables = _saved_by_torch(model)
     buffer = getattr(model, "replay_buffer", None)
@@ -50,9 +49,9 @@ def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str
 
 
 def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
-    """Put a model where `model_state` was taken. Call it after `learn` has begun, as the callback does.
+    """Restore a model; to be called after `learn` has begun, as by the callback.
 
-    Where the environments cannot continue, all else does, and they begin a new episode.
+    If the environments cannot continue, they begin new episodes; everything else is restored.
 
     Raises:
         ArgumentError: the state is of another algorithm, or its networks have other shapes.
@@ -71,7 +70,7 @@ def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
         for name in _OF_THE_EPISODE:
             attributes.pop(name, None)
     held.update({name: _placed(held.get(name), value) for name, value in attributes.items()})
-    model._num_timesteps_at_start = model.num_timesteps  # noqa: SLF001 - what fps is counted from
+    model._num_timesteps_at_start = model.num_timesteps  # noqa: SLF001 - start of the count for fps
     if state["replay_buffer"] is not None:
         buffer = vars(model.replay_buffer)
         buffer.update(
@@ -85,7 +84,7 @@ def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
 
 
 def exploration(model: BaseAlgorithm) -> dict[str, Any]:
-    """The attributes of the distribution that draws gSDE's noise; of a model without one, nothing."""
+    """The attributes of the distribution that draws gSDE's noise; empty without gSDE."""
     for owner in (model.policy, getattr(model, "actor", None)):
         distribution: Any = getattr(owner, "action_dist", None)
         if hasattr(distribution, "exploration_mat"):
@@ -99,9 +98,9 @@ def _saved_by_torch(model: BaseAlgorithm) -> tuple[list[str], list[str]]:
 
 
 def _attributes(model: BaseAlgorithm) -> dict[str, Any]:
-    """Neither networks and optimizers, whose parameters are kept, nor what the script said.
+    """The attributes of the training's state, without networks, optimizers and arguments of the script.
 
-    What a class leaves out of its `save` may be needed here: the states of an LSTM within an episode.
+    They include attributes that the class does not save, such as the states of an LSTM within an episode.
     """
     modules, variables = _saved_by_torch(model)
     apart = {name.partition(".")[0] for name in (*modules, *variables)} | _OF_THE_SCRIPT
@@ -121,7 +120,7 @@ def _arguments(kind: type) -> set[str]:
 
 
 def _begin_episodes(model: Any) -> None:
-    """New episodes, in the environments and in the replay buffer: its last ones have no more steps."""
+    """Begin new episodes in the environments, and end the last ones in the replay buffer."""
     model._last_obs = model.env.reset()  # noqa: SLF001 - as `learn` does, here and below
     model._last_episode_starts = np.ones(model.n_envs, dtype=bool)  # noqa: SLF001
     if model.get_vec_normalize_env() is not None:
@@ -133,14 +132,14 @@ def _begin_episodes(model: Any) -> None:
         buffer.truncate_last_trajectory()
     elif getattr(buffer, "optimize_memory_usage", False):
         buffer.dones[buffer.pos - 1] = True
-    elif getattr(buffer, "handle_timeout_termination", False):  # where returns of several steps end
+    elif getattr(buffer, "handle_timeout_termination", False):  # ends returns over several steps
         buffer.timeouts[buffer.pos - 1] += buffer.dones[buffer.pos - 1] == 0
 
 
 def _buffer_state(buffer: Any) -> dict[str, Any]:
-    """A replay buffer as far as it is filled; its arrays are copied by the checkpoint.
+    """The filled part of a replay buffer; the checkpoint copies its arrays.
 
-    With `optimize_memory_usage` the place after the newest transition holds its next observation.
+    With `optimize_memory_usage`, the place after the newest transition has its next observation.
     """
     filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
     return {
@@ -151,7 +150,7 @@ def _buffer_state(buffer: Any) -> dict[str, Any]:
 
 
 def _tensors(value: Any, size: int, filled: int) -> Any:
-    if isinstance(value, dict):  # gymnasium's spaces.Dict is a mapping, too, and stays as it is
+    if isinstance(value, dict):  # but not gymnasium's spaces.Dict, which stays as it is
         return {key: _tensors(entry, size, filled) for key, entry in value.items()}
     if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
         return torch.from_numpy(value[:filled])
@@ -159,7 +158,7 @@ def _tensors(value: Any, size: int, filled: int) -> Any:
 
 
 def _placed(held: Any, value: Any) -> Any:
-    """What was kept, in the array of a replay buffer or on the device of what it replaces."""
+    """A stored value, copied into the array of a replay buffer, or moved to the device of the old value."""
     if isinstance(value, dict) and isinstance(held, dict):
         return {key: _placed(held.get(key), entry) for key, entry in value.items()}
     if isinstance(value, tuple) and isinstance(held, tuple) and len(value) == len(held):

@@ -1,4 +1,4 @@
-"""The format of SB3's logger that writes rows."""
+"""Output format of SB3's logger that writes rows."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ with extra("sb3", "rla_client.integrations.sb3"):
 
     from rla_client.run.record.summary_writer import tbx_writer
 
-_MEDIA = Video | Figure | Image | HParam  # which SB3's CSV refuses
+_MEDIA = Video | Figure | Image | HParam  # types that SB3's CSV refuses
 
 
 class RLAOutputFormat(KVWriter):
-    """Writes what SB3 dumps as one row at SB3's step; media go to TensorBoard.
+    """Writes each dump of SB3 as a row at SB3's step; media go to TensorBoard.
 
-    The clock follows SB3's number of time-steps. SB3 prints for itself, so rows are not printed twice.
-    Without an open run, the first row opens one in a table of the script's name; so it does beside a run
-    that was opened for another model.
+    The clock follows SB3's number of time-steps. Rows are not printed, as SB3 prints them itself. If no run
+    is open, or the open one was opened for another model, the first row opens a run in a table with the
+    script's name.
     """
 
     def __init__(self) -> None:
         self._joined = Joined()
         self._wrote = False
-        self._own: OpenRun | None = None  # which stays open as long as this is there
+        self._own: OpenRun | None = None  # a run that stays open as long as this object exists
 
     def join(self) -> ExpManager:
-        """Write into the run that is current now; its `exp_manager`."""
+        """Write into the current run from now on; returns its `exp_manager`."""
         self._wrote = True
         self._joined.join()
         return self._joined.manager
@@ -52,7 +52,7 @@ class RLAOutputFormat(KVWriter):
             self._write(key_values, key_excluded, step)
 
     def _begin(self) -> None:
-        """Join the run of the model that we write for, else that of the script, else one of our own."""
+        """Join the run of the model that uses this format, or else that of the script, or a new one."""
         for model, held in list(runs_by_model.items()):
             if held.run is not None and self in model.logger.output_formats:
                 with held.active():
@@ -85,7 +85,7 @@ class RLAOutputFormat(KVWriter):
 
 
 def _number(value: Any) -> float | int | None:
-    """A number, with float32 as SB3's CSV prints it; None for text, media, arrays and all else."""
+    """A number, where float32 has the digits of SB3's CSV; None for other values."""
     if isinstance(value, (np.ndarray, torch.Tensor)) and np.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, (np.float32, np.float16)):
@@ -96,7 +96,7 @@ def _number(value: Any) -> float | int | None:
 
 
 def _show(current: Any, key: str, value: Any, step: int) -> None:
-    """Give TensorBoard what is not a number."""
+    """Send a value that is not a number to TensorBoard."""
     if isinstance(value, HParam) and current.take_parameters is not None:
         current.take_parameters(value.hparam_dict)
     if "tensorboard" not in current.sinks or current.folder is None:

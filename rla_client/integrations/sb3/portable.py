@@ -1,4 +1,4 @@
-"""Attributes of an object that a checkpoint takes."""
+"""Attributes of an object that can be part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LOG = logging.getLogger("rla_client")
 
 
 def portable(values: Mapping[str, Any], foreign: Callable[[object], bool] | None = None) -> dict[str, Any]:
-    """Those that a checkpoint takes: no lambdas, no classes made within functions, no open files.
+    """The values that can be pickled: no lambdas, local classes or open files.
 
     Args:
         values: by name.
-        foreign: says of an object that it belongs elsewhere, so that a copy of it would be another one;
-            values that hold such are left out.
+        foreign: whether an object belongs to something else, so that it must not be copied; values that
+            refer to such objects are left out.
     """
     found = {}
     for name, value in values.items():
@@ -28,7 +28,7 @@ def portable(values: Mapping[str, Any], foreign: Callable[[object], bool] | None
             if foreign is not None:
                 _Search(foreign).dump(value)
             capture(value)
-        except Exception as error:  # noqa: BLE001 - environments and subclasses hold whatever: windows, sockets
+        except Exception as error:  # noqa: BLE001 - objects of the user, such as windows or sockets
             _LOG.debug("%s is not part of the checkpoint: %s", name, error)
         else:
             found[name] = value
@@ -41,7 +41,7 @@ class _Nowhere:
 
 
 class _Search(pickle.Pickler):
-    """Fails at the first object that is foreign; writes nothing and copies no arrays."""
+    """A pickler that raises at the first foreign object; it writes nothing and copies no arrays."""
 
     def __init__(self, foreign: Callable[[object], bool]) -> None:
         super().__init__(_Nowhere(), protocol=5, buffer_callback=lambda _: None)

@@ -1,4 +1,4 @@
-"""The callback of `learn` that keeps checkpoints of a model."""
+"""Callback of `learn` for checkpoints of a model."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class RLACallback(BaseCallback):
 
     Args:
         save_freq: time-steps (of all environments together) between checkpoints; 0: only one at the end.
-            One is made when the next rollout begins.
-        replay_buffer: part of the checkpoints of off-policy algorithms, as far as it is filled.
+            A checkpoint is made when the next rollout begins.
+        replay_buffer: include the filled part of the replay buffer of off-policy algorithms.
         resume: if the run was resumed (RLA_RUN_ID, `configure(resume=)`), continue at its last checkpoint.
         video_freq: time-steps between two videos; 0: none.
-        video_env: the environment that is recorded, with render_mode `rgb_array`; the model plays one
-            episode in it, without exploring.
+        video_env: environment for videos, with render_mode `rgb_array`; the model plays one episode in it,
+            without exploration.
         video_length: maximum number of frames.
         task_table_name: see `configure_sb3`.
         track: see `configure_sb3`.
         checkpoint_name: the series of checkpoints.
-        trust: see `exp_manager.load_checkpoint`; needed where the checkpoint is from another machine.
-        verbose: SB3's.
+        trust: see `exp_manager.load_checkpoint`; needed for a checkpoint from another machine.
+        verbose: of SB3.
 
     Raises:
         ArgumentError: `video_freq` without a `video_env` that renders.
     """
 
-    def __init__(  # noqa: PLR0913 - each is told apart by its name
+    def __init__(  # noqa: PLR0913 - all but one by name
         self,
         save_freq: int = 10_000,
         *,
@@ -84,20 +84,20 @@ class RLACallback(BaseCallback):
         self._video_env, self._video_length = video_env, video_length
         self._table, self._track, self._name = task_table_name, track, checkpoint_name
         self._manager = exp_manager  # of the run that it writes
-        self._noise: dict[str, Any] | None = None  # of the checkpoint that was just restored
-        self._theirs: dict[str, Any] | None = None  # likewise, the state of the other callbacks
-        self._told = False  # that environments cannot be kept
-        self._told_end = False  # that the run has ended before the training
+        self._noise: dict[str, Any] | None = None  # gSDE's noise in the restored checkpoint
+        self._callbacks: dict[str, Any] | None = None  # state of other callbacks in the restored checkpoint
+        self._warned_of_environments = False  # that they cannot be kept
+        self._warned_of_end = False  # that the run has ended before the training
         self._learns = Learns()  # of the run
-        self._call: Learn | None = None  # of them, the present one
-        self._by_learn = False  # whether that was begun by `learn`, not by a loop of the user's own
-        self._ended: int | None = None  # where it had ended before the run was resumed
+        self._call: Learn | None = None  # the current one
+        self._by_learn = False  # the current call is by `learn`, not by a loop of the user
+        self._ended: int | None = None  # time-steps at which it had ended before the run was resumed
         self._saved = 0  # time-steps at the last checkpoint
-        self._filmed: int | None = None  # and at the last film
+        self._filmed: int | None = None  # time-steps at the last film
         self._joined = Joined()
 
     def _init_callback(self) -> None:
-        own = self.model._custom_logger  # noqa: SLF001 - else the next `learn` would not make its logger
+        own = self.model._custom_logger  # noqa: SLF001 - otherwise the next `learn` would not make its logger
         self._manager = configure_sb3(self.model, self._table, track=self._track)
         with self._manager.active():
             self._joined.join()
@@ -115,11 +115,11 @@ class RLACallback(BaseCallback):
         self._saved = self.model.num_timesteps
 
     def _root(self) -> BaseCallback:
-        """What `learn` calls, which calls us."""
+        """The callback that `learn` calls, which contains this one."""
         return self.locals.get("callback") or self
 
     def _continue(self) -> None:
-        """Restore what the run was resumed from, or see that a `learn` that had ended trains nothing."""
+        """Restore the checkpoint of a resumed run, or skip a `learn` that had already ended."""
         learns, state = self._learns, None
         if not learns.read:
             learns.read = True
@@ -127,16 +127,16 @@ class RLACallback(BaseCallback):
             if state is None:
                 if self._manager.resumed_from is not None:
                     raise NoCheckpointError(f"there is no checkpoint of {self._name!r} to continue from")
-                return  # the run ended before its first checkpoint, and begins again
+                return  # the run ended before its first checkpoint and starts again
             learns.former = learns_of(state)
         before = learns.had_ended()
         if before is not None:
-            self._pass_over(before)
+            self._skip(before)
         elif learns.continues():
             self._restore(state or self._load() or {})
 
     def _load(self, step: int | None = None) -> dict[str, Any] | None:
-        """A checkpoint, the newest by default; None where there is none."""
+        """A checkpoint, by default the newest; None if it does not exist."""
         try:
             found = self._manager.load_checkpoint(step, checkpoint_name=self._name, trust=self._trust)
         except NoCheckpointError:
@@ -147,13 +147,13 @@ class RLACallback(BaseCallback):
     def _restore(self, state: dict[str, Any]) -> None:
         restore_state(self.model, state)
         set_iterations(frame_of(self.model), learns_of(state)[-1].iterations)
-        torchs = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
-        self._noise = {"random": torchs, "exploration": state["exploration"]}
-        self._theirs = state.get("callbacks")
+        of_torch = {key: kept for key, kept in capture_random_state().items() if key in {"torch", "cuda"}}
+        self._noise = {"random": of_torch, "exploration": state["exploration"]}
+        self._callbacks = state.get("callbacks")
         self._filmed = state.get("filmed")
 
-    def _pass_over(self, before: Learn) -> None:
-        """Have the present `learn` train nothing, and leave the model as the earlier one did."""
+    def _skip(self, before: Learn) -> None:
+        """Let the current `learn` train nothing, and set the model to the end of the earlier call."""
         place = len(self._learns.calls)
         state = self._load(before.end)
         if state is None or [call.end for call in learns_of(state)[place - 1 :]] != [before.end]:
@@ -168,7 +168,7 @@ class RLACallback(BaseCallback):
             restore_state(self.model, state)
         assert self._call is not None
         self._ended = before.end
-        self.model.num_timesteps = max(before.end or 0, self._call.total)  # nothing is left to do for `learn`
+        self.model.num_timesteps = max(before.end or 0, self._call.total)  # so that `learn` ends at once
         ended = f"learn() call {place} of this run already ended, at {before.end} time-steps"
         logger.get_current().log(f"[RESUME] {ended}: it trains nothing now")
 
@@ -178,9 +178,9 @@ class RLACallback(BaseCallback):
             restore_random_state(self._noise["random"])
             exploration(self.model).update(self._noise["exploration"])
             self._noise = None
-        if self._theirs is not None:  # now that `on_training_start` was called for all of them
-            restore_callbacks(self._root(), self._theirs, RLACallback)
-            self._theirs = None
+        if self._callbacks is not None:  # `on_training_start` was called for all of them
+            restore_callbacks(self._root(), self._callbacks, RLACallback)
+            self._callbacks = None
         done = self.model.num_timesteps
         if self._save_freq and done - self._saved >= self._save_freq:
             self._save()
@@ -188,20 +188,20 @@ class RLACallback(BaseCallback):
             try:
                 self._film()
             except Exception as error:
-                if self._filmed is None:  # a fault of the script, which has just begun
+                if self._filmed is None:  # a fault of the script, at its start
                     raise
                 warn(f"no film at {done}: {reason_text(error)}")
             self._filmed = done
 
     def _on_step(self) -> bool:
-        clock.of(self._joined.scope).put(self.num_timesteps)  # of what other callbacks save
+        clock.of(self._joined.scope).put(self.num_timesteps)  # for files of other callbacks
         return True
 
     @in_its_run
     def _on_training_end(self) -> None:
         call, self._call = self._call, None
         if call is None or (self._by_learn and frame_of(self.model) is None):
-            return  # RL Zoo calls this again, and after Ctrl-C: then training has not ended
+            return  # a further call by RL Zoo, also after Ctrl-C, when the training has not ended
         if self._ended is not None:
             self.model.num_timesteps = self._ended
         call.end = self.model.num_timesteps
@@ -212,14 +212,14 @@ class RLACallback(BaseCallback):
         model = self.model
         self._saved = model.num_timesteps
         if self._manager.run is None:
-            if not self._told_end:
-                self._told_end = True
+            if not self._warned_of_end:
+                self._warned_of_end = True
                 warn(f"the run of this training has ended: there is no checkpoint of {self._saved}")
             return
         time_step_holder.set_time(self._saved)
         state = model_state(model, replay_buffer=self._with_buffer)
-        if None in state["environments"] and not self._told:
-            self._told = True
+        if None in state["environments"] and not self._warned_of_environments:
+            self._warned_of_environments = True
             warn("the environments cannot be part of checkpoints: a resumed run begins new episodes")
         if self._call is not None:
             self._call.iterations = iterations(frame_of(model))

@@ -1,4 +1,4 @@
-"""Runs with the model that each was opened for."""
+"""Registry of the models that runs were opened for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ with extra("sb3", "rla_client.integrations.sb3"):
     from stable_baselines3.common.base_class import BaseAlgorithm
 
 models_by_run: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
-"""By run: the model that it was opened for, or what writes for one."""
+"""Run → the model that it was opened for, or the output format of a model."""
 runs_by_model: weakref.WeakKeyDictionary[BaseAlgorithm, OpenRun] = weakref.WeakKeyDictionary()
-"""A run ends with its model."""
+"""Model → handle of its run, which ends with the model."""

@@ -2,16 +2,16 @@
 
     tuner = tune.Tuner(train, run_config=tune.RunConfig(callbacks=[RLACallback()]))
 
-`RLACallback` leaves the training code as it is: Tune's driver writes the rows of all trials. Each trial is
+`RLACallback` needs no change of the training code: Tune's driver writes the rows of all trials. Each trial is
 a run of its own, open beside the others (`begin_beside`); a row is one append to its stream in memory. With
-many trials on many nodes, `setup_rla(config)` in the trainable keeps them off the driver: the trial's own
-process writes a run on its node, and the node's agent does the rest. A trial has one or the other.
+many trials on many nodes, `setup_rla(config)` in the trainable relieves the driver: the trial's process
+writes its run on its node, and the node's agent does the rest. A trial uses one of the two.
 
-A trial that Tune starts again continues in its run, which it finds by the experiment's name and its own id.
-All rows stay until the first one comes that is not behind the last: it and those after it take the places
-of the earlier ones, which are kept in `abandoned-N/`. So Tune's checkpoints need no mark here.
+A trial that Tune restarts continues in its run, which is found by the experiment's name and the trial's id.
+Its rows stay until a row comes that is not behind the last one: then the rows from that time-step on are
+moved to `abandoned-N/`. So Tune's checkpoints need no marks here.
 
-Nothing here ends an experiment: what goes wrong is a warning, once for each kind of error.
+Errors never end an experiment; they are warnings, once for each kind.
 """
 
 from rla_client.integrations.tune.driver import RLACallback

@@ -44,13 +44,13 @@ Hook = TypeVar("Hook", bound=Callable[..., None])
 
 
 def _tells(hook: Hook) -> Hook:
-    """A hook whose errors are warnings."""
+    """A hook that turns its errors into warnings."""
 
     @functools.wraps(hook)
     def call(self: RLACallback, *args: Any, **info: Any) -> None:
         try:
             hook(self, *args, **info)
-        except Exception as error:  # noqa: BLE001 - of the disk, or in what was reported: Tune continues
+        except Exception as error:  # noqa: BLE001 - Tune must continue
             _tell_once(f"{hook.__name__} {type(error).__name__}", f"{info.get('trial', '')}: {error}")
 
     return call  # type: ignore[return-value]
@@ -68,20 +68,20 @@ class _Trial:
     def __init__(self, data: RunData, last_step: float | None, config: Mapping[str, Any]) -> None:
         self.data = data
         self._config = config
-        self._last_step = last_step  # of rows of an earlier process
+        self._last_step = last_step  # of the rows of an earlier process
         self._last_iteration: float | None = None
 
     def write(
         self, iteration: float, step: float, row: Row, wall_time: float, config: Mapping[str, Any] | None
     ) -> None:
-        """Write a row; earlier ones of this iteration and later ones are taken back.
+        """Write a row; earlier rows of this and of later iterations are withdrawn.
 
         Args:
             iteration: of the trial.
             step: time-step.
             row: its values.
             wall_time: Unix seconds.
-            config: what the trial was just started with; None: it was not.
+            config: configuration of a trial that was just started; None: it was running already.
         """
         run = self.data.run
         if run is None:
@@ -99,10 +99,10 @@ class _Trial:
         run.logger.write_row(row, step, wall_time, ())
 
     def _follow(self, config: Mapping[str, Any]) -> None:
-        """Note what a scheduler, such as PBT, has changed of the trial's configuration."""
+        """Record changes of the trial's configuration by a scheduler such as PBT."""
         try:
             same = bool(config == self._config)
-        except Exception:  # noqa: BLE001 - of arrays and of the user's own classes
+        except Exception:  # noqa: BLE001 - arrays and the user's classes may raise
             same = False
         if not same:
             self._config = config
@@ -204,7 +204,7 @@ class RLACallback(tune.Callback):
         row = dict(_row(result))
         if self._time_step != ITERATION:
             row[f"tune/{ITERATION}"] = number
-        # PBT has changed `trial.config` by now where this result makes it: the result has what it comes from
+        # PBT may have changed `trial.config` for this result; the result has the configuration that led to it
         used = result.get("config", trial.config) if result.get(SINCE_START) == 1 else None
         config = used if isinstance(used, Mapping) else None
         known.write(number, step, row, float(result.get("timestamp") or time.time()), config)
@@ -213,7 +213,7 @@ class RLACallback(tune.Callback):
     def on_checkpoint(
         self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any
     ) -> None:
-        """Note where Tune's checkpoint lies."""
+        """Log the path of Tune's checkpoint."""
         del iteration, trials, info
         if trial.trial_id in self._trials:
             step = (trial.last_result or {}).get(self._time_step, "")
@@ -221,7 +221,7 @@ class RLACallback(tune.Callback):
 
     @_tells
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Note why Tune starts the trial again."""
+        """Log why Tune restarts the trial."""
         del iteration, trials, info
         if trial.trial_id in self._trials:
             reason, details = _failure(trial)
@@ -241,7 +241,7 @@ class RLACallback(tune.Callback):
 
     @_tells
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """End the runs of trials that did not come to their end: `Tuner.restore` may continue them."""
+        """End the runs of unfinished trials as interrupted; `Tuner.restore` may continue them."""
         del info
         for trial in trials:
             self._close(trial, "interrupted", "the experiment ended before this trial")
@@ -253,7 +253,7 @@ class RLACallback(tune.Callback):
 
 
 def _describe(manager: ExpManager, table: str, **options: Any) -> None:
-    """`describe`, and nothing is said of it to the process's own logger."""
+    """Call `describe` without an effect on the process's own logger."""
     current = get_current()
     reminder = current.reminder
     describe(manager, table, **options)
@@ -261,7 +261,7 @@ def _describe(manager: ExpManager, table: str, **options: Any) -> None:
 
 
 def _searched(trial: Any, trials: Iterable[Any]) -> list[str]:
-    """Names of what Tune searches; where a searcher gives all, of what differs between trials so far."""
+    """Names that Tune searches; if a searcher sets all parameters, those that differ between trials."""
     given = dict(flat(trial.evaluated_params or {}))
     if len(given) < len(dict(flat(trial.config))) or not given:
         names = list(given)
@@ -273,7 +273,7 @@ def _searched(trial: Any, trials: Iterable[Any]) -> list[str]:
 
 
 def _row(result: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What was reported, nested names joined by '/', and Tune's own measures below `tune/`."""
+    """The reported values, with nested names joined by '/'; Tune's own values are below `tune/`."""
     own = {key: value for key, value in result.items() if key not in DROPPED and key != ITERATION}
     for key, value in flat(own):
         plain = to_plain(value)
@@ -282,7 +282,7 @@ def _row(result: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _failure(trial: Any) -> tuple[str, str]:
-    """The last line of the trial's newest error, and all of it."""
+    """The last line and the complete text of the trial's newest error."""
     try:
         text = Path(trial.error_file).read_text(encoding="utf-8", errors="replace")
     except (OSError, TypeError):

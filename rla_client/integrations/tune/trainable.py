@@ -1,4 +1,4 @@
-"""The run of this process's trial."""
+"""Recording of a trial by its own process, for trainables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rla_client.stream import run_scope as scopes
 with extra("ray", "rla_client.integrations.tune"):
     from ray import tune
 
-FORMER_ENDS_S = 10.0  # for the process that had the trial before
+FORMER_ENDS_S = 10.0  # wait for the trial's previous process to end
 POLL_S = 0.05
 
 
@@ -48,30 +48,30 @@ def setup_rla(
     trainable: Any = None,
     **further: Any,
 ) -> ExpManager:
-    """Open the run of this trial, in its own process; call it first in a trainable.
+    """Open the run of this trial in its own process; call this first in a trainable.
 
-    A trial that Tune starts again continues in its run. With checkpoints of `exp_manager.save_checkpoint` it
-    continues at the newest of them (`exp_manager.load_checkpoint()` gives it); with Tune's own, earlier rows
-    give way as soon as one comes whose time-step is not behind the last.
+    A trial that Tune restarts continues in its run. With checkpoints of `exp_manager.save_checkpoint` it
+    continues at the newest one (see `exp_manager.load_checkpoint()`). With Tune's own checkpoints, earlier
+    rows are withdrawn when the first row comes that is not behind the last one.
 
-    The run ends with the training function, or with the process; it fails with its exception.
+    The run ends with the training function or with the process; it fails if the function raises.
 
     Args:
-        config: the trial's: its hyper-parameters.
-        task_table_name: default the experiment's name, without the date that Tune puts behind it.
-        track: names of the config that become part of the run's index; dotted ones reach into nested dicts.
-        data_root: see `rla_client.init`; relative paths start from the folder that Tune was started in.
-        rla_config: see `rla_client.init`, and there.
-        trainable: in `setup` of a class: `self`.
+        config: the trial's configuration, which becomes hyper-parameters.
+        task_table_name: by default the experiment's name without the date that Tune appends.
+        track: names of the config that become part of the run's index; dotted names reach into nested dicts.
+        data_root: see `rla_client.init`; relative paths start from the folder in which Tune was started.
+        rla_config: see `rla_client.init`; relative paths as for `data_root`.
+        trainable: `self`, if called in `setup` of a class.
         **further: other arguments of `exp_manager.configure`.
 
     Returns:
         `exp_manager`; `rla_client.logger` and `rla_client.log` write into its run.
 
     Raises:
-        ArgumentError: an argument is wrong.
+        ArgumentError: an argument is invalid.
         ConfigError: the configuration has faults.
-        KeyError: a tracked name without dot is not in the config.
+        KeyError: a tracked name without a dot is not in the config.
     """
     experiment, trial_id = _of_trial(trainable)
     start = Path(os.environ.get("TUNE_ORIG_WORKING_DIR") or os.getcwd())
@@ -96,7 +96,7 @@ def setup_rla(
 
 
 def _of_trial(trainable: Any) -> tuple[str, str]:
-    """Names of experiment and trial; outside of Tune `tune` and nothing."""
+    """Name of the experiment and id of the trial; outside of Tune, `tune` and an empty text."""
     if trainable is not None:
         return str(trainable._storage.experiment_dir_name), str(trainable.trial_id)  # noqa: SLF001
     context = tune.get_context()
@@ -104,7 +104,7 @@ def _of_trial(trainable: Any) -> tuple[str, str]:
 
 
 def _open_here(data: RunData) -> None:
-    """Open the trial's run as that of this process, as soon as no other one has it."""
+    """Open the trial's run in this process, once no other process writes it."""
     if data.setup.run_id is None or not writes_runs():
         open_run(data)
         return
@@ -152,7 +152,7 @@ def _append_to_trial(data: RunData) -> None:
 
 
 def _end_with(trainable: Any) -> None:
-    """End the run when the training function returns or raises, for Tune may use its process again."""
+    """End the run when the training function returns or raises, as Tune may reuse the process."""
     data, thread = current_data(), threading.current_thread()
     run = data.run
     errors: list[BaseException] = []
@@ -164,7 +164,7 @@ def _end_with(trainable: Any) -> None:
     if trainable is not None:
         step, cleanup = trainable.step, trainable.cleanup
 
-        def told_step() -> Any:
+        def step_then_close_on_error() -> Any:
             try:
                 return step()
             except BaseException as error:
@@ -172,21 +172,23 @@ def _end_with(trainable: Any) -> None:
                 close()
                 raise
 
-        def told_cleanup() -> None:  # Ray may kill the process right after it
+        def cleanup_then_close() -> None:  # Ray may kill the process right afterwards
             try:
                 cleanup()
             finally:
                 close()
 
-        trainable.step, trainable.cleanup = told_step, told_cleanup
-    elif hasattr(thread, "_propagate_exception"):  # Ray's: it runs the function, and catches what it raises
+        trainable.step, trainable.cleanup = step_then_close_on_error, cleanup_then_close
+    elif hasattr(
+        thread, "_propagate_exception"
+    ):  # Ray's thread, which runs the function and catches its errors
         propagate = thread._propagate_exception  # noqa: SLF001 - see above
 
-        def told(error: BaseException) -> None:
+        def note_and_propagate(error: BaseException) -> None:
             errors.append(error)
             propagate(error)
 
-        thread._propagate_exception = told  # noqa: SLF001
+        thread._propagate_exception = note_and_propagate  # noqa: SLF001
 
         def wait() -> None:
             thread.join()

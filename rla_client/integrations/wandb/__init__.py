@@ -1,13 +1,14 @@
-"""A module of wandb's shape: `import rla_client.integrations.wandb as wandb`.
+"""A module with wandb's interface: `import rla_client.integrations.wandb as wandb`.
 
-A script that logs to wandb logs here with this line changed: `wandb.log` makes rows, `config`
-hyper-parameters, `Image` and `Video` files in the run's results, `Artifact` and `save` copies of files,
-`alert` a message by the agent's channels. The project is the table; the run's name is tracked in its index,
-and so are seed, learning rate and what the command line overrides. Nothing leaves the machine but by
-replication. Names that are not known here warn once and do nothing.
+A script that logs to wandb needs only this line changed. `wandb.log` makes rows, `config` hyper-parameters,
+`Image` and `Video` files in the run's results, `Artifact` and `save` copies of files, `alert` a message
+through the agent's channels. The project is the table; the index tracks the run's name, the seed, the
+learning rate and overrides on the command line. Nothing leaves the machine except by replication. Unsupported
+names warn once and do nothing.
 
-Where it differs: a step that is behind becomes a row of its own, instead of nothing; changing a value of
-`config` is allowed; `define_metric(…, step_metric="global_step")` makes that the time-step of the rows.
+Differences to wandb: a step before the last one becomes a row of its own instead of being dropped; values of
+`config` may be changed; `define_metric(…, step_metric="global_step")` makes that metric the time-step of the
+rows.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _WITHOUT_MEANING = frozenset({
     "dir", "magic", "anonymous", "allow_val_change", "resume_from", "fork_from", "save_code", "settings",
     "force",
 })  # fmt: skip
-AlertLevel = enum.Enum("AlertLevel", {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"})  # all are told alike
+AlertLevel = enum.Enum("AlertLevel", {"INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR"})  # without effect
 _OF_THE_RUN = frozenset({
     "config", "summary", "log", "define_metric", "watch", "unwatch", "save", "alert", "log_artifact",
     "log_model", "log_code", "restore",
@@ -68,26 +69,29 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     job_type: str | None = None, sync_tensorboard: bool = False, monitor_gym: bool = False,
     reinit: Any = None, **further: Any,
 ) -> Run:  # fmt: skip
-    """Open a run in the table `project` (default: the script's name), or take part in the one that is open.
+    """Open a run in the table `project` (default: the script's name), or use the open run.
 
     `name` is tracked in the run's index; `tags` and `notes` are those of `rla tag` and `rla note`; `config`
-    (a mapping, Namespace, dataclass, YAML file), `group` and `job_type` are hyper-parameters. With `resume`
-    (allow, must, auto, True) the newest run of this `id` continues in an item of its own: with the earlier
-    one's configuration, its steps after the earlier one's last. Where another process of this machine still
-    writes the run of this `id` (`mode="shared"` among others), this one joins it, as `rla_client.join` does,
-    under the role `settings.x_label`. `mode="disabled"` stores nothing; `reinit` finishes the run that is
-    open first. What torch's and tensorboardX's SummaryWriters write is part of the
-    run with `sync_tensorboard`, and `log` without a step takes theirs; films of gymnasium's RecordVideo with
-    `monitor_gym`. wandb's variables ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES,
-    _RUN_GROUP, _JOB_TYPE) are the defaults. Other arguments of wandb's are without effect.
+    (a mapping, Namespace, dataclass, YAML file), `group` and `job_type` are hyper-parameters.
+
+    With `resume` (allow, must, auto, True), the newest run of this `id` continues in an item of its own, with
+    its configuration and after its last step. If another process of this machine still writes the run of this
+    `id` (as with `mode="shared"`), this process joins it like `rla_client.join`, in the role
+    `settings.x_label`. `mode="disabled"` stores nothing; `reinit` finishes the open run first.
+
+    With `sync_tensorboard`, events of torch's and tensorboardX's SummaryWriters are part of the run, and
+    `log` without a step uses their step; with `monitor_gym`, so are films of gymnasium's RecordVideo. wandb's
+    variables ($WANDB_PROJECT, _NAME, _RUN_ID, _RESUME, _MODE, _TAGS, _NOTES, _RUN_GROUP, _JOB_TYPE) are the
+    defaults. Other arguments of wandb have no effect.
 
     Raises:
-        UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
+        UsageError: the run cannot be opened, for example because the data root is not writable or
+            `resume="must"` finds no run of this id.
     """
     del dir
     former, place = run_object.current(), scopes.current()
     if place.is_anothers():
-        former = None  # that of another thread, such as another trial
+        former = None  # of another thread, such as another trial
     beside = reinit == "create_new" and former is not None
     if former is not None and former.pid == os.getpid() and exp_manager.run is not None and not beside:
         if reinit in {None, False, "return_previous", "default"}:
@@ -105,7 +109,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
     name = name or environment("WANDB_NAME")
     group, job_type = group or environment("WANDB_RUN_GROUP"), job_type or environment("WANDB_JOB_TYPE")
     about = {"name": name, "group": group, "job_type": job_type}
-    told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
+    named = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
     settings = _plain_settings(further.get("settings"))
     _set_mode(mode or settings.get("mode"))
     table = safe_name(project or environment("WANDB_PROJECT") or script_name())
@@ -125,17 +129,17 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
             )
             if earlier is not None:
                 parameters = {**config_of(earlier.hyper_param), **parameters}
-                told["resumed_from"] = earlier.item.index.path
+                named["resumed_from"] = earlier.item.index.path
             tracked = [
                 *telling_parameters(parameters),
-                *(key for key in ("name", "run_name") if name and key in told),
+                *(key for key in ("name", "run_name") if name and key in named),
             ]
             opens = open_for_adapter if beside or place.is_anothers() else partial(join_or_open, joins=False)
-            # wandb's own id is continued in an item of its own; without one, RLA_RUN_ID and RLA_RESUME hold,
-            # else the run has an id like wandb's, by which other processes may join it
-            named = known or ("" if environment("RLA_RUN_ID") else generate_id())
-            own: dict[str, Any] = {"run_id": named, "resume": "never"} if named else {}
-            handle = opens(table, {**parameters, **told}, tracked, **own)
+            # a given id continues in a new item; without one, RLA_RUN_ID and RLA_RESUME apply, or else the
+            # run gets an id like wandb's, by which other processes may join it
+            own_id = known or ("" if environment("RLA_RUN_ID") else generate_id())
+            own: dict[str, Any] = {"run_id": own_id, "resume": "never"} if own_id else {}
+            handle = opens(table, {**parameters, **named}, tracked, **own)
         except (RlaError, OSError) as error:
             raise UsageError(str(error)) from error
     if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):
@@ -155,7 +159,7 @@ def init(  # noqa: C901, PLR0913, PLR0915, PLR0917 - wandb's signature
             f"{exp_manager.data_root} now, which this one should join: it has a run of its own"
         )
     if beside:
-        scopes.return_to(place)  # as in wandb: what names no run is part of the former one
+        scopes.return_to(place)  # as in wandb, calls without a run belong to the former one
     atexit.register(opened.leave)
     if sync_tensorboard:
         forwarded_events.forward_tensorboard(lambda: bool((run := run_object.current()) and run.synced))
@@ -202,11 +206,11 @@ def _sweeps(*_: Any, **__: Any) -> Any:
     """`wandb.sweep` and `wandb.agent`.
 
     Raises:
-        UsageError: always: a run would not get the sweep's parameters.
+        UsageError: always, as a run would not get the sweep's parameters.
     """
     raise UsageError(
-        "wandb.sweep and wandb.agent are not here: put `command`, `parameters`, `method` and `metric` into a "
-        "file, and `rla sweep FILE` starts the script with each setting (docs/how-to/sweeps.md)"
+        "wandb.sweep and wandb.agent are not supported: put `command`, `parameters`, `method` and `metric` "
+        "into a file, and `rla sweep FILE` starts the script with each setting (docs/how-to/sweeps.md)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Artifacts, named files of a run."""
+"""Artifacts, which are named groups of files of a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rla_client.stream.param_values import plain_hyper_param
 
 
 class _Value:
-    """Takes what wandb's class takes, by position or name, and has it as attributes; more is ignored."""
+    """An object with the arguments of wandb's class as attributes; further arguments are ignored."""
 
-    takes: ClassVar[dict[str, Any]] = {}  # argument → what it is without one; `...`: there must be one
+    takes: ClassVar[dict[str, Any]] = {}  # argument → default; `...`: it is required
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
@@ -38,7 +38,7 @@ class _Value:
 
 
 class Artifact(_Value, Lenient):
-    """Files under a name; `log_artifact` copies them to the run: models to its checkpoints."""
+    """Files under a name, which `log_artifact` copies to the run; models are copied to its checkpoints."""
 
     metadata: Any
     takes: ClassVar = {"name": ..., "type": ..., "description": None, "metadata": None}
@@ -54,7 +54,7 @@ class Artifact(_Value, Lenient):
         """Add a file.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the file does not exist.
         """
         path = Path(local_path)
         if not path.is_file():
@@ -65,7 +65,7 @@ class Artifact(_Value, Lenient):
         """Add all files below a folder.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the folder does not exist.
         """
         if not Path(local_path).is_dir():
             raise ValueError(f"path is not a directory: {local_path}")
@@ -82,21 +82,21 @@ class Artifact(_Value, Lenient):
 
     @contextmanager
     def new_file(self, name: str, mode: str = "w", **_: Any) -> Iterator[Any]:
-        """Write a file of the artifact."""
+        """A context that adds what is written to a file object."""
         file: Any = io.BytesIO() if "b" in mode else io.StringIO()
         yield file
         content = file.getvalue()
         self.entries[name] = content if isinstance(content, bytes) else content.encode()
 
     def wait(self, *_: Any, **__: Any) -> Artifact:
-        """Nothing to wait for."""
+        """Return at once, as files are copied synchronously."""
         return self
 
     def download(self, root: str | None = None, **_: Any) -> str:
-        """The folder with its files; copied to `root` if that is given.
+        """The folder with the files, copied to `root` if that is given.
 
         Raises:
-            ValueError: it was not logged.
+            ValueError: the artifact was not logged.
         """
         if self._folder is None:
             raise ValueError(f"artifact {self.name} was not logged")
@@ -105,10 +105,13 @@ class Artifact(_Value, Lenient):
         return str(root or self._folder)
 
     def store(self, run: str) -> None:
-        """Copy the files into the run of this id, in the folder of the next version.
+        """Copy the files into the open run, to the folder of the next version.
+
+        Args:
+            run: id of the run, for the artifact's description.
 
         Raises:
-            OSError: a file cannot be copied; then there is no such folder.
+            OSError: a file cannot be copied; the folder is removed.
         """
         kind = CHECKPOINT if self.type in {"model", "checkpoint"} else OTHER_RESULTS
         parent = Path(exp_manager.folder_of(kind)) / "artifacts" / safe_name(self.name)
@@ -127,7 +130,7 @@ class Artifact(_Value, Lenient):
 
 
 def put(target: Path, content: Path | bytes) -> None:
-    """Write a file, or copy one; it appears whole."""
+    """Write or copy a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, bytes):
         write_atomic(target, content, durable=False)

@@ -1,4 +1,4 @@
-"""Dict with attribute access, as wandb's scripts use it."""
+"""Dict with attribute access, as in wandb."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rla_client.adapter import Joined
 
 
 class AttributeDict(dict[str, Any]):
-    """A dict whose items are attributes, too, and that is told of what is set, inside of its run."""
+    """A dict whose items are also attributes; it calls `changed` for new values, in its run's scope."""
 
     def __init__(self, *content: Any, joined: Joined | None = None) -> None:
         super().__init__(*content)
         vars(self)["_joined"] = joined or Joined()
 
     def update(self, *args: Any, **further: Any) -> None:
-        """Set several."""
+        """Set several items."""
         dict.update(self, *args, **further)
         with vars(self)["_joined"].active():
             self.changed(dict(*args, **further))
@@ -24,14 +24,14 @@ class AttributeDict(dict[str, Any]):
         """A plain copy."""
         return dict(self)
 
-    _as_dict = as_dict  # of the summary in wandb, which prime-rl saves
+    _as_dict = as_dict  # a private method of wandb's summary, which prime-rl calls
 
     def changed(self, values: dict[str, Any]) -> None:
-        """Several were set."""
+        """Handle new values."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Write nothing any more: the run has ended, and what is open is another one."""
+        """Stop calling `changed`, as the run has ended and another one may be open."""
         vars(self)["changed"] = lambda _: None
 
     def __setitem__(self, key: str, value: Any) -> None:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def earlier_run(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
-    """The newest run of an id, once an agent has taken in what it left in the spool.
+    """The newest run of an id, after an agent has written its rows from the spool.
 
     Raises:
-        UsageError: there is none, and there must be.
+        UsageError: `must` is set and there is no such run.
     """
     from rla_client.run.resume import earlier_streams, find_run  # noqa: PLC0415 - rarely needed
     from rla_client.run.resume.find_run import find_unfinished  # noqa: PLC0415
@@ -32,9 +32,10 @@ def earlier_run(table: str, run_id: str | None, *, must: bool) -> FoundRun | Non
         waiting = [
             stream
             for stream in earlier_streams.all_streams(places)
-            if (told := stream.opening) and (earlier_streams.root_of(told), told.table, told.run_key) == where
+            if (opening := stream.opening)
+            and (earlier_streams.root_of(opening), opening.table, opening.run_key) == where
         ]
-        with contextlib.suppress(earlier_streams.StillWritingError):  # what is stored so far counts
+        with contextlib.suppress(earlier_streams.StillWritingError):  # the stored rows count
             late = earlier_streams.await_taken_in(places, waiting, autostart=starts_agent())
         item = find_unfinished(str(root), table, run_id, any_state=True)
         if late and (item is not None or not must):
@@ -49,6 +50,6 @@ def earlier_run(table: str, run_id: str | None, *, must: bool) -> FoundRun | Non
 
 
 def config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What `init` was given as config, of all that an earlier run keeps."""
+    """The `config` of an earlier run's `init`, among its hyper-parameters."""
     ours = {key if f"run_{key}" not in parameters else f"run_{key}" for key in ("name", "group", "job_type")}
     return {key: value for key, value in parameters.items() if key not in ours | {"resumed_from"}}

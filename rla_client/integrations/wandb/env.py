@@ -1,6 +1,6 @@
 """`wandb.env`: the environment variables of wandb.
 
-It has their names, and the values of some.
+The module has their names, and functions for some of their values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ RESUME, RUN_GROUP, RUN_ID, TAGS = "WANDB_RESUME", "WANDB_RUN_GROUP", "WANDB_RUN_
 
 
 def get_project(default: str | None = None) -> str | None:
-    """The table of a run that names none."""
+    """$WANDB_PROJECT, the table of a run whose `init` names none."""
     return os.environ.get(PROJECT, default)
 
 
 def get_entity(default: str | None = None) -> str | None:
-    """What $WANDB_ENTITY says; without meaning here."""
+    """$WANDB_ENTITY, which has no effect here."""
     return os.environ.get(ENTITY, default)
 
 

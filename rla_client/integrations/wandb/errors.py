@@ -1,6 +1,6 @@
 """`wandb.errors`: the exceptions of wandb.
 
-Unknown ones are `Error`.
+Unknown exceptions are `Error`.
 """
 
 from __future__ import annotations

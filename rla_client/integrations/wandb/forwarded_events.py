@@ -13,18 +13,18 @@ from rla_client.stream.summary_scalars import summary_scalars
 
 
 def forward_tensorboard(is_open: Callable[[], bool]) -> None:
-    """From now on, events of torch's and tensorboardX's file writers are part of the open run, too."""
+    """Send events of torch's and tensorboardX's file writers to the open run from now on."""
     for module in ("torch.utils.tensorboard.writer", "tensorboardX.writer"):
         _forward(module, "FileWriter", "add_event", lambda original: (original, _send_event), is_open)
 
 
 def forward_films(is_open: Callable[[], bool]) -> None:
-    """From now on, what gymnasium's RecordVideo films is part of the open run, too."""
+    """Send films of gymnasium's RecordVideo to the open run from now on."""
     _forward("gymnasium.wrappers", "RecordVideo", "stop_recording", lambda stop: (_send_film, stop), is_open)
 
 
 def _forward(module: str, owner: str, method: str, calls: Any, is_open: Callable[[], bool]) -> None:
-    """Have a method, where there is one, make several calls with its arguments while a run is open."""
+    """Replace a method, if it exists: while a run is open, it makes several calls with its arguments."""
     try:
         kind = getattr(importlib.import_module(module), owner)
         original = getattr(kind, method)
@@ -67,5 +67,5 @@ def _send_film(recorder: Any) -> None:
 
     if recorder.recorded_frames:
         fps = float(getattr(recorder, "frames_per_sec", None) or 30)
-        name = f"videos/{safe_name(recorder._video_name)}.mp4"  # noqa: SLF001 - gymnasium's name of the file
+        name = f"videos/{safe_name(recorder._video_name)}.mp4"  # noqa: SLF001 - gymnasium's file name
         VideoRecorder.save(name, list(recorder.recorded_frames), fps=fps, cover=True)

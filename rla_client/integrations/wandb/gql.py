@@ -1,4 +1,4 @@
-"""`wandb_gql`, which comes with wandb: questions to its server, without a meaning here."""
+"""`wandb_gql`, a package of wandb: queries to its server, which have no effect here."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["gql"]
 
 
 def gql(request_string: str) -> str:
-    """The question as it was given."""
+    """The query, unchanged."""
     return request_string

@@ -39,10 +39,10 @@ def join_living_run(
     options: dict[str, Any],
     settings: Mapping[str, Any],
 ) -> Run:
-    """Take part in a living run, under the role that wandb calls its label.
+    """Join a living run, with wandb's label as the role.
 
     Raises:
-        UsageError: it has ended meanwhile.
+        UsageError: the run has ended meanwhile.
     """
     from rla_client.run.join_run import ROLE  # noqa: PLC0415 - rarely needed
 

@@ -14,7 +14,7 @@ from rla_client.run.current_logger import warn
 
 
 def line(table: Any, *_: Any, **__: Any) -> Any:
-    """The table itself."""
+    """The table, unchanged."""
     return table
 
 
@@ -25,10 +25,10 @@ def confusion_matrix(
     probs: Any = None, y_true: Any = None, preds: Any = None, class_names: Sequence[str] | None = None,
     title: str | None = None, split_table: bool = False,
 ) -> Any:  # fmt: skip
-    """How often each class was taken for each, see `rla_client.ConfusionMatrix`.
+    """Counts of actual and predicted classes, see `rla_client.ConfusionMatrix`.
 
-    Without names, classes may be any numbers or texts, as in wandb. What cannot be meant warns and is left
-    out: a chart does not stop training.
+    Without names, classes may be any numbers or texts, as in wandb. Invalid arguments are a warning, as a
+    chart must not stop the training.
     """
     del title, split_table
     try:

@@ -1,4 +1,4 @@
-"""The hyper-parameters of the open run, as wandb's scripts see them."""
+"""`wandb.config`, the hyper-parameters of the open run."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from rla_client.run.parameters.config_objects import to_parameters
 
 
 class Config(AttributeDict):
-    """The run's hyper-parameters; what is set is written at once."""
+    """The run's hyper-parameters; changes are written at once."""
 
     def update(self, d: Any = None, allow_val_change: Any = None, **further: Any) -> None:  # type: ignore[override]
-        """Set several: a mapping, a Namespace, a dataclass, a YAML file."""
+        """Set several values, from a mapping, a Namespace, a dataclass or a YAML file."""
         del allow_val_change
         super().update({**parameters_of(d), **further})
 
     update_locked = merge_locked = update
 
     def setdefaults(self, d: Any) -> None:
-        """Set those that are not there."""
+        """Set the values that do not exist yet."""
         self.update({key: value for key, value in parameters_of(d).items() if key not in self})
 
     def changed(self, values: dict[str, Any]) -> None:
-        """Write them."""
+        """Write new values."""
         if values and exp_manager.run is not None:
             exp_manager.add_hyper_param(values)
 
     def persist(self) -> None:
-        """Nothing: what is set is written at once."""
+        """Do nothing, as changes are written at once."""
 
     as_dict = dict.copy
 
 
 def parameters_of(config: Any) -> dict[str, Any]:
-    """Hyper-parameters as scripts give them to wandb: YAML files and absl's flags, too."""
+    """Hyper-parameters of an object that wandb accepts as config, including YAML files and absl's flags."""
     if isinstance(config, str | os.PathLike):
         import yaml  # noqa: PLC0415 - rarely needed
 

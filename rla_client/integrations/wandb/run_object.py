@@ -1,4 +1,4 @@
-"""The open run, as wandb's scripts see it."""
+"""`wandb.run`, the object of the open run."""
 
 from __future__ import annotations
 
@@ -37,18 +37,17 @@ from rla_client.run_handle import OpenRun
 from rla_client.stream import run_scope as scopes
 from rla_client.stream.clock import time_step_holder
 
-FILES = "files"  # of the script's own, below the results
+FILES = "files"  # folder for the script's own files, below the results
 ALERT_WAIT_S = 60.0  # between two alerts of one title
 current: scopes.PerScope[Run | None] = scopes.PerScope(lambda: None)  # wandb.run
 disables: bool = False  # `RLA_MODE` was set by `init`
 
 
 class Run(Lenient):
-    """The open run; see wandb. Tags and notes that are set are written at once, as `rla tag` does.
+    """The open run, with wandb's interface. New tags and notes are written at once, as by `rla tag`.
 
-    Private methods of wandb's, which frameworks call, do nothing.
-
-    A name that is set late is a hyper-parameter and not part of the index.
+    Private methods of wandb, which frameworks call, do nothing. A name that is set later becomes a
+    hyper-parameter and is not part of the index.
     """
 
     name: str
@@ -84,12 +83,12 @@ class Run(Lenient):
             former = exp_manager.log_dir if self._earlier is None else self._earlier.folder(LOG)
             with contextlib.suppress(OSError, ValueError, TypeError):  # none, or damaged
                 dict.update(self.summary, parse_json(read_small(os.path.join(str(former), SUMMARY_FILE))))
-        self.keeps_samples = True  # of the tables; a mirror of wandb's run leaves them to the library's part
+        self.keeps_samples = True  # of tables; False in a mirror, where a hook of the library takes them
         self._metrics = StepMetrics()
         self._tables = GrowingTables()
         self._samples = SampleTables(self.config)
         self._alerted: dict[str, float] = {}
-        self._renewed = False  # that a key came twice in a step was told
+        self._warned_of_repetition = False  # of a key in one step
         self._saved = SavedFiles()
         self._hooks: list[Any] = []
         self._folders = options.get("joined") or (None if self.disabled else self._at())
@@ -109,7 +108,7 @@ class Run(Lenient):
 
     @in_its_run
     def note(self) -> None:
-        """Write tags and note."""
+        """Write tags and notes."""
         if self.disabled or exp_manager.log_dir is None or not (self.tags or self.notes):
             return
         from rla_client.database.records.notes import change_note, plain_tag  # noqa: PLC0415 - the reading side is slow to import
@@ -130,7 +129,7 @@ class Run(Lenient):
 
     @property
     def url(self) -> str:
-        """Where the run lies."""
+        """The file URL of the run's log folder."""
         return Path(self._at()[0]).absolute().as_uri()
 
     @property
@@ -140,12 +139,12 @@ class Run(Lenient):
 
     @in_its_run
     def _at(self) -> tuple[str, str]:
-        """The folders of the run's log and results, also while another run is open."""
+        """The folders of the run's log and results, even while another run is open."""
         there = vars(self).get("_folders")
         return there or (str(exp_manager.log_dir or "."), str(exp_manager.folder_of(OTHER_RESULTS)))
 
     def get_url(self) -> str:
-        """Where the run lies."""
+        """See `url`."""
         return self.url
 
     @in_its_run
@@ -154,18 +153,19 @@ class Run(Lenient):
     ) -> None:
         """Add values to the row of a step.
 
-        Args:
-            data: name to number, text, array (a histogram), media, or a list of media; nested dicts become
-                `group.name`.
-            step: without one, the next. A row with a given step is written when another step comes, and
-                after a second at the latest.
-            commit: write the row now; by default where no step is given.
+        Rows without a step that come before the first value of their step metric wait for it in memory, at
+        most ten minutes and 1,000 rows.
 
-        Rows without a step that come before the first value of their step metric wait for it in memory, ten
-        minutes and 1,000 rows at most.
+        Args:
+            data: name → number, text, array (a histogram), media, or a list of media; nested dicts become
+                `group.name`.
+            step: by default the next one. A row with a given step is written when another step comes, or
+                after a second.
+            commit: write the row now; by default if no step is given.
 
         Raises:
-            TypeError: `data` is not a mapping from text.
+            TypeError: `data` is not a mapping.
+            UsageError: the run is finished.
         """
         if not isinstance(data, Mapping):
             raise TypeError("wandb.log must be passed a dictionary")
@@ -177,7 +177,7 @@ class Run(Lenient):
         following = max(self.step, int(time_step_holder.get_time())) if self.synced else self.step
         at = following if step is None else int(step)
         commit = step is None if commit is None else commit
-        own_time = "_timestamp" in data and "timestamp" not in data  # which would be called so
+        own_time = "_timestamp" in data and "timestamp" not in data
         when = values.pop("_timestamp", None) if own_time else None
         when = float(when) if isinstance(when, int | float) and math.isfinite(when) else None
         self._metrics.take(values, step)
@@ -196,7 +196,7 @@ class Run(Lenient):
         self.step = max(self.step, at) + commit
 
     def _keep(self, others: Mapping[str, Any], at: float, *, is_given: bool) -> None:
-        """Keep what is no part of a row."""
+        """Keep values that are not part of a row."""
         for key, value in others.items():
             x = self._metrics.step_of(key, at, is_given=is_given)
             time_step_holder.follow(x, "")
@@ -215,27 +215,28 @@ class Run(Lenient):
         if rows is None:
             return
         if row.values:
-            renewed = rows.add_all(row.values, x, row.wall_time, (), complete=row.commit)
-            if renewed and not self._renewed:
-                self._renewed = True
-                names = ", ".join(sorted(renewed))
+            repeated = rows.add_all(row.values, x, row.wall_time, (), complete=row.commit)
+            if repeated and not self._warned_of_repetition:
+                self._warned_of_repetition = True
+                names = ", ".join(sorted(repeated))
                 warn(
                     f"wandb.log: {names} came twice in step {x}; as with wandb, the last value counts "
-                    "(told once)"
+                    "(shown once)"
                 )
         elif row.commit:
             rows.write()
 
     def define_metric(self, name: str, step_metric: Any = None, *_: Any, **further: Any) -> DefinedMetric:
-        """Say what a metric, or those of a glob, are drawn over, and what of them the summary keeps.
+        """Define the step metric and the summary of a metric, or of those that match a glob.
 
-        What is said of a name later adds to what was said of it before.
+        Later calls for a name add to earlier ones.
 
         Args:
             name: of a metric, or a glob.
             step_metric: the metric whose value becomes the time-step of its rows.
-            **further: `summary`: min, max, mean, best, first, last, separated by commas, each an entry
-                `<name>.<word>`; `goal`: minimize or maximize, for `best`.
+            **further: `summary`: min, max, mean, best, first, last, separated by commas, each of which makes
+                an entry `<name>.<word>`; `goal`: minimize or maximize, for `best`; `overwrite`: replace
+                earlier calls.
         """
         named = getattr(step_metric, "name", step_metric)
         metric = DefinedMetric(name, named, further.get("summary") or "", further.get("goal"))
@@ -251,16 +252,16 @@ class Run(Lenient):
         log_freq: int = 1000,
         **_: Any,
     ) -> None:
-        """Histograms of modules' gradients, parameters, or `all`, each `log_freq` backward passes.
+        """Send histograms of modules' gradients, parameters or `all`, every `log_freq` backward passes.
 
         Raises:
-            ArgumentError: one of the models is none.
+            ArgumentError: a model is not a torch.nn.Module.
         """
         del criterion
         if self._finished:
             return
         modules = list(models) if isinstance(models, list | tuple) else [models]
-        for module in modules:  # wandb raises ValueError, too
+        for module in modules:  # a ValueError, as in wandb
             if not hasattr(module, "named_parameters"):
                 what = type(module).__name__
                 raise ArgumentError(f"wandb.watch takes a torch.nn.Module, or a list of them, got {what}")
@@ -272,7 +273,7 @@ class Run(Lenient):
                     self._hooks.append(parameter.register_hook(hook))
 
     def unwatch(self, models: Any = None) -> None:
-        """Watch none any more."""
+        """Stop watching all models."""
         del models
         for hook in self._hooks:
             hook.remove()
@@ -280,14 +281,14 @@ class Run(Lenient):
 
     @in_its_run
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
-        """Copy files to the run now and, where they have changed, once more at its end; the copies' paths."""
+        """Copy files to the run, and changed ones again at its end; returns the paths of the copies."""
         del policy
         if glob_str is None or self.disabled or self._finished:
             return []
         return self._saved.save(os.fspath(glob_str), Path(self.dir), base_path)
 
     def restore(self, name: str, *_: Any, **__: Any) -> Any:
-        """A file that this run or the one it continues from has saved, open for reading; None without one."""
+        """A file that this run or the continued one has saved, open for reading; None without one."""
         if self._finished:
             return None
         before = None if self._earlier is None else Path(self._earlier.folder(OTHER_RESULTS), FILES, name)
@@ -297,7 +298,7 @@ class Run(Lenient):
     def log_artifact(
         self, artifact_or_path: Any, name: str = "", type: str = "", aliases: Any = (), **_: Any,  # noqa: A002
     ) -> Artifact:  # fmt: skip
-        """Copy an artifact's files, a file or a folder to the run."""
+        """Copy the files of an artifact, a file or a folder to the run."""
         artifact = artifact_or_path
         if not isinstance(artifact, Artifact):
             path = Path(artifact_or_path)
@@ -313,15 +314,15 @@ class Run(Lenient):
         return artifact
 
     def log_model(self, path: Any, name: str | None = None, aliases: Any = (), **_: Any) -> Artifact:
-        """Copy a model's file or folder to the run's checkpoints."""
+        """Copy the file or folder of a model to the run's checkpoints."""
         return self.log_artifact(path, name or PurePath(path).name, "model", aliases)
 
     def log_code(self, *_: Any, **__: Any) -> None:
-        """Nothing: each run keeps its code."""
+        """Do nothing, as each run keeps its code."""
 
     @in_its_run
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = ALERT_WAIT_S) -> None:
-        """Tell somebody, by the agent's channels; not again within `wait_duration` seconds."""
+        """Send an alert through the agent's channels, at most once in `wait_duration` seconds for a title."""
         del level
         if self._finished:
             return
@@ -332,7 +333,7 @@ class Run(Lenient):
             exp_manager.alert(title, text)
 
     def finish(self, exit_code: Any = None, quiet: bool | None = None) -> None:
-        """End the run; `failed` with an exit code other than 0."""
+        """End the run, as `failed` if the exit code is not 0."""
         del quiet
         self._end("failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else "")
 
@@ -355,7 +356,7 @@ class Run(Lenient):
 
     @in_its_run
     def leave(self) -> None:
-        """Write what is written at the end."""
+        """Write pending rows, changed files and the summary, at the end of the run."""
         if self._finished:
             return
         self._finished = True

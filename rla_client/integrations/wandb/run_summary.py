@@ -1,4 +1,4 @@
-"""The summary of the open run, as wandb's scripts see it."""
+"""`wandb.summary`, the summary of the open run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUMMARY_FILE = "summary.json"
 
 
 class _Below(dict[str, Any]):
-    """A dict in which `["acc"]["max"]` is `["acc.max"]`, as wandb nests them, also to set it."""
+    """A dict in which `["acc"]["max"]` reads and sets `["acc.max"]`, as in wandb."""
 
     def __missing__(self, key: str) -> Any:
         below = {name: value for name, value in self.items() if name.startswith(f"{key}.")}
@@ -35,9 +35,9 @@ class _Part(_Below):
 
 
 class Summary(AttributeDict, _Below):
-    """The last value of each metric, or what `define_metric` says, and what the script sets.
+    """The last value of each metric or its `define_metric` summary, and the script's own values.
 
-    Kept in `summary.json` beside the rows: when the script sets something, and when the run ends.
+    `summary.json` in the log folder is written when the script sets a value and when the run ends.
     """
 
     def changed(self, values: dict[str, Any]) -> None:

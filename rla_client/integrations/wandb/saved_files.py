@@ -13,19 +13,19 @@ from rla_client.run.current_logger import warn
 
 
 class SavedFiles:
-    """Copies in the run, each made anew at its end where the file has changed."""
+    """Copies of files in the run; files that have changed are copied again at its end."""
 
     def __init__(self) -> None:
-        """Begin without any."""
-        self._changed: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
+        """Start without copies."""
+        self._changed: dict[tuple[Path, Path], float] = {}  # (source, copy) → mtime of the source
 
     def save(self, pattern: str, folder: Path, base_path: str | os.PathLike[str] | None) -> list[str]:
-        """Copy the files of a glob into the folder; the copies' paths.
+        """Copy the files of a glob into the folder; returns the paths of the copies.
 
         Args:
             pattern: the glob.
-            folder: the run's folder of such files.
-            base_path: the part of the files' paths that the copies lack, as wandb has it.
+            folder: the run's folder for such files.
+            base_path: the part of the files' paths to remove, as in wandb.
         """
         above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
         bases, copies = (folder, Path(os.path.abspath(base_path or above))), []
@@ -37,7 +37,7 @@ class SavedFiles:
         return copies
 
     def save_again(self) -> None:
-        """Copy those that have changed since."""
+        """Copy the files that have changed since."""
         for path, target in list(self._changed):
             self._save(path, target)
 
@@ -47,17 +47,17 @@ class SavedFiles:
             if path != target and self._changed.get((path, target)) != changed:
                 put(target, path)
                 self._changed[path, target] = changed
-        except OSError as error:  # a full disk, say, which is no reason to stop training
-            self._changed.setdefault((path, target), -math.inf)  # at the end there may be room
+        except OSError as error:  # such as a full disk, which must not stop the training
+            self._changed.setdefault((path, target), -math.inf)  # try again at the end
             warn(f"{path} was not copied: {error}")
 
 
 def restored(path: Path, before: Path | None) -> IO[str] | None:
-    """A saved file, open for reading; None without one.
+    """A saved file, open for reading; None if it does not exist.
 
     Args:
-        path: where it lies in this run.
-        before: where the run that this one continues has it.
+        path: in this run.
+        before: in the run that this one continues.
     """
     if before is not None and before.is_file() and not path.exists():
         put(path, before)

@@ -1,4 +1,4 @@
-"""Metrics of `define_metric`."""
+"""Metrics defined by `define_metric`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-_TIMES = frozenset({"_timestamp", "_runtime"})  # of wandb's own: their rows are at the step that is under way
-_OWN = _TIMES | {"_step"}  # which each row has
-_STEPS = ("global_step", "step")  # last part of the name of a value that says where its row is
-MAX_WAITING = 1000  # rows before the first value of their step metric; they are in memory alone
+_TIMES = frozenset({"_timestamp", "_runtime"})  # wandb's own metrics; rows over them are at the current step
+_OWN = _TIMES | {"_step"}  # metrics that each row has
+_STEPS = ("global_step", "step")  # last part of the name of a value that is its row's step
+MAX_WAITING = 1000  # rows in memory that wait for the first value of their step metric
 MAX_WAIT_S = 600.0  # the first step of a large model takes minutes
 
 
@@ -23,9 +23,9 @@ class LoggedRow:
 
     Attributes:
         values: name to plain value.
-        at: the step, where no step metric says it.
+        at: the step, unless a step metric determines it.
         wall_time: Unix seconds.
-        commit: nothing more comes to this row.
+        commit: the row is complete.
     """
 
     values: dict[str, Any]
@@ -34,7 +34,7 @@ class LoggedRow:
     commit: bool
 
 
-# from the entry so far, the new value and the mean of all; other words give the last value
+# functions of (entry so far, new value, mean of all values); other words keep the last value
 _SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
     "min": lambda before, value, _: value if value < before or math.isnan(before) else before,
     "max": lambda before, value, _: value if value > before or math.isnan(before) else before,
@@ -44,7 +44,7 @@ _SUMMARIES: dict[str, Callable[[float, float, float], float]] = {
 
 
 class DefinedMetric:
-    """What `define_metric` says of the names that fit a glob."""
+    """The arguments of a `define_metric`, for the names that match a glob."""
 
     def __init__(
         self, name: str = "", step_metric: str | None = None, summary: str = "", goal: str | None = None
@@ -53,10 +53,10 @@ class DefinedMetric:
         best = "max" if goal == "maximize" else "min"
         words = {word.strip() for word in summary.split(",") if word.strip()}
         self.words = {best if word == "best" else word for word in words}
-        self._seen: dict[str, tuple[int, float]] = {}  # count and sum
+        self._seen: dict[str, tuple[int, float]] = {}  # name → (count, sum)
 
     def summarise(self, key: str, value: Any, summary: dict[str, Any]) -> None:
-        """Take a value into the summary."""
+        """Add a value to the summary."""
         if not self.words or "last" in self.words:
             dict.__setitem__(summary, key, value)
         if not self.words or not isinstance(value, int | float) or "none" in self.words:
@@ -74,30 +74,31 @@ _PLAIN = DefinedMetric()
 
 
 class StepMetrics:
-    """What a script has said of its metrics, and the last value of each.
+    """The defined metrics of a script, with the last value of each.
 
-    The time-step of a row is the value of its metrics' step metric. Metrics of one call that have different
-    ones become several rows, unless the values are the same. Rows before the first such value wait for it:
-    MAX_WAITING at most, for MAX_WAIT_S at most. Those with a step among their values (`eval/global_step`) do
-    not: some frameworks name a step metric that they never log. Where a script gives a step that its step
-    metric has told so far, too, a call at the next step need not wait for the metric's value there.
+    The time-step of a row is the value of its metrics' step metric. Metrics of one call with different step
+    metrics become several rows, unless these have equal values. Rows before the first value of their step
+    metric wait for it, at most MAX_WAITING rows and MAX_WAIT_S. Rows with a step among their values
+    (`eval/global_step`) do not wait, as some frameworks name a step metric that they never log. If the step
+    of a call was equal to the step metric so far, a call with a later step uses that step and does not need a
+    new value of the metric.
     """
 
     def __init__(self) -> None:
         self._metrics: list[DefinedMetric] = []
         self._last: dict[str, Any] = {}
         self._names: set[str] = set()  # of step metrics
-        self._told_alike: set[str] = set()  # those whose last value was the step that the script gave
+        self._equal_to_step: set[str] = set()  # step metrics whose last value was the step of the call
         self._now: float | None = None  # time-step of the last row that is not drawn over time
-        # with the step metric that they wait for, and since when; of threads that take from it, one gets each
+        # (row, its step metric, waiting since); several threads may pop from it
         self._waiting: deque[tuple[LoggedRow, str, float]] = deque()
-        self._came = False  # a first value, since rows that wait were looked through
+        self._came = False  # a metric got its first value since the waiting rows were last checked
 
     def __bool__(self) -> bool:
         return bool(self._metrics)
 
     def define(self, metric: DefinedMetric, *, overwrite: bool = False) -> None:
-        """Add what is said of a name to what was said of it before, or replace that."""
+        """Add the arguments for a name to earlier ones, or replace these."""
         for former in [one for one in self._metrics if one.name == metric.name]:
             self._metrics.remove(former)
             if not overwrite:
@@ -107,33 +108,33 @@ class StepMetrics:
         self._names = {one.step_metric for one in self._metrics if one.step_metric}
 
     def take(self, values: Mapping[str, Any], given: float | None = None) -> None:
-        """Remember values: one of them may be a step metric.
+        """Note the values of a call, which may include step metrics.
 
         Args:
-            values: of a call.
-            given: the step that it gave.
+            values: of the call.
+            given: step of the call, if any.
         """
         for name in self._names.intersection(values):
-            (self._told_alike.add if values[name] == given else self._told_alike.discard)(name)
+            (self._equal_to_step.add if values[name] == given else self._equal_to_step.discard)(name)
         if self._waiting and not self._came:
             self._came = any(self._value(name) is None for name in values)
         self._last.update(values)
 
     def summarise(self, values: Mapping[str, Any], summary: dict[str, Any]) -> None:
-        """Take values into the summary."""
+        """Add values to the summary."""
         for key, value in values.items():
             self._said(key, "words").summarise(key, value, summary)
 
     def step_of(self, name: str, at: float, *, is_given: bool = False) -> float:
-        """What something of this name is drawn over: `at` where no step metric has a value."""
+        """The time-step for a name: the value of its step metric, or else `at`."""
         return self._place(self._said(name, "step_metric").step_metric, at, is_given=is_given)
 
     def due(self, row: LoggedRow, *, waits: bool) -> list[tuple[LoggedRow, float]]:
-        """The rows that can be written now that this one is there, in order, each with its time-step.
+        """The rows that can be written after this one, in order, each with its time-step.
 
         Args:
             row: that was logged.
-            waits: whether it may wait for its step metric, as it gives no step.
+            waits: whether it may wait for its step metric, as its call gave no step.
         """
         if not self._metrics:
             return [(row, row.at)]
@@ -154,7 +155,7 @@ class StepMetrics:
         return [*before, *((part, at) for at, part in found.items())]
 
     def _is_full(self) -> bool:
-        """Whether no more rows may wait, or the first one has waited too long."""
+        """Whether too many rows wait, or the first one has waited too long."""
         try:
             since = self._waiting[0][2]
         except IndexError:
@@ -162,7 +163,7 @@ class StepMetrics:
         return len(self._waiting) > MAX_WAITING or time.monotonic() - since > MAX_WAIT_S
 
     def _parts(self, row: LoggedRow) -> list[tuple[LoggedRow, str | None]]:
-        """The values of a row by their step metrics, which come along."""
+        """The parts of a row by their step metrics, which are included in the values."""
         steps = {metric.step_metric for metric in self._metrics}
         parts: dict[str | None, dict[str, Any]] = {}
         for name in [name for name in row.values if name not in steps] or row.values:
@@ -176,7 +177,7 @@ class StepMetrics:
         return [(replace(row, values=values), wanted) for wanted, values in parts.items()]
 
     def rest(self) -> list[tuple[LoggedRow, float]]:
-        """The rows that wait for a step metric, each with its time-step; none wait any more."""
+        """All waiting rows, each with its time-step; they no longer wait."""
         return list(self._released(all_of_them=True))
 
     def _released(self, *, all_of_them: bool = False) -> Iterator[tuple[LoggedRow, float]]:
@@ -184,7 +185,7 @@ class StepMetrics:
         for _ in range(len(self._waiting)):
             try:
                 row, wanted, since = self._waiting.popleft()
-            except IndexError:  # another thread has it
+            except IndexError:  # another thread took it
                 return
             if all_of_them or self._value(wanted) is not None:
                 yield row, self._place(wanted, row.at)
@@ -193,7 +194,7 @@ class StepMetrics:
 
     def _place(self, step_metric: str | None, at: float, *, is_given: bool = False) -> float:
         found = self._now if step_metric in _TIMES else self._value(step_metric)
-        if found is None or (is_given and step_metric in self._told_alike and at > found):
+        if found is None or (is_given and step_metric in self._equal_to_step and at > found):
             return at
         return found
 
@@ -201,14 +202,14 @@ class StepMetrics:
         return _finite(self._last.get(step_metric or ""))
 
     def _said(self, key: str, what: str) -> DefinedMetric:
-        """The metric that says `words` or `step_metric` of a name: the name's own, else the last glob's."""
+        """The definition with `words` or `step_metric` for a name: its own, or else that of the last glob."""
         fitting = [one for one in reversed(self._metrics) if fnmatch.fnmatchcase(key, one.name)]
         fitting.sort(key=lambda one: one.name != key)
         return next((one for one in fitting if getattr(one, what)), _PLAIN)
 
 
 def _own_step(values: Mapping[str, Any]) -> float | None:
-    """The step among the values of a row: a whole number, as `timing/step` of some trainers is none."""
+    """The step among the values of a row. It is a whole number, unlike `timing/step` of some trainers."""
     found = {name.rpartition("/")[2]: value for name, value in values.items() if _is_whole(value)}
     return next((found[name] for name in _STEPS if name in found), None)
 

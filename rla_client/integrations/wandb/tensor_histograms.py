@@ -1,4 +1,4 @@
-"""Histograms of watched tensors, kept as events alone."""
+"""Histograms of watched tensors, kept as events only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ _reported: set[str] = set()  # names of histograms that were not kept
 
 
 def watcher(name: str, parameter: Any, what: str | None, every: int, joined: Joined) -> Any:
-    """A hook of a tensor: each `every` gradients, histograms of what is watched."""
+    """A gradient hook of a parameter that sends histograms every `every` calls.
+
+    Args:
+        name: of the histograms, after `gradients` or `parameters`.
+        parameter: the watched tensor.
+        what: gradients, parameters or all.
+        every: number of calls.
+        joined: the run.
+    """
     calls = 0
 
     def look(gradient: Any) -> None:
@@ -33,7 +41,7 @@ def watcher(name: str, parameter: Any, what: str | None, every: int, joined: Joi
 
 
 def send_histogram(name: str, value: histogram.Histogram, step: float) -> None:
-    """As an event alone: scripts log one for each step, and each would be a file."""
+    """Send a histogram as an event only, as scripts log one for each step, which would be as many files."""
     current = logger.get_current()
     if "tensorboard" not in current.sinks:
         return

@@ -1,7 +1,4 @@
-"""Unsupported names of wandb.
-
-Each warns once.
-"""
+"""Unsupported names of wandb, each of which warns once."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ def tell_unknown(name: str) -> None:
 
 
 class Unknown:
-    """What such a name gives: called, it warns; as a decorator it leaves the function as it is."""
+    """An unsupported name. A call warns; as a decorator it returns the function unchanged."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Warn, unless the name is a private one of wandb's."""
+        """Warn, unless the name is private in wandb."""
         if "._" not in self._name:
             tell_unknown(self._name)
         decorates = len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType)
@@ -49,17 +46,17 @@ class Unknown:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def __repr__(self) -> str:
         return f"<wandb.{self._name}: no meaning here>"
 
 
 def unknown_part(module: str, name: str) -> Unknown:
-    """An attribute of a module of wandb's that is not known here.
+    """An unsupported attribute of a module of wandb.
 
     Raises:
-        AttributeError: it is one that Python itself looks for.
+        AttributeError: the name is a dunder name, which Python itself looks up.
     """
     if name.startswith("__"):
         raise AttributeError(name)
@@ -67,7 +64,7 @@ def unknown_part(module: str, name: str) -> Unknown:
 
 
 class Lenient:
-    """A class of wandb's whose further attributes are `Unknown`."""
+    """A base class for classes of wandb, whose unsupported attributes are `Unknown`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -1,4 +1,4 @@
-"""`wandb.util`: those of its functions that scripts use."""
+"""`wandb.util`: functions that scripts use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.wandb_run`: the class of a run, by its former place."""
+"""`wandb.wandb_run`: the class of a run, in its former place."""
 
 from rla_client.integrations.wandb.run_object import Run
 

@@ -20,8 +20,7 @@ class Audio(LoggedValue):
 
     Args:
         data: samples of shape (N,), (N, channels) or (channels, N), floats in -1…1 or integers in the range
-        of
-            their type; or the path of a file, which is copied.
+            of their type; or the path of a file, which is copied.
         sample_rate: samples per second.
     """
 

@@ -15,8 +15,7 @@ class Image(LoggedValue):
 
     Args:
         data: an array or tensor of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4 (floats in 0…1,
-        or
-            0…255), a PIL image, a figure of matplotlib, or the path of a file, which is copied.
+            or 0…255), a PIL image, a figure of matplotlib, or the path of a file, which is copied.
         caption: stored in a PNG as its text `Description`, but not for a figure or a file.
     """
 

@@ -1,4 +1,4 @@
-"""`wandb.apis`: questions to wandb's server, which have no meaning here."""
+"""`wandb.apis`: queries to wandb's server, which have no effect here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.apis.public`: its objects of a server, which have no meaning here."""
+"""`wandb.apis.public`: objects of wandb's server, which have no effect here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.sdk`: the parts of wandb that frameworks import from inside of it."""
+"""`wandb.sdk`: internal parts of wandb that frameworks import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.sdk.data_types`: the kinds of values that can be logged."""
+"""`wandb.sdk.data_types`: types of values for `log`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb.sdk.wandb_settings`: the class of settings, of which `mode` has a meaning here."""
+"""`wandb.sdk.wandb_settings`: the class of settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Settings"]
 
 
 class Settings(types.SimpleNamespace):
-    """Settings as attributes."""
+    """Settings as attributes; `mode`, `x_label` and `x_primary` have an effect."""
 
     def __getattr__(self, name: str) -> Unknown:
         return unknown_part("Settings", name)

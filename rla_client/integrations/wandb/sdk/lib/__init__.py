@@ -11,7 +11,7 @@ _MODULES = frozenset({"config_util", "runid"})
 
 
 class RunDisabled:
-    """What `init` gives with mode "disabled" in some releases of wandb; never here."""
+    """The result of `init` with mode "disabled" in some releases of wandb; never used here."""
 
 
 def __getattr__(name: str) -> Any:

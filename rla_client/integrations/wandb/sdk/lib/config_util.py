@@ -1,4 +1,4 @@
-"""`wandb.sdk.lib.config_util`: the error of a configuration, which is never raised here."""
+"""`wandb.sdk.lib.config_util`: errors of a configuration, which are never raised here."""
 
 from rla_client.integrations.wandb.values import Error
 

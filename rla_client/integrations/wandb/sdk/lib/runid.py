@@ -6,5 +6,5 @@ import secrets
 
 
 def generate_id(length: int = 8) -> str:
-    """A random id of a run."""
+    """A random run id."""
     return secrets.token_hex(length)[:length]

@@ -1,4 +1,4 @@
-"""`wandb.sdk.mailbox.mailbox_handle`: errors of a server, which are never raised here."""
+"""`wandb.sdk.mailbox.mailbox_handle`: errors of wandb's server, which are never raised here."""
 
 from rla_client.integrations.wandb.values import Error
 
@@ -6,8 +6,8 @@ __all__ = ["HandleAbandonedError", "ServerResponseError"]
 
 
 class HandleAbandonedError(Error):
-    """Nobody answers."""
+    """The server does not answer."""
 
 
 class ServerResponseError(Error):
-    """A server refused."""
+    """The server refused a request."""
