@@ -22,7 +22,7 @@ from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.spool.segments import spool_bytes, stream_names
 from rla_client.contract.text.command_line import examples
 
-STARTS_S, POLL_S = 3.0, 0.05  # an agent, behind the beginning of the run that asked for it
+STARTS_S, POLL_S = 3.0, 0.05  # how long an agent may take to come up after the run that started it
 
 
 @app.command(epilog=examples("rla-agent status", "rla-agent status --json"))

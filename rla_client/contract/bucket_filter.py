@@ -55,10 +55,10 @@ def filtered(store: ObjectStore, odd: Callable[[str], None]) -> Iterator[ObjectS
 
     Args:
         store: of GCS or Azure.
-        odd: is told each key that is left out.
+        odd: called with each key that is left out.
 
     Raises:
-        UnfilteredError: the store is another one, or a proxy for HTTP stands before loopback.
+        UnfilteredError: the store is of another kind, or loopback would be reached through an HTTP proxy.
     """
     url = urlsplit(_address_of(store))
     if _passes_a_proxy():
@@ -81,7 +81,7 @@ def filtered(store: ObjectStore, odd: Callable[[str], None]) -> Iterator[ObjectS
 def _passes_a_proxy() -> bool:
     """Whether the library might send what is for loopback to a proxy, and its credentials with it.
 
-    It reads more variables than urllib, prefers others, and takes `*` for names, not for addresses.
+    It reads more variables than urllib, prefers different ones, and applies `*` to names, not to addresses.
     """
     if not any(os.environ.get(name) for name in _PROXIES):
         return False

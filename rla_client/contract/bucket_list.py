@@ -48,12 +48,12 @@ class UnlistableError(RlaError):
 
 
 def list_all(store: ObjectStore, prefix: str, odd: Callable[[str], None]) -> Iterator[ObjectMeta]:
-    """All objects whose keys begin with `prefix/`; an empty one: all. Some may come twice.
+    """All objects whose keys begin with `prefix/` (empty: all objects). Some may come twice.
 
     Args:
         store: of the library.
         prefix: without `/` at its ends.
-        odd: is told each key that is left out.
+        odd: called with each key that is left out.
 
     Raises:
         UnlistableError: there are odd keys, and the store's list cannot be read without the library.

@@ -1,7 +1,7 @@
 """The error tree of both packages.
 
-Every error of ours derives from `RlaError`. Where a built-in error has the same meaning, ours also derives
-from it, so that a caller's `except ValueError` keeps working. A message says what was wrong, in the user's
+Every error of the packages derives from `RlaError`. If a built-in error has the same meaning, it also derives
+from that, so that a caller's `except ValueError` keeps working. A message says what was wrong, in the user's
 words, and what to do. `extra` converts a failed import of an optional library into such an error.
 """
 
@@ -86,7 +86,7 @@ class PlaceError(RlaError, OSError):
     """A folder or program cannot be used: wrong owner, open to others, or on NFS.
 
     Attributes:
-        what: is wrong.
+        what: the problem.
         fix: what to do about it; empty where nothing can be done.
     """
 
@@ -146,7 +146,7 @@ class NoSuchTableError(DatabaseError, LookupError):
 
 
 class NoSuchRunError(DatabaseError, LookupError):
-    """No run of the database fits what was asked for."""
+    """No run of the database matches the request."""
 
 
 class AmbiguousRunError(DatabaseError, LookupError):

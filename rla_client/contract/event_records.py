@@ -63,9 +63,9 @@ def records_until(chunks: Iterable[bytes], time_step: float, moment: float = -ma
     """Bytes before the first later event; None without one before the first damaged record.
 
     Args:
-        chunks: a content in pieces that end anywhere.
-        time_step: an event is later whose step is above, and
-        moment: whose wall time is after that (Unix seconds).
+        chunks: a content in pieces of any length.
+        time_step: an event is later if its step is above this, and
+        moment: its wall time is after this (Unix seconds).
     """
     total = 0
     for records in _whole_parts(chunks):

@@ -34,8 +34,8 @@ SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may nam
 BRIEF = "brief"  # instead of stdout: the first rows
 PRINTED = frozenset({"stdout", BRIEF})  # by the training process
 SAMPLES_FILE = "samples.jsonl.gz"  # of a stream, in the folder of its samples
-ALWAYS_OUTPUTS = ("warn", "backup", SAMPLES)  # that every stream has, asked for or not
-CONSOLE = "console"  # the output of a stream that has no other: what a run prints
+ALWAYS_OUTPUTS = ("warn", "backup", SAMPLES)  # that every stream has, requested or not
+CONSOLE = "console"  # the output of a stream that has no other: the run's printed text
 TAKEN_NAMES = (
     "tb",
     "run.json",
@@ -44,9 +44,9 @@ TAKEN_NAMES = (
 )  # of a log folder, by what is not an output of a chosen name
 TIME_STEP = "time-step"  # columns of each row that say when, not what
 TIMESTAMP = "timestamp"
-JOBS_FOLDER: Final = ".rla-jobs"  # of a data root: what rank 0 of each job tells the others of its run
+JOBS_FOLDER: Final = ".rla-jobs"  # of a data root: rank 0 of a job describes the run here
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
-MAX_STATE_BYTES = 4 << 20  # of a resume state; what is larger lies beside it
+MAX_STATE_BYTES = 4 << 20  # of a resume state; larger values are in a file beside it
 
 
 def item_path(kind: str, table: str, index: str) -> str:
@@ -69,7 +69,7 @@ def is_samples_file(name: str) -> bool:
 PRUNED_FOLDER = ".rla-pruned"
 DROPPED_NOTE: Final = ".rla-dropped"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched in order to be resumed
-# In an item's folder, where files of it came from the master or from a copied spool: that it is there counts.
+# in an item's folder: files of it came from the master or from a copied spool; only its presence counts
 FOREIGN_MARK: Final = ".rla-foreign"
 PARTS_FOLDER: Final = ".rla-parts"  # in the checkpoint item: sharded checkpoints that are not whole yet
 OWN_NAMES: Final = frozenset(

@@ -21,7 +21,7 @@ from rla_client.contract.sample_members import (
 )
 from rla_client.contract.spool.protocol import pack
 
-OWN_COLUMNS: Final = ("id", "step", "timestamp", "name", "role")  # of each row, by whoever writes it
+OWN_COLUMNS: Final = ("id", "step", "timestamp", "name", "role")  # of each row, added by its writer
 MAX_COLUMNS = 200  # of one row in the index; all of it is in the JSON lines
 MAX_COLUMN_CHARS = 100
 MEASURED = frozenset({"prompt", "completion"})  # texts that people filter by length
@@ -88,16 +88,16 @@ def _whole_row(row: Mapping[str, Any], at: SampledAt, number: int) -> dict[str, 
         whole[f"_{key}" if key in OWN_COLUMNS else key] = value
     if whole.get("group") is None and "prompt" in whole:
         whole["group"] = group_of(whole["prompt"])
-    elif isinstance(whole.get("group"), list | dict):  # which no filter could ask for
+    elif isinstance(whole.get("group"), list | dict):  # which no filter can name
         whole["group"] = json.dumps(whole["group"], ensure_ascii=False, default=repr)
     return whole
 
 
 def index_entry(row: dict[str, Any]) -> dict[str, Any]:
-    """What of a row can be sorted, filtered and shown in a list.
+    """The part of a row that can be sorted, filtered and listed.
 
-    Numbers and short texts as they are; of longer ones, and of the last of some messages, the first
-    characters and, as `<key>_chars`, the length; of MEASURED it is told in any case.
+    Numbers and short texts are unchanged. Longer texts (of messages, the last one) are represented by their
+    first characters and, as `<key>_chars`, their length; MEASURED columns always have the latter.
     """
     entry: dict[str, Any] = {}
     room = MEMBER_INDEX_BYTES // 2  # of this row, however it is compressed
@@ -157,7 +157,7 @@ def _member(at: SampledAt, entries: list[dict[str, Any]], lines: list[bytes]) ->
 
 
 def _json(row: dict[str, Any]) -> bytes:
-    """A JSON line; what JSON has no number for is null, so that every reader takes it."""
+    """A JSON line; numbers that JSON does not have are null, so that every reader accepts it."""
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -1,7 +1,7 @@
 r"""Gzip members of a samples file. Pure.
 
 `samples.jsonl.gz` is gzip members and nothing else, so zcat, pandas and DuckDB read it as JSON lines. The
-header of each member has an extra field, which they pass over::
+header of each member has an extra field, which they skip::
 
     offset  size  field
     0       10    gzip header: 1f 8b 08 04, no time, 0, 255
@@ -14,7 +14,7 @@ header of each member has an extra field, which they pass over::
     32      n     zlib of msgpack: the index, see `Index`
     32+n          deflate of the JSON lines, CRC-32, length
 
-A reader goes from header to header without decompressing a row; a torn member is told by its length, a
+A reader goes from header to header without decompressing a row; a torn member is recognized by its length, a
 damaged one by its CRC.
 """
 
@@ -44,14 +44,14 @@ _FIELD_HEAD = HEAD_BYTES - 16  # bytes of the field before the index
 
 
 class Index(NamedTuple):
-    """What can be asked of a member without decompressing its rows.
+    """The properties of a member that can be read without decompressing its rows.
 
     Attributes:
         step: time-step of all its rows.
         timestamp: Unix seconds.
         name: that the samples were logged under.
-        left_out: rows of the same call that the limits left out; told by the first member of a call.
-        columns: name to one value a row: numbers, short texts, first characters of long ones.
+        left_out: rows of the same call that the limits left out; in the first member of a call.
+        columns: name to one value per row: numbers, short texts, first characters of long ones.
     """
 
     step: int | float
@@ -160,7 +160,7 @@ def member_ends(data: bytes) -> Iterator[int]:
 
 
 def group_of(prompt: object) -> str:
-    """What tells the samples of one prompt from those of others, the same in every process.
+    """Identifier of the samples of one prompt, the same in every process.
 
     Args:
         prompt: text or plain data.

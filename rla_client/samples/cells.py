@@ -1,9 +1,8 @@
 """Cells of a sample as plain data.
 
-Text, numbers, lists and dicts stay what they are, copied as they are at the call. Token ids, masks and
-log-probabilities, many times as large as the text, are left out unless they are asked for: what is no text
-or single number under a name that says so. A cell that is too long is cut in the middle; `cut` of its row
-names it.
+Text, numbers, lists and dicts are copied at the call. Token ids, masks and log-probabilities, many times as
+large as the text, are left out unless requested: values that are no text or single number, under a name that
+says so. A cell that is too long loses its middle; `cut` of its row names it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CUT_TEXT = re.compile(r"\n… \d+ characters cut …\n")  # see `shortened`
 _EXACT = frozenset({float, bool, NoneType})
 _WORD = 1 << 63
 _TOKENS = re.compile(r"(^|_)(ids?|tokens|log_?probs?|masks?)$", re.IGNORECASE)
-_MISSING = frozenset({"NAType", "NaTType"})  # what pandas has where there is no value
+_MISSING = frozenset({"NAType", "NaTType"})  # pandas' marks of missing values
 MAX_ITEMS = 1 << 18  # of a cell: more would be cut anyway, and some objects have no end
 Refer: TypeAlias = Callable[[str, object], "dict[str, Any] | None"]
 
@@ -39,7 +38,7 @@ def plain_row(
         max_chars: of a cell.
         withheld: gets the names of columns of token ids, masks and log-probabilities, which are left out;
             None: they are kept.
-        refer: saves a picture or other media and gives what refers to its file; None of anything else.
+        refer: saves a picture or other media and returns the reference to its file; None for other values.
     """
     plain: dict[str, Any] = {}
     cut: list[str] = []
@@ -79,7 +78,7 @@ def shortened(text: str, max_chars: int) -> str:
 
 @lru_cache(maxsize=1024)  # names may carry numbers
 def is_tokens(name: str) -> bool:
-    """Whether a column is called as token ids, masks and log-probabilities are."""
+    """Whether a column has a name as token ids, masks or log-probabilities have."""
     return _TOKENS.search(name) is not None
 
 
@@ -101,7 +100,7 @@ class _Tree:
         self._left = MAX_ITEMS
 
     def plain(self, value: Any, path: tuple[int, ...] = ()) -> tuple[Any, int]:  # noqa: ANN401, PLR0911 - one line a kind
-        """Plain data with about the number of characters that it has; `path`: ids of what it is in."""
+        """Plain data with its approximate number of characters; `path`: ids of the containers around it."""
         kind = type(value)
         self._left -= 1
         if kind is str:

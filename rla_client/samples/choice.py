@@ -1,8 +1,8 @@
 """Choice of samples within the limits. Pure.
 
-Three quarters of the room go to whole groups in the order of a hash of their name: the same prompts each
-step, as far as they come again. Half of the rest goes to the least and the greatest rewards in turn, what
-then is left to samples at random.
+Three quarters of the room go to whole groups in the order of a hash of their name, so that the same prompts
+are kept at each step if they recur. Half of the rest goes to the least and the greatest rewards in turn, and
+the remainder to random samples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def choose(candidates: Sequence[SampleCandidate], max_rows: int, max_bytes: int,
     Args:
         candidates: all of them.
         max_rows: that may stay.
-        max_bytes: of those that stay together.
+        max_bytes: of all that stay.
         seed: of the random part, such as the time-step.
     """
     if len(candidates) <= max_rows and sum(one.size for one in candidates) <= max_bytes:

@@ -1,7 +1,7 @@
 """Rows of the tables of completions that trainers write.
 
-TRL's `completions/*.parquet` have a column for each reward function; other trainers name things in their own
-way. What is known gets the names of `log_samples`; the rest stays as it is.
+TRL's `completions/*.parquet` have a column for each reward function; other trainers use other names. Known
+columns get the names of `log_samples`; the rest stays as it is.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _OWN = frozenset(
 
 
 def known_names(row: Mapping[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A row under the names of `log_samples`; a name that the row has already is not taken.
+    """A row under the names of `log_samples`; a name that the row has already is not used again.
 
     Args:
         row: of a table.
@@ -82,7 +82,7 @@ def _known(
 
 
 def is_text(name: str) -> bool:
-    """Whether a column holds texts, also where they look like numbers."""
+    """Whether a column holds texts, even if they look like numbers."""
     match = _NUMBERED.fullmatch(name)
     base = name if match is None else match[1]
     return _NAMES.get(base, base) in {"prompt", "completion", "truth", "error", "group"}
@@ -136,10 +136,10 @@ def trl_rows(
 
 
 class TrlTables:
-    """TRL's tables of one training, of whose samples each counts once.
+    """TRL's tables of one training, in which each sample counts once.
 
-    A table has what was generated last. It comes again at a step that generates nothing, and beside the
-    completions of an evaluation at the same step, after which the last of training may remain in it.
+    A table has the completions that were generated last. It is repeated at a step that generates none, and
+    beside the completions of an evaluation at the same step, after which training's last ones may remain.
 
     Args:
         parameters: of the trainer.
@@ -190,17 +190,17 @@ def are_samples(columns: Sequence[str]) -> bool:
 
 
 def samples_name(*said: object) -> str:
-    """The name of samples: `eval` where a text says so, such as the name of their table, else `train`."""
+    """The name of samples: `eval` if a text says so, such as the name of their table, else `train`."""
     return "eval" if any(isinstance(one, str) and _EVALUATION.search(one) for one in said) else "train"
 
 
 def name_of_row(row: Mapping[str, Any]) -> str:
-    """The name of a sample by what it says itself."""
+    """The name of a sample according to its own columns."""
     return samples_name(*(row.get(name) for name in _PHASES))
 
 
 def step_of_row(row: Mapping[str, Any]) -> int | float | None:
-    """The time-step that a row says itself."""
+    """The time-step in a row's own columns."""
     for name in STEPS:
         value = row.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):

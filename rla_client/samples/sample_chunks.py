@@ -38,13 +38,13 @@ class Chunk(NamedTuple):
 
 
 class SampleChunks:
-    """What one process logs of one run; counts what the limits take.
+    """Samples that one process logs of one run; counts those that the limits drop.
 
     Args:
         limits: of the configuration.
 
     Attributes:
-        picture_numbers: of the pictures to come, of which each has a file of its own.
+        picture_numbers: of the pictures to come, each of which has its own file.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -70,12 +70,12 @@ class SampleChunks:
             name: that they are logged under.
             step: time-step.
             timestamp: Unix seconds.
-            group: name of a column, one value a row, or None.
+            group: name of a column, one value per row, or None.
             withheld: see `cells.plain_row`.
-            pictures: saves those of the rows that stay.
+            pictures: saves the pictures of the rows that stay.
 
         Raises:
-            ArgumentError: the samples or groups have no form that can be read.
+            ArgumentError: the samples or groups have an unknown form.
         """
         given = _grouped(rows_of(samples), group)
         rows = [given[number] for number in self._limits.candidates(given, self._cell_max_chars, step)]
@@ -117,7 +117,7 @@ def _name_to_come(
 
 
 def _grouped(rows: list[Mapping[Any, Any]], group: object) -> list[Mapping[Any, Any]]:
-    """Rows with their `group`, from a column or from one value a row."""
+    """Rows with their `group`, from a column or from one value per row."""
     if group is None:
         return rows
     if isinstance(group, str):

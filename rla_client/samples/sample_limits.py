@@ -16,7 +16,7 @@ KNOWN_STEPS = 16  # whose samples are counted: late ones of asynchronous rollout
 
 
 class Limits(Protocol):
-    """What `SAMPLES` of the configuration says."""
+    """The section `SAMPLES` of the configuration."""
 
     @property
     def step_max_rows(self) -> int:
@@ -37,7 +37,7 @@ class Limits(Protocol):
 
 @dataclass(slots=True)
 class _Taken:
-    """What was taken of one time-step."""
+    """Rows and bytes that one time-step has used."""
 
     rows: int = 0
     bytes: int = 0
@@ -56,7 +56,7 @@ class SampleLimits:
         self._run_bytes = 0
 
     def candidates(self, rows: Sequence[Mapping[Any, Any]], max_chars: int, step: float) -> Sequence[int]:
-        """Numbers of the rows that may stay, by their number alone: most of many are never looked at.
+        """Numbers of the rows that may stay, by their number alone: most of very many are never examined.
 
         Args:
             rows: of the user.

@@ -15,7 +15,7 @@ MAX_COLUMNS = 10_000  # of a mapping that is no dict, which may have no end eith
 
 
 def rows_of(samples: object) -> list[Mapping[Any, Any]]:
-    """One mapping a sample.
+    """One mapping per sample.
 
     Args:
         samples: a list of mappings; a mapping of columns of one length, in which a single value counts for

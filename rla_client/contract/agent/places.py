@@ -205,7 +205,7 @@ def _state_in_home() -> Path:
 def _below_shared(shared: str) -> Path:
     """A folder of ours in one that everybody may write to: an existing one, or a free name for it.
 
-    Where somebody else took our usual name, an unguessable one is used; it is recognized by its prefix and
+    If somebody else took the usual name, an unguessable one is used; it is recognized by its prefix and
     its owner.
     """
     usual = _usual_below(shared)

@@ -1,7 +1,7 @@
 """Names of an installed wandb, for the module that stands in its place.
 
 Accelerate, Lightning and others ask `importlib.metadata` for the installed package before they import it;
-prime-rl imports `wandb_gql`, which wandb brings along.
+prime-rl imports `wandb_gql`, which wandb installs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _METADATA = f"Metadata-Version: 2.1\nName: wandb\nVersion: {VERSION}\n"
 
 
 def is_replaced() -> bool:
-    """Whether ours stands in wandb's place: what a library logs to wandb is in the run already."""
+    """Whether rla-agent's module replaces wandb: what a library logs to wandb is in the run already."""
     return getattr(sys.modules.get("wandb"), "__name__", "") == "rla_client.integrations.wandb"
 
 
 class WandbFinder:
-    """Stands last in `sys.meta_path`, so that a wandb that is installed comes first.
+    """Last finder in `sys.meta_path`, so that an installed wandb comes first.
 
     Args:
-        replaces: says whether the module stands in wandb's place now.
+        replaces: returns whether the module replaces wandb now.
     """
 
     def __init__(self, replaces: Callable[[], bool]) -> None:

@@ -100,7 +100,7 @@ def written_bytes(file: BinaryIO) -> int:
     size = os.fstat(file.fileno()).st_size
     try:
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
-    except OSError:  # empty, or a file system that does not tell
+    except OSError:  # empty, or a file system that does not report holes
         return size
     finally:
         file.seek(0)

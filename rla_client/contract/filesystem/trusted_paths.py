@@ -39,7 +39,7 @@ class TrustedWalk:
 
         Raises:
             PlaceError: somebody else can make the path lead elsewhere.
-            OSError: a component cannot be looked at.
+            OSError: a component cannot be examined.
         """
         with suppress(OSError):
             os.stat(path)  # triggers an automount on the way, which O_PATH would not

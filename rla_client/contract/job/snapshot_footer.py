@@ -1,9 +1,9 @@
 """Footer of a snapshot file.
 
-It stands behind the pickle, where `pickle.load` does not read. It is a JSON object, its length in bytes (4,
-little endian) and the magic `rlaS`. It has the data that are needed without unpickling: `itr`, `rows`, and
-`token` and `order` of the save. The later of two saves of one name is the one with the higher order; it is
-never replaced by an earlier one.
+It follows the pickle, where `pickle.load` does not read. It consists of a JSON object, its length in bytes
+(4, little endian) and the magic `rlaS`. It has the data that are needed without unpickling: `itr`, `rows`,
+and `token` and `order` of the save. The later of two saves of one name is the one with the higher order; it
+is never replaced by an earlier one.
 """
 
 from __future__ import annotations

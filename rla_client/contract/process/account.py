@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NO_HOME = Path("/nonexistent")  # what passwd says of users without a home
+NO_HOME = Path("/nonexistent")  # home in passwd of users who have none
 
 
 def user_home() -> Path:

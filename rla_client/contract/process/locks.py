@@ -109,7 +109,7 @@ def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
         by_file: check for another open file instead of another process.
 
     Raises:
-        OSError: that cannot be asked.
+        OSError: that cannot be found out.
     """
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if by_file else fcntl.F_GETLK, query)

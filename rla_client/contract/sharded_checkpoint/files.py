@@ -5,21 +5,22 @@
     checkpoint/<table>/<index>/
         <name>_<step>.dcp/                   whole, and only then under this name
             __<rank>_<n>.distcp              shards, as torch.distributed.checkpoint reads them
-            rank-<rank>.pt                   what a rank keeps for itself; not every save has it
-            .metadata                        which tensor lies where
-            .rla/plan-<rank>.json            what a rank could write in this save
+            rank-<rank>.pt                   a rank's own data; not in every save
+            .metadata                        places of the tensors
+            .rla/plan-<rank>.json            pieces that a rank could write in this save
             .rla/plan.json                   rank 0's answer to these, for the other ranks
             .rla/shard-<rank>.json           receipt: these files of this rank are durable
-            .rla/part.json                   all is here of this machine's ranks; the others are elsewhere
-            .rla/whole.json                  the checkpoint is complete; nothing else says so
+            .rla/part.json                   this machine's ranks are complete here; the others are elsewhere
+            .rla/whole.json                  the only mark of a complete checkpoint
         .rla-parts/<name>_<step>.<token>/    the same in the making; rank 0's `.metadata` is `.rla/metadata`
-        .rla-parts/layout-<hash>.json        of a rank's pieces, or of who writes what, for other ranks
+        .rla-parts/layout-<hash>.json        a rank's pieces, or their writers, for other ranks
         .rla-parts/fence.json                run and epoch whose saves may still be published here
-        .rla-parts/publish.lock              held by who publishes or removes
-        .rla-parts/abandoned-N/              what earlier openings of the run had not completed
+        .rla-parts/publish.lock              held while a process publishes or removes
+        .rla-parts/abandoned-N/              incomplete saves of earlier openings of the run
 
 The token names one save: all ranks compute it without communication, from data that all of them have. So
-parts of two saves are never in one folder, whoever was killed in between. Receipts and `whole.json` are JSON.
+parts of two saves are never in one folder, whichever process was killed in between. Receipts and `whole.json`
+are JSON.
 """
 
 from __future__ import annotations

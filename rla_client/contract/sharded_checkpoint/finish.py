@@ -76,14 +76,14 @@ def finish_on_master(
                 ), times)  # fmt: skip
             found = replace(
                 look(folder, parts), whole=whole, fence=None
-            )  # it is whole, whoever is fenced off
+            )  # it is whole, whatever the fence excludes
             step = next_step(found)
             carry_out(step, found, folder, above / parts)
             if step is PublishStep.DISCARD:
                 return None
     if not is_named(folder / final, whole):
         return None
-    with suppress(FileNotFoundError):  # of a kill right after the folder had its name
+    with suppress(FileNotFoundError):  # left by a kill right after the folder got its name
         os.unlink(folder / final / PART_FILE)
     return final
 
@@ -98,6 +98,6 @@ def _note_rest(here: Path, own: Path, whole: Whole, mark: PrunedFile, times: Map
             note = replace(note, mtime_ns=times.get(entry.file, note.mtime_ns))
             write_note(here, note, durable=False)
     for name in os.listdir(own):
-        if is_only_of_the_making(name) and name != PART_NAME:  # that one has the agent look here again
+        if is_only_of_the_making(name) and name != PART_NAME:  # it makes the agent check here again
             os.unlink(own / name)
     write_note(own, mark)

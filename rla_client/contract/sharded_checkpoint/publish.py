@@ -1,18 +1,18 @@
 """Publication of sharded checkpoints.
 
-Anybody may publish at any time: a rank that wrote its receipt, a loader, `rla verify --fix`. The next step
-follows from the files alone (`step`), each step is atomic, and repeating it changes nothing:
+Any process may publish at any time: a rank that wrote its receipt, a loader, `rla verify --fix`. The next
+step follows from the files alone (`step`), each step is atomic, and repeating it changes nothing:
 
-1. all receipts of one save are there, and the sizes of their files are as they say;
+1. all receipts of one save are there, and their files have the recorded sizes;
 2. rank 0's `.metadata` takes its name (its bytes are never interpreted);
 3. `whole.json` is written: **from here on the checkpoint is complete**;
-4. the folder takes its final name. An older one of that name moves into `.rla-parts` first, and goes then.
+4. the folder takes its final name. An older one of that name is moved into `.rla-parts` first, then deleted.
 
 Each step is durable before the next one. A kill between any two leaves the former checkpoints unchanged,
 and the next publisher continues. Saves that the fence excludes (`fence`) move to `.rla-parts/abandoned-N/`:
 further writes into such a folder fail.
 
-Where the ranks of a job have several data roots, none of these gets all parts. When all ranks of one machine
+If the ranks of a job have several data roots, none of these gets all parts. When all ranks of one machine
 have written, `part.json` marks their part, for the agent to send. Publication then happens on the master, in
 the same steps; here the save gets its name by `finish`, as a checkpoint of which some files, and
 `whole.json`, are on the master.
@@ -78,7 +78,7 @@ def publish(folder: Path, parts: str) -> Whole | None:
                 return None
             if step is PublishStep.DISCARD:
                 return found.whole
-    return _whole_under(folder, final, parsed[2])  # it has its name, by us or by another publisher
+    return _whole_under(folder, final, parsed[2])  # it has its name, from here or from another publisher
 
 
 def carry_out(step: PublishStep, found: SaveInTheMaking, folder: Path, here: Path) -> None:

@@ -46,7 +46,7 @@ class KeptFile:
         """Check what was read.
 
         Raises:
-            RemoteProtocolError: it is not what a dataclass's fields are.
+            RemoteProtocolError: these are not the fields of the dataclass.
         """
         if not isinstance(fields, dict):
             raise RemoteProtocolError("a file is not a map")
@@ -203,10 +203,10 @@ class Receipt:
         files: shards and the rank's own file.
         metadata: of rank 0: the final `.metadata`; None of the others.
         metrics: of rank 0: values that retention compares.
-        beside: ranks whose parts come into the same folder, this one among them, in a save that lies in
-            several data roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
-        keep: rank 0's rules at this save, in several data roots: it may become whole there once the ranks
-            have ended. None: they are not told.
+        beside: ranks whose parts come into the same folder (this one included), in a save over several data
+            roots; there all receipts have rank 0's order and metrics. Empty: all ranks.
+        keep: rank 0's rules at this save over several data roots, since it may become whole after the ranks
+            have ended. None: unknown.
     """
 
     save: SaveIdentity

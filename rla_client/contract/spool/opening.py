@@ -82,16 +82,16 @@ class Continuation(NamedTuple):
 
     Attributes:
         rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
-        time_step: without `rows`, keep rows up to this time-step; so of samples without `samples`.
+        time_step: without `rows`, keep rows up to this time-step; without `samples`, likewise samples.
         event_file: the event file to cut; None cuts none.
         event_size: to how many bytes.
-        abandoned: folder below the log folder for what is cut off, or replaced by a fork.
+        abandoned: folder below the log folder for data that is cut off, or replaced by a fork.
         after: streams of this spool whose records come before those of this one.
         staged: folder below the log folder whose files take their places when this stream begins: a
             fork's copy of the earlier run. Empty without one.
         earlier: of the run that continues.
         samples: how many of them; None keeps all, unless `time_step` cuts.
-        saved: Unix seconds; what was recorded before that, `time_step` does not cut.
+        saved: Unix seconds; `time_step` cuts only data recorded after that.
     """
 
     rows: int | None = None
@@ -109,7 +109,7 @@ class Continuation(NamedTuple):
         """Plain data; `earlier` lies among the others."""
         own = {**self._asdict(), "after": list(self.after)}
         del own["earlier"]
-        if self.saved == -math.inf:  # which JSON has no word for
+        if self.saved == -math.inf:  # for which JSON has no word
             del own["saved"]
         return {**own, **self.earlier.to_fields()}
 
@@ -146,9 +146,9 @@ class Opening(NamedTuple):
 
     Attributes:
         run: identity of the run, the same for all its streams.
-        epoch: nanoseconds; of two openings of a run the later one has the higher.
+        epoch: nanoseconds; the later of two openings of a run has the higher one.
         opened: Unix seconds.
-        root: data root, absolute; `root_device` and `root_inode` tell it from another one of that name.
+        root: data root, absolute; `root_device` and `root_inode` tell another one of that name apart.
         folders: kind → folder below `root`; `log` is there.
         sinks: outputs of rows.
         names: output → file name in the log folder.
@@ -162,7 +162,7 @@ class Opening(NamedTuple):
         master: it is written on the master itself.
         replicate: the project sends items to a master.
         run_key: the `run_id` that a user gave it.
-        launch: of `rla-agent run`, which tells its runs by it.
+        launch: of `rla-agent run`, which recognizes its runs by it.
         parent: of a fork or chain: the run it comes from, as run.json shows it.
         continues: the earlier files that it continues in; None for a run of its own.
         earlier: of a run that is opened again in files of its own.
@@ -172,7 +172,7 @@ class Opening(NamedTuple):
         segment: number of the segment that this frame begins.
         rows: of the stream before this segment.
         lost: number of lost records of the stream so far.
-        spool: folder that the stream was made in, which tells a copy of it; empty if it has no readable name.
+        spool: folder in which the stream was made, to recognize a copy; empty if it has no readable name.
     """
 
     run: str

@@ -109,7 +109,7 @@ def stream_names(spool: Path, *, links: bool = False) -> list[str]:
 
 
 def check_stream(folder: Path) -> None:
-    """Check that a stream, and its folder of blobs, are folders of ours (or of root's).
+    """Check that a stream, and its folder of blobs, are folders of this user (or of root).
 
     Raises:
         FileNotFoundError: it is gone.

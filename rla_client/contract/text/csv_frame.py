@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-EXACT_SINCE = (3, 1)  # this version of pandas reads floats exactly without being asked, and asking warns
+EXACT_SINCE = (3, 1)  # this pandas reads floats exactly by default, and warns of the argument
 
 
 def frame_arguments() -> dict[str, Any]:
