@@ -24,8 +24,8 @@ def resumed_with(log_folder: str) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue  # `rla fsck` reports broken files
         if isinstance(content, dict) and isinstance(content.get("changed"), dict):
-            said = {name: content.get(name) for name in ("time_step", "time", "changed")}
-            found.append({"file": path.name, **said})
+            details = {name: content.get(name) for name in ("time_step", "time", "changed")}
+            found.append({"file": path.name, **details})
     return found
 
 

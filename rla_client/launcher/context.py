@@ -1,4 +1,4 @@
-"""The context of an experiment's call, its `ctxt`."""
+"""Context of an experiment's call, its `ctxt`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ExperimentContext:
         snapshot_dir: folder of the snapshots.
         snapshot_mode: one of SNAPSHOT_MODES.
         snapshot_gap: epochs between snapshots in the gap modes.
-        log_dir: folder of progress.csv, debug.log and the rest; the snapshots lie there too
-            unless the run is an item of a database.
+        log_dir: folder of progress.csv, debug.log and the other outputs; also of the snapshots, unless the
+            run is an item of a database.
         x_axis: key of the row that is the time-step of curves.
         resume_from: the snapshot that `LocalRunner.train` continues from; None for a new run.
     """

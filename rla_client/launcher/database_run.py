@@ -1,4 +1,4 @@
-"""The run of an experiment that is an item of a database."""
+"""Run of an experiment as an item of a database."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _ItemRun:
     def __init__(
         self, table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None
     ) -> None:
-        # the process's own, whatever run the experiment opens for itself
+        # with the state of the process's `exp_manager`, unless that has a run open
         self.manager = ExpManager(current_data()) if exp_manager.run is None else ExpManager()
         self.manager.configure(table, config, root, code_root=code_root, log_callback_fn=self._pass_on)
         self.first: Run | None = None

@@ -131,7 +131,9 @@ def limits() -> tuple[str, ...]:
         if os.environ.get("CUBLAS_WORKSPACE_CONFIG") is None:
             notes.append(f"cuBLAS needs CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE} before CUDA starts")
     if "tensorflow" in sys.modules:
-        notes.append("random operations inside a tf.function continue counting, whatever a snapshot says")
+        notes.append(
+            "random operations inside a tf.function continue counting; a snapshot does not restore them"
+        )
         notes.append("tensorflow's GPU operations need tf.config.experimental.enable_op_determinism()")
     return tuple(note for note in notes if note)
 

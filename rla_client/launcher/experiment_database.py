@@ -1,4 +1,4 @@
-"""The database that an experiment is an item of.
+"""Database of an experiment.
 
 An experiment is an item instead of a plain folder if `task_table_name`, `data_root` or `rla_config` is
 given, or if there is an `rla_config.yaml` in the launcher's folder. If the working folder is in the same

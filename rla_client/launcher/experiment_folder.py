@@ -1,4 +1,4 @@
-"""The folders of an experiment.
+"""Folders of an experiment.
 
 An item has its snapshots in checkpoint/, the code archive in code/, the rest in log/. A plain folder is
 claimed by `mkdir`, which succeeds for exactly one of several processes that start at the same time; the

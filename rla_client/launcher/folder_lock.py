@@ -1,4 +1,4 @@
-"""The lock of an experiment's log folder.
+"""Lock of an experiment's log folder.
 
 One experiment at a time writes into a log folder. It locks a descriptor of the folder itself with flock:
 this creates no file, and the lock ends with the process. Started programs do not inherit it

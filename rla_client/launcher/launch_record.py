@@ -74,7 +74,7 @@ class Launch:
         options: options of the decorator and the call, as plain data.
         outer: log folder of the experiment that this one was called in, relative to the log folder.
         import_folders: folders of the repository that modules are imported from, relative to its root.
-        log_used: outputs of an item whose configuration is not a file.
+        log_used: outputs of an item without a configuration file.
     """
 
     function: str

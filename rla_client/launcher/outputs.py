@@ -1,4 +1,4 @@
-"""The open outputs of one experiment.
+"""Open outputs of one experiment.
 
 An experiment owns a run of its own (rla_client/run/run.py) and makes its logger the current one. `close`
 restores the former logger, clock, prefixes and pending values, so that experiments nest and follow each

@@ -1,4 +1,4 @@
-"""The performance of episodes, under garage's names."""
+"""Performance of episodes, under garage's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plotter of `train(plot=True)`.
+"""Plotter of `train(plot=True)`.
 
 It shows one episode of the policy after each epoch, in a copy of the environment. The environment must
 have `render_mode="human"`; for any other the log says once that nothing is shown. The generators' states

@@ -1,4 +1,4 @@
-"""The comparison of two runs' rows."""
+"""Comparison of two runs' rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run_id of an experiment's call.
+"""Run id of an experiment's call.
 
 With RLA_RUN_ID and RLA_RESUME an item continues from its last snapshot when its program starts again.
 `exp_manager` continues from checkpoints, which an experiment with a runner does not save. So a call first

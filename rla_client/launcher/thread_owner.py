@@ -1,4 +1,4 @@
-"""The one thread that runs experiments.
+"""Thread that runs experiments.
 
 The process's logger has one current run, so two threads that run experiments at the same time would
 silently mix their rows. The second thread gets an error. Nested experiments in one thread are allowed, and

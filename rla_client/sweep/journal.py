@@ -170,10 +170,12 @@ class Journal:
             except FileNotFoundError:
                 continue
             if found.st_uid != os.geteuid():
-                raise SweepError(f"{path} is of another user (uid {found.st_uid}), and says what is run")
+                raise SweepError(
+                    f"{path} determines what is run, but belongs to another user (uid {found.st_uid})"
+                )
             if found.st_mode & WRITABLE_BY_OTHERS:
                 raise SweepError(
-                    f"{path} can be written by others, and says what is run\nhint: chmod go-w {path}"
+                    f"{path} determines what is run, but can be written by others\nhint: chmod go-w {path}"
                 )
 
     def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""The trash of a database.
+"""Trash of a database.
 
 A trash entry is deleted by `empty_trash`, or by the first command that changes the database `TRASH_DAYS`
 after its creation. It is renamed to `gone-<id>` first, so that a half-deleted entry is never listed.
@@ -92,7 +92,7 @@ def _refuse_links(data_root: Path, items: Iterable[Item]) -> None:
         except FileNotFoundError:
             continue
         except (NotADirectoryError, UnsafeNameError) as error:
-            message = f"{folder} lies behind a link; what is there is not changed from here"
+            message = f"{folder} is behind a link, and linked folders are not changed"
             raise DatabaseError(message) from error
 
 

@@ -4,7 +4,7 @@ The lake lies in `<data root>/.rla/lake/`, which replication, `fsck` and all rea
 It can be deleted and rebuilt at any time: it is a copy of the runs' files.
 
     lock                                            held (flock) by the one process that builds
-    manifest.json                                   which parts count; whatever it does not name is rubbish
+    manifest.json                                   names of the valid parts; all other files are garbage
     tables/<table>/<YYYY-MM-DD>-<id>/*.parquet      one part: up to `MAX_RUNS` runs of one table
 
 A part begins with the day in its name and holds whole days, or a piece of a day with many runs. It is

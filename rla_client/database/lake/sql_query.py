@@ -171,7 +171,7 @@ class Query:
             return connection.execute(_selecting(schema.names, connection.view("result").types))
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, even during a query."""
         self._process.kill()
 
     def _ask(self, request: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:

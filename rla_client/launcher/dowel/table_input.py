@@ -11,7 +11,7 @@ from rla_client.contract.process.loaded_modules import loaded
 
 
 class Histogram:
-    """Values whose distribution TensorBoard shows.
+    """Values for a histogram in TensorBoard.
 
     Args:
         values: numbers, of any shape.

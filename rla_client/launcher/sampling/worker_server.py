@@ -45,9 +45,9 @@ class WorkerServer:
     def _do(self, what: str, fields: dict[str, Any]) -> object:
         if what == "setup":
             self._setup = fields
-        afresh = fields.get("attempt")
-        if afresh or self._worker is None:
-            source = fields if afresh else self._setup
+        repeated = fields.get("attempt")
+        if repeated or self._worker is None:
+            source = fields if repeated else self._setup
             self._worker = self._setup["factory"](self._setup["number"])
             self._worker.update_agent(decode(source["agent"])["agent"])
             self._worker.update_env(unpack_env(source["env"]))
