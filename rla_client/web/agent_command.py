@@ -15,7 +15,7 @@ from typing import Any
 
 from rla_client.web.page_json import sent
 
-MAX_ERROR = 2000  # characters of what a command said
+MAX_ERROR = 2000  # characters of a command's error text
 
 
 class CachedAnswer:

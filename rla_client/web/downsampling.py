@@ -5,8 +5,8 @@ into as many buckets as the panel has pixels, and each curve goes through the le
 each bucket, so that no extreme is lost. Many curves share MOST_BUCKETS: where hundreds lie over each other,
 buckets of some pixels look the same.
 
-Behind smoothed curves of few runs stand the recorded points: as many series again, after those of all curves
-(`raw` in the head).
+For few runs, the recorded points are drawn behind smoothed curves: the answer then has a second series for
+each curve, after all smoothed ones (`raw` in the head).
 """
 
 from __future__ import annotations

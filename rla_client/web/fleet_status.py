@@ -26,7 +26,7 @@ class FleetStatus:
         self._command = CachedAnswer(["status", "--fleet", "--json"], TIMEOUT_S)
 
     def answer(self, site: Site, asked: dict[str, Any]) -> dict[str, Any]:
-        """The machines whose status files lie in this machine's data roots.
+        """The machines with status files in this machine's data roots.
 
         Args:
             site: the databases.

@@ -79,7 +79,7 @@ def view_of(site: Site, name: str | None, asked: Mapping[str, Sequence[str]]) ->
     return {**stored, **{key: list(values) for key, values in asked.items() if values}}
 
 
-def write_report(  # noqa: PLR0913 - what a report is made of
+def write_report(  # noqa: PLR0913 - all but three by name
     path: Path,
     site: Site,
     view: Mapping[str, Sequence[str]],
@@ -163,7 +163,7 @@ def _made(
             raise ArgumentError(f"what one run recorded does not fit into a report of {most}")
 
 
-def _fitting(  # noqa: PLR0913 - what a report is made of
+def _fitting(  # noqa: PLR0913 - the arguments of a report
     site: Site,
     entries: Sequence[PageRun],
     view: Mapping[str, Sequence[str]],

@@ -27,8 +27,8 @@ from rla_client.web.run_registry import PageRun, Site, path_of
 
 PICTURE_BYTES = 400_000  # of all pictures
 MAX_PICTURE_BYTES = 150_000
-BRIEF_CHARS = MAX_NAME_CHARS  # of a text, where it must be short
-BRIEF_VALUES = 500  # of a run's parameters and last values, likewise
+BRIEF_CHARS = MAX_NAME_CHARS  # of a text in a shortened report
+BRIEF_VALUES = 500  # of a run's parameters, and of its last values, in a shortened report
 _NOT_COLUMNS = frozenset({"databases", "problems", "gone", "boot", "version", "now"})
 
 

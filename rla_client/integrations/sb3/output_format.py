@@ -52,7 +52,7 @@ class RLAOutputFormat(KVWriter):
             self._write(key_values, key_excluded, step)
 
     def _begin(self) -> None:
-        """Join the run of the model that uses this format, or else that of the script, or a new one."""
+        """Join the run of the model that uses this format, or else the script's run, or a new one."""
         for model, held in list(runs_by_model.items()):
             if held.run is not None and self in model.logger.output_formats:
                 with held.active():

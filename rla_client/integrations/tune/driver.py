@@ -109,7 +109,7 @@ class _Trial:
             add_hyper_param(self.data, dict(config))
 
     def log(self, text: str, level: int = logger.INFO) -> None:
-        """Write a line of text, which is not printed: there are many trials."""
+        """Write a line of text without printing it, as there are many trials."""
         if self.data.run is not None:
             self.data.run.logger.log(text, level=level, echo=False)
 
@@ -121,19 +121,19 @@ class _Trial:
 
 
 class RLACallback(tune.Callback):
-    """Records each trial of an experiment as a run, by Tune's driver; the trainable stays as it is.
+    """Records each trial of an experiment as a run, in Tune's driver; the trainable needs no change.
 
     Args:
-        task_table_name: default the experiment's name, without the date that Tune puts behind it.
+        task_table_name: by default the experiment's name without the date that Tune appends.
         time_step: key of the results that is the time-step, e.g. `timesteps_total`.
-        track: names of the config that become part of each run's index, dotted ones reach into nested dicts;
-            default what is searched.
+        track: names of the config that become part of each run's index; dotted names reach into nested dicts.
+            By default the names that Tune searches.
         data_root: see `rla_client.init`.
         rla_config: see `rla_client.init`.
         **further: other arguments of `exp_manager.configure`.
 
     Raises:
-        ArgumentError: an argument is wrong.
+        ArgumentError: an argument is invalid.
         ConfigError: the configuration has faults.
     """
 
@@ -151,15 +151,15 @@ class RLACallback(tune.Callback):
         self._track = None if track is None else [track] if isinstance(track, str) else list(track)
         self._options = {"data_root": data_root, "rla_config": rla_config, "start": Path.cwd(), **further}
         self._trials: dict[str, _Trial] = {}
-        self._known: set[str] = set()  # trials that had a run before
-        self._restored = False  # any trial may have had one
-        _describe(ExpManager(), task_table_name or "table", **self._options)  # wrong ones are told now
+        self._known: set[str] = set()  # trials with an earlier run
+        self._restored = False  # any trial may have an earlier run
+        _describe(ExpManager(), task_table_name or "table", **self._options)  # raises for invalid options
 
     def __getstate__(self) -> dict[str, Any]:  # Tune keeps it with the experiment
         return {**self.__dict__, "_trials": {}}
 
     def get_state(self) -> dict[str, Any]:
-        """That there were trials: a restored experiment looks for their runs."""
+        """The state of an experiment that has trials; when it is restored, their runs are looked up."""
         return {"restored": True}
 
     def set_state(self, state: dict[str, Any]) -> None:

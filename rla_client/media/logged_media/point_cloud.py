@@ -19,7 +19,7 @@ class PointCloud(LoggedValue):
 
     Args:
         points: array, tensor or list of shape (n, 3): x, y, z; or (n, 6): also red, green, blue from 0 to
-        255.
+            255.
 
     Raises:
         ArgumentError: the points have another shape, are not numbers, or are more than `MAX_POINTS`.
