@@ -8,14 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import launchers
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import launchers
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import relaunch
 from rla_client.launcher.pending_streams import await_end
 
-sys.path.insert(0, str(Path(__file__).parent))
 BASE = Path("data", "local", "experiment")
 HEAD = (
     "import os, sys, time\n"
