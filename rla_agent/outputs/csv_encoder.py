@@ -30,7 +30,7 @@ from rla_agent.outputs.file_content import (
 )
 from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.text.csv_lines import cells_of
-from rla_client.contract.text.row_table import NUMBERS
+from rla_client.contract.text.printed_row import NUMBERS
 
 NUL = "\0"
 

@@ -11,7 +11,7 @@ from rla_agent.model.records import Record, Row, Text
 from rla_agent.outputs.encoder import LOG_SINK, Encoder, WholePart, values_for
 from rla_agent.outputs.file_content import FileContent, missing_newline
 from rla_client.contract.layout import TIME_STEP
-from rla_client.contract.text.row_table import format_table
+from rla_client.contract.text.printed_row import format_table
 
 
 class TextEncoder(Encoder):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Local:
     """A file here. Times in nanoseconds.
 
-    `mode`: permission bits that its copies get (`copy_mode`); None: unknown, in rows of older ledgers. They
+    `mode`: permission bits that its copies get (`copy_modes`); None: unknown, in rows of older ledgers. They
     are no part of `version`, because the ctime changes with them.
     """
 
@@ -55,8 +55,3 @@ class SentRecord:
     tail_crc: int
     sha256: bytes | None
     remote_mtime_s: int
-
-
-def copy_mode(found: int) -> int:
-    """Permission bits of copies of a file of mode `found`: read, write, execute; the owner can read them."""
-    return found & 0o777 | 0o400

@@ -20,13 +20,13 @@ from rla_agent.replicate.backend.errors import UnreadableError
 from rla_agent.replicate.backend.remote_modes import new_mode
 from rla_agent.replicate.backend.remote_stat import RemoteStat, same
 from rla_agent.replicate.backend.session import TargetSession
-from rla_agent.replicate.file_state import Local, copy_mode
+from rla_agent.replicate.copy_modes import copy_mode, folder_copy_mode
+from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.worker.source_file import (
     Fingerprint,
     SourceFile,
     fingerprint_of,
-    folder_copy_mode,
     local_state,
 )
 from rla_client.contract.filesystem.safe_paths import open_root

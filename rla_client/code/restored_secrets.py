@@ -14,7 +14,7 @@ from rla_client.code.hidden_text import HIDDEN
 from rla_client.code.secret_names import words_of
 from rla_client.stream.param_values import plain_hyper_param
 
-DESCRIBED = "$typename"  # key in the description of an object (launcher/variant.py): its class
+DESCRIBED = "$typename"  # key in the description of an object (launcher/launch_parameters.py): its class
 
 
 def is_hidden(stored: object) -> bool:

@@ -3,7 +3,7 @@
 `metadata.json` has garage's two keys and ours. `githash` ends in `-dirty` if the tree had changes, and in
 `-unknown` if git could not report them; `launcher` is relative to the repository. `environment` has the
 interpreter, machine, packages and variables that change results; `launch` has the command, folder,
-function, number of the call and import folders. `variant.json` has the parameters (variant.py).
+function, number of the call and import folders. `variant.json` has the parameters (launch_parameters.py).
 
 The launcher may change its working folder. A launcher that was started by a relative path (`python
 scripts/launcher.py`) shows the folder of the start; otherwise it is the working folder at the import of
@@ -31,7 +31,7 @@ from rla_client.contract.filesystem.atomic_write import write_atomic
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 from rla_client.contract.text.bounded_parsing import parse_json
-from rla_client.launcher.variant import described
+from rla_client.launcher.launch_parameters import described
 from rla_client.stream.param_values import plain_hyper_param
 
 METADATA_NAME = "metadata.json"

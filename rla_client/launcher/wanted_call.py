@@ -24,8 +24,8 @@ from typing import Any
 from rla_client.code.restored_secrets import restored
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher.context import ResumeFrom
+from rla_client.launcher.launch_parameters import fits
 from rla_client.launcher.launch_record import Launch
-from rla_client.launcher.variant import fits
 
 VARIABLE = "RLA_RELAUNCH"
 _calls: Counter[tuple[str, bool]] = Counter()

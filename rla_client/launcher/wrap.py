@@ -36,13 +36,13 @@ from rla_client.launcher.database_run import open_item, reopen_item
 from rla_client.launcher.experiment_database import DatabasePlan, find_config_of, find_database
 from rla_client.launcher.experiment_folder import Folders, claim_folder, default_log_dir, experiment_name
 from rla_client.launcher.item_place import ItemPlace
+from rla_client.launcher.launch_parameters import described, differs, recorded_value
 from rla_client.launcher.launch_record import describe_launch, launcher_path, write_record
 from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.run_id import RunName, find_earlier_call, run_name
 from rla_client.launcher.snapshot.snapshot_files import find_snapshot
 from rla_client.launcher.thread_owner import this_thread
-from rla_client.launcher.variant import described, differs, recorded_value
 from rla_client.launcher.wanted_call import Relaunch, count_call, taken, top_level_calls, wanted
 from rla_client.manager import exp_manager
 from rla_client.run.failure import ending

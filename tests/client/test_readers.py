@@ -245,7 +245,7 @@ def test_tb_files_of_the_original(legacy_source: Path) -> None:
 def test_the_module_itself_imports_nothing_heavy() -> None:
     code = (
         "import sys, rla_client.logger, rla_client.stream.values\n"
-        "import rla_client.contract.text.row_table, rla_client.run.record.time_tracker\n"
+        "import rla_client.contract.text.printed_row, rla_client.run.record.time_tracker\n"
         "print({'numpy', 'pandas', 'torch', 'tensorboardX', 'crc32c'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

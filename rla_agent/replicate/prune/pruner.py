@@ -33,7 +33,8 @@ from typing import Final
 from rla_agent.replicate.backend.errors import LinkError, TargetError
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.session import TargetSession
-from rla_agent.replicate.file_state import Local, copy_mode
+from rla_agent.replicate.copy_modes import copy_mode
+from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.ledger import database_number
 from rla_agent.replicate.ledger_rows import CLEAN, PRUNED, RECORD_COLUMNS, Key, record_of
 from rla_agent.replicate.ledger_schema import ledger_path, upgrade

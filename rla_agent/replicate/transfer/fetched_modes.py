@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.session import TargetSession
-from rla_agent.replicate.file_state import copy_mode
+from rla_agent.replicate.copy_modes import copy_mode
 from rla_client.contract.filesystem.atomic_write import fsync_folder
 from rla_client.contract.filesystem.modes import PRIVATE_FILE, PRIVATE_FOLDER, folder_mode, give_mode, umask
 from rla_client.contract.filesystem.plain_files import READ_FLAGS

@@ -19,10 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from rla_agent.replicate.copy_modes import folder_copy_mode
 from rla_agent.replicate.file_state import Local
 from rla_agent.replicate.worker.read_faults import ScanError, Unread, unread
 from rla_agent.replicate.worker.run_json import MAX_RUN_JSON_BYTES, ItemRun, read_run
-from rla_agent.replicate.worker.source_file import folder_copy_mode, local_state
+from rla_agent.replicate.worker.source_file import local_state
 from rla_client.contract.filesystem.atomic_write import TEMP_PREFIX
 from rla_client.contract.filesystem.plain_files import read_small
 from rla_client.contract.layout import (

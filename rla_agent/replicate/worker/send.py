@@ -39,6 +39,7 @@ from rla_agent.replicate.backend.remote_stat import RemoteStat
 from rla_agent.replicate.backend.session import TargetSession
 from rla_agent.replicate.backend.small_file import SmallFile
 from rla_agent.replicate.backend.upload import Upload
+from rla_agent.replicate.copy_modes import folder_copy_mode
 from rla_agent.replicate.file_state import SentRecord
 from rla_agent.replicate.tombstones import MovedError, place_problem
 from rla_agent.replicate.worker.conflicts import resolve_conflict
@@ -61,7 +62,7 @@ from rla_agent.replicate.worker.send_job import (
 )
 from rla_agent.replicate.worker.send_modes import set_mode_of, set_modes
 from rla_agent.replicate.worker.sharded_lost import OthersSaveError, send_lost
-from rla_agent.replicate.worker.source_file import SourceFile, folder_copy_mode
+from rla_agent.replicate.worker.source_file import SourceFile
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 Progress: TypeAlias = "Callable[[SendJob, int], None]"

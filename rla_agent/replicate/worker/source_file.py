@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rla_agent.replicate.backend.errors import UnreadableError
-from rla_agent.replicate.file_state import Local, SentRecord, copy_mode
+from rla_agent.replicate.copy_modes import copy_mode
+from rla_agent.replicate.file_state import Local, SentRecord
 from rla_client.contract.errors import UnsafeNameError
 from rla_client.contract.filesystem.plain_files import READ_FLAGS
 from rla_client.contract.filesystem.safe_paths import walk_root
@@ -25,17 +26,6 @@ from rla_client.contract.process.descriptors import closing_fd
 
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
 READ_BYTES: Final = 4 << 20
-
-
-def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
-    """Permission bits of copies of a folder; the owner can work in them.
-
-    A kind may be a link to another disk, and a link's own mode is open to all, so the link is followed.
-
-    Raises:
-        OSError: it is not there.
-    """
-    return os.stat(path, dir_fd=dir_fd).st_mode & 0o777 | 0o700
 
 
 def local_state(found: os.stat_result) -> Local:

@@ -113,7 +113,7 @@ class TabularInput(Prefixed):
         return {key: value for key, value in self._values.items() if not is_picture(value)}
 
     def __str__(self) -> str:
-        from rla_client.contract.text.row_table import format_table  # noqa: PLC0415 - for outputs of the user only
+        from rla_client.contract.text.printed_row import format_table  # noqa: PLC0415 - for outputs of the user only
 
         return format_table(self.as_primitive_dict)
 

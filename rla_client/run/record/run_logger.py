@@ -26,7 +26,7 @@ from rla_client.contract.errors import ArgumentError, FrameTooLargeError
 from rla_client.contract.layout import PRINTED, TIME_STEP, TIMESTAMP
 from rla_client.contract.process.fork_hooks import at_fork, renew_lock
 from rla_client.contract.spool.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, event_payload, pack
-from rla_client.contract.text.row_table import format_table
+from rla_client.contract.text.printed_row import format_table
 from rla_client.media.row_media import is_media, save_media
 from rla_client.run.record.excluded_sinks import Exclude, Row, sink_names, without
 from rla_client.run.record.rank_mean import Comm, mean_over_ranks

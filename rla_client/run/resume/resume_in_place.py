@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from rla_client.run.rank_meeting import publish
 from rla_client.run.record.run_logger import WARN
 from rla_client.run.record.time_tracker import clear_time
 from rla_client.run.resume.restore import report_changes, restore_state, take_parameters, tell_resumed
+from rla_client.run.resume.run_epoch import next_epoch
 from rla_client.run.run_data import RunData
 from rla_client.run.unstored_run import meeting_place, resume_read_only
 from rla_client.run.writing_rank import writes_runs
@@ -106,7 +106,7 @@ def go_on(data: RunData, ended: Run) -> bool:
         after=(stream.name,),
         earlier=Earlier(former.opened if times.began is None else times.began, ran_s),
     )
-    epoch = max(time.time_ns(), former.epoch + 1)  # also where the clock was set back
+    epoch = next_epoch(former.epoch)
     with entered(data):
         clear_time()
         run = open_item_run(data, item, run=former.run, epoch=epoch, continues=whole)

@@ -9,7 +9,6 @@ averages, random generators and custom data are restored from the state that `sa
 from __future__ import annotations
 
 import os
-import time
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from rla_client.run.current_logger import warn
 from rla_client.run.item import ItemFolders
 from rla_client.run.resume.earlier_streams import await_taken_in, newest_epoch, streams_of
 from rla_client.run.resume.find_run import find_item, read_run_file
+from rla_client.run.resume.run_epoch import next_epoch
 from rla_client.run.run_checkpoints import CHECKPOINT_NAME
 from rla_client.run.state.resume_state import read_resume_state
 from rla_client.stream.fetch import SETTLE_S, settle_parts
@@ -208,7 +208,7 @@ def prepare(
         samples=0 if step is None else None if samples is None else samples[1],
     )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
-    epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
+    epoch = next_epoch(newest_epoch(content, streams))
     if order is not None and state.get("order", order) != order:
         warn(
             "random generators, moving averages and custom data are those of a later save of time-step "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.launcher.variant import described, differs, fits, recorded_value
+from rla_client.launcher.launch_parameters import described, differs, fits, recorded_value
 from rla_client.stream.param_values import plain_hyper_param
 
 

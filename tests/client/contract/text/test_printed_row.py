@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.contract.text.row_table import format_table
+from rla_client.contract.text.printed_row import format_table
 from rla_client.contract.text.terminal_text import broken, fitted, indented, text_width
 
 
