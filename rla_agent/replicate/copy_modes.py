@@ -1,4 +1,4 @@
-"""Permission bits of copies of files and folders."""
+"""Permission bits of copies."""
 
 from __future__ import annotations
 
