@@ -10,14 +10,14 @@ import ctypes
 import io
 import mmap
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.pickling import capture
 from rla_client.checkpoint.shard_plan import Kind, LocalPlan, PieceKey, ShardPiece
-from rla_client.checkpoint.storage_copy import pin
 from rla_client.checkpoint.torch_names import torch_module
 from rla_client.contract.checkpoint.torch_zip import TORCH_FORMAT, zip_bytes
 from rla_client.contract.errors import ArgumentError
@@ -170,8 +170,8 @@ class CopyBuffer:
     """Reusable memory of this process for the copy of one save; it grows."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self._unpin: Callable[[], None] | None = None  # of the memory, once a device copied into it
+        self._memory = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
+        self._asked_to_pin = False
         self._content: dict[PieceKey, memoryview] = {}
 
     def fill(self, tensors: Mapping[PieceKey, torch.Tensor], wanted: Collection[PieceKey]) -> None:
@@ -183,14 +183,11 @@ class CopyBuffer:
         for _, tensor in chosen:
             begins.append(at)
             at += tensor.nbytes + -tensor.nbytes % ALIGNMENT
-        if at > len(self._memory):
-            if self._unpin is not None:
-                self._unpin()
-            self._memory, self._unpin = mmap.mmap(-1, at), None
-        view = memoryview(self._memory)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        if self._unpin is None and any(tensor.is_cuda for _, tensor in chosen):
-            self._unpin = pin(base, len(self._memory))
+        pins = self._asked_to_pin or any(tensor.is_cuda for _, tensor in chosen)
+        if at > len(self._memory) or pins is not self._asked_to_pin:
+            self._memory, self._asked_to_pin = _new_memory(at, pinned=pins), pins
+        view = self._memory
+        base = ctypes.addressof(ctypes.c_char.from_buffer(view)) if at else 0
         jobs: list[Copy] = []
         devices = {}
         for begin, (key, tensor) in zip(begins, chosen, strict=True):
@@ -212,3 +209,12 @@ class CopyBuffer:
     def bytes_of(self, key: PieceKey) -> memoryview | None:
         """The copy of a tensor; None where it was not wanted."""
         return self._content.get(key)
+
+
+def _new_memory(size: int, *, pinned: bool) -> memoryview:
+    """Memory of `size` bytes; pinned where CUDA allows it, so that a device copies straight into it."""
+    torch = torch_module()
+    if pinned:
+        with suppress(RuntimeError):  # the limit of such memory; a copy then takes longer
+            return memoryview(torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy())
+    return memoryview(mmap.mmap(-1, max(size, mmap.PAGESIZE)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rla_client.checkpoint.storage_table import Storage
@@ -40,19 +40,12 @@ def _start_copy_from_device(owner: torch.UntypedStorage, nbytes: int, to: int) -
 
 def pin_memory(arena: Arena) -> None:
     """Let CUDA copy directly into an arena. Where it cannot, copies use the slower path by themselves."""
-    if arena.on_close is None:
-        arena.on_close = pin(arena.address, arena.total)
-
-
-def pin(address: int, size: int) -> Callable[[], None]:
-    """Let CUDA copy directly into memory, where there is CUDA and it does so.
-
-    Returns:
-        What undoes it; to be called before the memory is unmapped.
-    """
+    if arena.on_close is not None:
+        return
     torch = torch_module()
-    if torch.cuda.is_available():
-        runtime = torch.cuda.cudart()
-        if int(runtime.cudaHostRegister(address, size, 0)) == 0:
-            return lambda: runtime.cudaHostUnregister(address)
-    return lambda: None
+    arena.on_close = lambda: None  # also where CUDA refuses it
+    if not torch.cuda.is_available():
+        return
+    runtime, address = torch.cuda.cudart(), arena.address
+    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
+        arena.on_close = lambda: runtime.cudaHostUnregister(address)

@@ -120,7 +120,7 @@ class SamplesSignatures:
         self._tables: dict[str, bool] = {}
 
     def of(self, table: str, index: str) -> tuple[str, int]:
-        """Signature of one run's samples, and their bytes; ("", 0) without settled samples."""
+        """Signature of one run's samples, and their bytes; ("", 0) without settled ones, or with too many."""
         if table not in self._tables:
             self._tables[table] = os.path.isdir(f"{self._base}/{table}")
         if not self._tables[table]:

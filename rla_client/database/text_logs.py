@@ -46,6 +46,10 @@ def log_path(run: Run, what: str) -> Path:
     Args:
         run: the run.
         what: a `TextLog`.
+
+    Raises:
+        UnknownNameError: there is no such kind of file.
+        DatabaseError: the run has no such file.
     """
     if what not in LOG_FILES:
         raise unknown(what, LOG_FILES, f"there is no file {what!r}")

@@ -27,8 +27,8 @@ CHECK_BYTES = 4 << 20  # a process writes at most so much before it counts again
 TURN_BYTES = 64 << 10  # and so much between the turns of a count
 COUNT_TURN_S = 0.0005  # taken from a training call, for some dozen streams
 RECOUNT_S = 1.0
-FRESH_S = 0.01  # bytes in between are bounded by the speed of memory
-COUNT_SHARE = 0.01  # of the time: at most this part goes into counts before payloads
+FRESH_S = 0.01  # between counts before payloads, at least; own bytes in between are bounded by the part
+COUNT_SHARE = 0.01  # of the time goes into these counts, unless one takes over COUNT_SHARE * RECOUNT_S
 WRITTEN_S = 60.0  # a stream without writes for so long does not count as active
 _runs: dict[Path, dict[str, object]] = {}  # by spool: run of each stream that this process counted
 

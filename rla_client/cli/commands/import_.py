@@ -130,7 +130,9 @@ def _import_samples(
     }
     if done.skipped:
         one = done.skipped[0]
-        say_aside(f"skipped {len(done.skipped)} files with neither a prompt nor a completion, such as {one}")
+        say_aside(
+            f"skipped {len(done.skipped)} file(s) with neither a prompt nor a completion, such as {one}"
+        )
     for column in done.withheld:
         say_aside(f"left out: column {column!r}, taken for token ids, masks or log-probabilities")
     text = f"{done.rows} samples: {done.file}" if done.file else f"no new samples in {path}"

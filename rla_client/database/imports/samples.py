@@ -138,7 +138,7 @@ def import_samples(  # noqa: PLR0913 - the parts of a call
 
 
 def _skipped_text(files: Sequence[Path]) -> str:
-    return f": {len(files)} files have neither a prompt nor a completion, such as {files[0]}" if files else ""
+    return f": none of {len(files)} file(s) has a prompt or a completion, such as {files[0]}" if files else ""
 
 
 def _new_parts(

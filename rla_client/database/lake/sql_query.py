@@ -144,6 +144,10 @@ class Query:
             tables: other sources of the views: `lake_stale`, `lake_stale_samples`, and `fresh_<view>` for
                 each view.
             heard: Unix seconds; runs that were last updated before are not live.
+
+        Raises:
+            ArgumentError: the query uses an unknown name, or something that is not allowed.
+            DatabaseError: it took too long or too much memory, or the lake's files are damaged.
         """
         import duckdb
         import pyarrow as pa

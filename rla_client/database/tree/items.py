@@ -158,8 +158,7 @@ def find_items(data_root: Path, kind: str, table: str, pattern: str = "*") -> li
         kind: kind of the items.
         table: task table.
         pattern: glob relative to the table, as RLA's `regex` and `regs`; for archive_tester with or without
-            the
-            file ending.
+            the file ending.
     """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if "**" in parts:

@@ -6,11 +6,11 @@ agent, a daemon thread of this process writes it by temporary file, fsync, renam
 at most `MAX_WAITING` copies wait. `wait`, called at the end of a training and by `load`, returns when all
 are written; so does a normal exit.
 
-Other processes find a snapshot once `save_itr_params` has returned. Their `load` waits until the agent has
-written all that is in the spool. For a snapshot that a living process has yet to write there is an empty
-file `late/<folder>-<pid>-<start>-<token>` in the state folder of this machine. Snapshots that are lost or
-cannot be written cause a warning. Loading unpickles and so runs code: only the user's own files are loaded
-without `trust`.
+Other processes find a snapshot once `save_itr_params` has returned. Their `load` waits, for a bounded time,
+until the agent has written all that was in the spool at the call. For a snapshot that a living process has
+yet to write there is an empty file `late/<folder>-<pid>-<start>-<token>` in the state folder of this machine.
+Snapshots that are lost or cannot be written cause a warning. Loading unpickles and so runs code: only the
+user's own files are loaded without `trust`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_client.checkpoint.shard_capture import CopyBuffer, StateReader, len_in_file  # noqa: E402
+from rla_client.checkpoint.shard_capture import CopyBuffer, StateReader, _new_memory, len_in_file  # noqa: E402
 from rla_client.checkpoint.shard_plan import PieceKey  # noqa: E402
 from rla_client.contract.errors import ArgumentError  # noqa: E402
 
@@ -72,6 +72,12 @@ def test_a_buffer_is_used_again(device: str) -> None:
         found = buffer.bytes_of(PieceKey("t", (0,)))
         assert found is not None
         assert torch.frombuffer(bytearray(found), dtype=torch.float32).tolist() == [size] * size
+
+
+def test_memory_that_cannot_be_pinned_is_ordinary() -> None:
+    memory = _new_memory(100, pinned=True)
+    memory[99] = 7
+    assert (len(memory) >= 100, memory[99]) == (True, 7)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_without_git_the_modules_beside_the_launcher_are_kept(tmp_path: Path) ->
     folder = project(tmp_path / "project", repository=False)
     (folder / "data.txt").write_text("no module")
     output, log_dir = launch(folder, tmp_path / "one")
-    assert "git tells nothing" not in output
+    assert "git does not answer" not in output
     assert json.loads((log_dir / "metadata.json").read_text())["launcher"] == str(folder / "launcher.py")
     assert archived(log_dir) == CODE - {"other/x.py"}  # not imported
 
@@ -230,7 +230,7 @@ def test_the_code_of_a_rerun_is_its_own_and_not_that_of_the_repository_around(tm
     project(copy, repository=False)
     (copy / "helper.py").write_text("X = 7\n")
     output, log_dir = launch(copy, tmp_path / "one")
-    assert "git tells nothing" not in output
+    assert "git does not answer" not in output
     assert githash(log_dir) is None
     restore(log_dir, tmp_path / "restored")
     assert (tmp_path / "restored" / "helper.py").read_text() == "X = 7\n"

@@ -112,7 +112,7 @@ def test_a_count_goes_on_from_call_to_call(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("takes_s", "fresh_s"), [(0.0, 0.01), (0.002, 0.2), (0.5, 1.0)])
-def test_counts_of_a_full_spool_are_a_hundredth_of_the_time(
+def test_counts_before_payloads_are_rarer_the_longer_they_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_s: float, fresh_s: float
 ) -> None:
     add_stream(tmp_path, 1, MIB)

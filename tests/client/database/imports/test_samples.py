@@ -353,5 +353,5 @@ def test_a_folder_without_samples_names_a_skipped_file(root: Path, make_run: Mak
     folder = tmp_path / "dump"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text('{"step": 5, "loss": 1.0}\n')
-    with pytest.raises(ArgumentError, match=r"1 files have neither .*metrics\.jsonl"):
+    with pytest.raises(ArgumentError, match=r"none of 1 file.s. has .*metrics\.jsonl"):
         import_samples(root, "task", make_run(), folder, 5.0)
