@@ -168,7 +168,7 @@ def test_a_project_sets_its_runs_and_not_the_machine(
     for process in (other, client):
         errors = process.communicate("\n", timeout=60)[1]
         assert errors.count("AGENT.commit_interval_s, AGENT.idle_exit_s of") == int(process is client), errors
-    assert f"of {config}:" in errors
+    assert f"of {config} " in errors
     assert f"{tmp_path / 'nothing' / 'rla-agent' / 'agent.yaml'}," in errors
     shown = subprocess.run(
         [sys.executable, "-m", "rla_agent", "status"], capture_output=True, text=True, check=False
