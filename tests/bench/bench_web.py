@@ -340,13 +340,19 @@ def bench_training(browser: Browser, base: Path, scale: float) -> None:
     The training has a core of its own, as on a machine that has one to spare; agent, server and browser
     share another.
     """
-    turns, turn_s = 20, max(3.0 * scale, 2.0)
+    turns, turn_s, load_s = 16, max(3.0 * scale, 2.0), 3.0
     cores = sorted(os.sched_getaffinity(0))
     print("\na training that logs each millisecond, its page open and closed in turns", flush=True)
     with Stage("LOG_USED: [csv, tensorboard]\nAGENT: {autostart: false}\n") as stage:
         os.environ.update({name: stage.environment[name] for name in ("RLA_STATE_DIR", "RLA_RUNTIME_DIR")})
         agent = stage.agent()
-        command = [sys.executable, "-c", TRAINING, str(2 * turns * turn_s + 6), str(base / "times.npy")]
+        command = [
+            sys.executable,
+            "-c",
+            TRAINING,
+            str(turns * (2 * turn_s + load_s) + 6),
+            str(base / "times.npy"),
+        ]
         environment = stage.environment | {"RLA_DATA_ROOT": str(stage.data)}
         base.mkdir(parents=True, exist_ok=True)
         (base / "rla_config.yaml").write_bytes(stage.config.read_bytes())
@@ -371,7 +377,7 @@ def bench_training(browser: Browser, base: Path, scale: float) -> None:
                     time.sleep(turn_s)
                     open_s.append((begun, time.monotonic()))
                 time.sleep(turn_s)
-        assert training.wait(60) == 0
+        assert training.wait(120) == 0
     times = np.load(base / "times.npy")
     inside = np.zeros(len(times), bool)
     for begun, ended in open_s:
