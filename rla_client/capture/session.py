@@ -38,6 +38,7 @@ from rla_client.run import current_logger
 from rla_client.run.current_logger import get_current
 from rla_client.run.record.event_media import keep_event_media
 from rla_client.run.record.run_logger import WARN, Logger
+from rla_client.run.record.shown_event import shown_event
 from rla_client.run_handle import OpenRun
 from rla_client.stream.values import to_plain
 
@@ -164,7 +165,7 @@ class CaptureSession:
         del part
         logger = self._logger
         if logger is not None and self._rows is not None and (self._worker or self._is_ours()):
-            logger.event(_shown(event, logger), event.wall_time, event.step)
+            logger.event(shown_event(event, logger), event.wall_time, event.step)
             keep_event_media(logger, event)
 
     def flush(self) -> None:
@@ -425,16 +426,3 @@ def _same(first: Any, second: Any) -> bool:  # noqa: ANN401 - of any kind
         return first is second or bool(first == second)
     except Exception:  # noqa: BLE001 - arrays, and classes of the program
         return repr(first) == repr(second)
-
-
-def _shown(event: Any, logger: Logger) -> bytes:  # noqa: ANN401 - a message
-    """The event's bytes, with the run's secrets hidden in its texts."""
-    content: bytes = event.SerializeToString()
-    values = event.summary.value if event.HasField("summary") else ()
-    if logger.secrets is None or not any(one.metadata.plugin_data.plugin_name == "text" for one in values):
-        return content
-    copy = type(event).FromString(content)
-    for value in copy.summary.value:
-        for number, text in enumerate(value.tensor.string_val):
-            value.tensor.string_val[number] = logger.shown(text.decode("utf-8", "replace")).encode()
-    return bytes(copy.SerializeToString())

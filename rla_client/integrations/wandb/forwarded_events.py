@@ -9,6 +9,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.media.row_media import safe_name
 from rla_client.run.record.scalar_rows import scalar_rows
+from rla_client.run.record.shown_event import shown_event
 from rla_client.stream.summary_scalars import summary_scalars
 
 
@@ -43,23 +44,11 @@ def _forward(module: str, owner: str, method: str, calls: Any, is_open: Callable
 
 def _send_event(_: Any, event: Any, *__: Any, **___: Any) -> None:
     current = logger.get_current()
-    current.event(_shown(event, current).SerializeToString(), event.wall_time, event.step)
+    current.event(shown_event(event, current), event.wall_time, event.step)
     rows = scalar_rows(current)
     if rows is not None and event.HasField("summary"):
         for tag, value in summary_scalars(event.summary):
             rows.add(tag, value, event.step, event.wall_time)
-
-
-def _shown(event: Any, current: Any) -> Any:
-    """The event with the run's secrets hidden in its texts."""
-    values = event.summary.value if event.HasField("summary") else ()
-    if not any(value.metadata.plugin_data.plugin_name == "text" for value in values):
-        return event
-    copy = type(event).FromString(event.SerializeToString())
-    for value in copy.summary.value:
-        for number, text in enumerate(value.tensor.string_val):
-            value.tensor.string_val[number] = current.shown(text.decode("utf-8", "replace")).encode()
-    return copy
 
 
 def _send_film(recorder: Any) -> None:
